@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace outrider {
+
+using Digest256 = std::array<uint8_t, 32>;
+
+/// SHA-256, incremental. Not thread-safe.
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(Sha256&&) noexcept;
+  Sha256& operator=(Sha256&&) noexcept;
+
+  Sha256& update(std::span<const std::byte> bytes);
+  Sha256& update(std::string_view text);
+  /// Appends the value's eight little-endian bytes.
+  Sha256& update(uint64_t value);
+  /// The digest of everything so far; the object may not be used afterwards.
+  Digest256 finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+Digest256 sha256(std::string_view text);
+
+/// Lower-case hexadecimal.
+std::string to_hex(std::span<const uint8_t> bytes);
+
+/// XXH3, 64 bits. For tables and check sums, never for identity.
+uint64_t hash64(std::span<const std::byte> bytes, uint64_t seed = 0);
+uint64_t hash64(std::string_view text, uint64_t seed = 0);
+
+/// True if both are equal; the time taken depends only on the lengths.
+bool constant_time_equal(std::string_view a, std::string_view b);
+
+}  // namespace outrider

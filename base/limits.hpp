@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// Every bound of the system, with its unit and its reason. A queue, a retry loop or a parser that
+/// has no line here is unbounded, and that is a bug.
+namespace outrider::limits {
+
+// -- HTTP and RPC edge ---------------------------------------------------------------------------
+/// One request body. A 128k-token prompt as JSON text stays below 1 MiB; 8 MiB leaves room.
+inline constexpr size_t http_body_bytes_max = size_t{8} << 20;
+/// Sum of header bytes of one request.
+inline constexpr size_t http_header_bytes_max = size_t{32} << 10;
+/// Open client connections per listener; beyond it a connection is closed at once.
+inline constexpr uint32_t connections_max = 4096;
+/// A client must have sent its headers, and then each further part of its body, within this time.
+inline constexpr uint32_t http_header_timeout_ms = 10'000;
+inline constexpr uint32_t http_body_timeout_ms = 30'000;
+/// Idle time between two SSE comments. A closed client is noticed at the next write.
+inline constexpr uint32_t sse_ping_interval_ms = 1'000;
+/// Nesting of a JSON body or a template value.
+inline constexpr uint32_t json_depth_max = 64;
+/// One Cap'n Proto message (words of 8 bytes).
+inline constexpr uint64_t rpc_message_words_max = http_body_bytes_max / 8;
+
+// -- one request ---------------------------------------------------------------------------------
+inline constexpr uint32_t choices_max = 16;       ///< `n`
+inline constexpr uint32_t top_logprobs_max = 20;  ///< OpenAI's own bound
+inline constexpr uint32_t stop_strings_max = 16;
+inline constexpr uint32_t stop_string_bytes_max = 256;
+inline constexpr uint32_t stop_token_ids_max = 64;
+inline constexpr uint32_t logit_bias_entries_max = 1024;
+inline constexpr uint32_t messages_max = 4096;         ///< chat messages in one request
+inline constexpr uint32_t request_id_bytes_max = 128;  ///< `x-request-id` that we echo
+
+// -- actors --------------------------------------------------------------------------------------
+/// One control message. Larger things travel in numbered parts (CAF has no flow control).
+inline constexpr size_t control_message_bytes_max = size_t{64} << 10;
+/// Prompt tokens in one part: 4 bytes each, well under control_message_bytes_max.
+inline constexpr uint32_t prompt_part_tokens_max = 8192;
+/// Requests that a target holds before it answers `overloaded` (running + waiting).
+inline constexpr uint32_t engine_inbox_requests_max = 4096;
+/// Requests that a router holds while no worker is known.
+inline constexpr uint32_t router_pending_max = 1024;
+/// Events between a session and its client: above it the session's row is parked.
+inline constexpr uint32_t client_stream_events_max = 64;
+/// Heartbeat of a worker, and the silence after which it counts as lost.
+inline constexpr uint32_t heartbeat_interval_ms = 500;
+inline constexpr uint32_t heartbeat_timeout_ms = 3'000;
+/// Answer to one control request.
+inline constexpr uint32_t control_timeout_ms = 3'000;
+/// How often a session is placed again before it fails.
+inline constexpr uint32_t placement_attempts_max = 5;
+
+// -- engine --------------------------------------------------------------------------------------
+inline constexpr uint32_t batch_tokens_max = 4096;  ///< rows of one step, upper bound of the flag
+inline constexpr uint32_t sequences_max = 1024;     ///< running sequences, upper bound of the flag
+inline constexpr uint32_t block_tokens_unit = 16;   ///< block size is a multiple of this
+
+// -- GGUF ----------------------------------------------------------------------------------------
+inline constexpr uint64_t gguf_tensors_max = 65'536;
+inline constexpr uint64_t gguf_metadata_max = 65'536;
+inline constexpr uint64_t gguf_string_bytes_max = uint64_t{16} << 20;
+inline constexpr uint64_t gguf_array_elements_max = uint64_t{16} << 20;
+inline constexpr uint32_t gguf_dimensions_max = 4;
+inline constexpr uint32_t vocabulary_max = 1u << 20;
+inline constexpr uint32_t token_bytes_max = 4096;
+
+static_assert(heartbeat_timeout_ms >= 4 * heartbeat_interval_ms,
+              "a worker may lose three heartbeats before it counts as lost");
+static_assert(prompt_part_tokens_max * sizeof(int32_t) <= control_message_bytes_max / 2,
+              "a prompt part and its envelope fit one control message");
+static_assert(http_header_bytes_max < http_body_bytes_max);
+static_assert(sse_ping_interval_ms < http_body_timeout_ms);
+
+}  // namespace outrider::limits

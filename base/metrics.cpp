@@ -1,0 +1,131 @@
+#include "base/metrics.hpp"
+
+#include <prometheus/text_serializer.h>
+
+#include <sstream>
+
+namespace outrider {
+namespace {
+
+using Boundaries = prometheus::Histogram::BucketBoundaries;
+
+Boundaries latency_buckets() {
+  return {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
+          0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0};
+}
+
+Boundaries token_gap_buckets() {
+  return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15,
+          0.2,   0.3,    0.4,   0.5,  0.75,  1.0,  2.5,   5.0, 10.0};
+}
+
+Boundaries token_count_buckets() {
+  return {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10'000, 20'000, 50'000, 100'000};
+}
+
+}  // namespace
+
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::cancelled:
+      return "cancelled";
+    case FinishReason::deadline_exceeded:
+      return "deadline_exceeded";
+    case FinishReason::failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+ServingMetrics::ServingMetrics(const std::string& model_name)
+    : labels_{{"model_name", model_name}},
+      success_family_(prometheus::BuildCounter()
+                          .Name("vllm:request_success_total")
+                          .Help("Finished requests by reason.")
+                          .Labels(labels_)
+                          .Register(registry_)),
+      http_family_(prometheus::BuildCounter()
+                       .Name("outrider_http_responses_total")
+                       .Help("HTTP responses by status.")
+                       .Labels(labels_)
+                       .Register(registry_)),
+      outcome_family_(prometheus::BuildCounter()
+                          .Name("outrider_request_outcomes_total")
+                          .Help("Terminal messages by outcome: one per request.")
+                          .Labels(labels_)
+                          .Register(registry_)),
+      requests_running(gauge("vllm:num_requests_running", "Choices in the running batch.")),
+      requests_waiting(gauge("vllm:num_requests_waiting", "Choices waiting to be scheduled.")),
+      requests_parked(gauge("outrider_requests_parked", "Choices whose reader is slow.")),
+      kv_cache_usage(gauge("vllm:kv_cache_usage_perc", "KV blocks in use, 1 is all of them.")),
+      kv_blocks_total(gauge("outrider_kv_blocks_total", "KV blocks of the pool.")),
+      kv_blocks_free(gauge("outrider_kv_blocks_free", "KV blocks that nobody holds.")),
+      sessions_open(gauge("outrider_sessions_open", "Sessions without a terminal message yet.")),
+      connections_open(gauge("outrider_connections_open", "Open client connections.")),
+      preemptions(counter("vllm:num_preemptions_total", "Sequences preempted for memory.")),
+      engine_steps(counter("outrider_engine_steps_total", "Batches run by the engine.")),
+      prompt_tokens(counter("vllm:prompt_tokens_total", "Prompt tokens of finished requests.")),
+      generation_tokens(counter("vllm:generation_tokens_total", "Tokens sent to clients.")),
+      prefix_cache_queries(
+          counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the KV cache.")),
+      prefix_cache_hits(
+          counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the KV cache.")),
+      time_to_first_token_seconds(histogram("vllm:time_to_first_token_seconds",
+                                            "From arrival to the first token.", latency_buckets())),
+      inter_token_latency_seconds(histogram("vllm:inter_token_latency_seconds",
+                                            "Between two streamed tokens.", token_gap_buckets())),
+      time_per_output_token_seconds(histogram("vllm:request_time_per_output_token_seconds",
+                                              "Mean over a request's tokens after the first.",
+                                              token_gap_buckets())),
+      e2e_latency_seconds(histogram("vllm:e2e_request_latency_seconds",
+                                    "From arrival to the last token.", latency_buckets())),
+      queue_time_seconds(histogram("vllm:request_queue_time_seconds",
+                                   "From arrival to the first row in a batch.", latency_buckets())),
+      prefill_time_seconds(histogram("vllm:request_prefill_time_seconds",
+                                     "From the first row to the first token.", latency_buckets())),
+      decode_time_seconds(histogram("vllm:request_decode_time_seconds",
+                                    "From the first token to the last.", latency_buckets())),
+      request_prompt_tokens(histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.",
+                                      token_count_buckets())),
+      request_generation_tokens(histogram("vllm:request_generation_tokens",
+                                          "Generated tokens of a request.",
+                                          token_count_buckets())) {}
+
+prometheus::Gauge& ServingMetrics::gauge(const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Labels(labels_).Register(registry_).Add({});
+}
+
+prometheus::Counter& ServingMetrics::counter(const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Labels(labels_).Register(registry_).Add(
+      {});
+}
+
+prometheus::Histogram& ServingMetrics::histogram(
+    const char* name, const char* help, prometheus::Histogram::BucketBoundaries boundaries) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels_).Register(registry_).Add(
+      {}, std::move(boundaries));
+}
+
+std::string ServingMetrics::render() const {
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, registry_.Collect());
+  return out.str();
+}
+
+prometheus::Counter& ServingMetrics::request_success(FinishReason reason) {
+  return success_family_.Add({{"finished_reason", std::string(to_string(reason))}});
+}
+
+prometheus::Counter& ServingMetrics::http_responses(int status) {
+  return http_family_.Add({{"status", std::to_string(status)}});
+}
+
+prometheus::Counter& ServingMetrics::terminal_outcomes(const std::string& outcome) {
+  return outcome_family_.Add({{"outcome", outcome}});
+}
+
+}  // namespace outrider

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/request.hpp"
+
+namespace outrider {
+
+/// The instruments of one served model. Names and types are vLLM's where the meaning is the same,
+/// so that its dashboards work; our own start with `outrider_` and carry their unit. Each carries
+/// the label model_name. All instruments are thread-safe; recording never locks for long.
+class ServingMetrics {
+ public:
+  explicit ServingMetrics(const std::string& model_name);
+
+  /// Prometheus text format, version 0.0.4.
+  std::string render() const;
+
+  /// Counter by label value, created at first use: request_success by finish reason, requests by
+  /// HTTP status, rejections by reason. Values come from closed sets of our own, never from input.
+  prometheus::Counter& request_success(FinishReason reason);
+  prometheus::Counter& http_responses(int status);
+  prometheus::Counter& terminal_outcomes(const std::string& outcome);
+
+ private:
+  std::map<std::string, std::string> labels_;
+  prometheus::Registry registry_;
+
+  prometheus::Gauge& gauge(const char* name, const char* help);
+  prometheus::Counter& counter(const char* name, const char* help);
+  prometheus::Histogram& histogram(const char* name, const char* help,
+                                   prometheus::Histogram::BucketBoundaries boundaries);
+
+  prometheus::Family<prometheus::Counter>& success_family_;
+  prometheus::Family<prometheus::Counter>& http_family_;
+  prometheus::Family<prometheus::Counter>& outcome_family_;
+
+ public:
+  // -- state of the engine, set from its snapshots --------------------------------------------
+  prometheus::Gauge& requests_running;  ///< choices
+  prometheus::Gauge& requests_waiting;
+  prometheus::Gauge& requests_parked;  ///< choices whose reader is slow
+  prometheus::Gauge& kv_cache_usage;   ///< 0 … 1
+  prometheus::Gauge& kv_blocks_total;
+  prometheus::Gauge& kv_blocks_free;
+  prometheus::Gauge& sessions_open;
+  prometheus::Gauge& connections_open;
+  prometheus::Counter& preemptions;
+  prometheus::Counter& engine_steps;
+  // -- recorded as requests move ---------------------------------------------------------------
+  prometheus::Counter& prompt_tokens;
+  prometheus::Counter& generation_tokens;
+  prometheus::Counter& prefix_cache_queries;  ///< tokens
+  prometheus::Counter& prefix_cache_hits;     ///< tokens
+  prometheus::Histogram& time_to_first_token_seconds;
+  prometheus::Histogram& inter_token_latency_seconds;
+  prometheus::Histogram& time_per_output_token_seconds;
+  prometheus::Histogram& e2e_latency_seconds;
+  prometheus::Histogram& queue_time_seconds;
+  prometheus::Histogram& prefill_time_seconds;
+  prometheus::Histogram& decode_time_seconds;
+  prometheus::Histogram& request_prompt_tokens;
+  prometheus::Histogram& request_generation_tokens;
+};
+
+/// "stop", "length", … as in OpenAI's finish_reason and in metric labels.
+std::string_view to_string(FinishReason reason);
+
+}  // namespace outrider

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace outrider {
+
+/// Philox4x32-10, a counter-based generator: the output is a pure function of (counter, key).
+/// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
+                                             std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53u} * counter[0];
+    const uint64_t product1 = uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
+               static_cast<uint32_t>(product1),
+               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
+               static_cast<uint32_t>(product0)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+/// A small sequential generator over Philox for tests and simulators: same seed, same values.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : seed_(seed) {}
+
+  uint32_t next_u32() {
+    if (used_ == 4) {
+      block_ =
+          philox4x32({static_cast<uint32_t>(counter_), static_cast<uint32_t>(counter_ >> 32), 0, 0},
+                     {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
+      ++counter_;
+      used_ = 0;
+    }
+    return block_[used_++];
+  }
+  uint64_t next_u64() {
+    const uint64_t high = next_u32();
+    return (high << 32) | next_u32();
+  }
+  /// Uniform in [0, bound), bound > 0.
+  uint32_t below(uint32_t bound) {
+    return static_cast<uint32_t>((uint64_t{next_u32()} * bound) >> 32);
+  }
+  /// Uniform in [low, high], both included.
+  int64_t between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(next_u64() % static_cast<uint64_t>(high - low + 1));
+  }
+  /// Uniform in [0, 1), 24 bits.
+  float uniform() { return static_cast<float>(next_u32() >> 8) * 0x1p-24f; }
+  bool chance(float probability) { return uniform() < probability; }
+
+ private:
+  uint64_t seed_;
+  uint64_t counter_ = 0;
+  std::array<uint32_t, 4> block_{};
+  uint32_t used_ = 4;
+};
+
+}  // namespace outrider

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// What a generation request is, for every layer: the gateway fills it, messages carry it, the
+/// engine obeys it. Token ids are int32 everywhere.
+namespace outrider {
+
+/// How each next token is chosen. Defaults are OpenAI's; `validate` is the gateway's job.
+struct SamplingParams {
+  float temperature = 1.0f;         ///< 0 short-circuits to argmax, lowest id wins a tie.
+  int32_t top_k = 0;                ///< 0: all.
+  float top_p = 1.0f;               ///< Smallest prefix of descending probability reaching it.
+  float min_p = 0.0f;               ///< Relative to the most probable token.
+  float repetition_penalty = 1.0f;  ///< Over prompt and output (CTRL's rule).
+  float presence_penalty = 0.0f;    ///< Over output only.
+  float frequency_penalty = 0.0f;   ///< Over output only.
+  std::vector<std::pair<int32_t, float>> logit_bias;  ///< Sorted by id, ids unique.
+  uint64_t seed = 0;                                  ///< Choice i of n samples with seed + i.
+
+  friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
+};
+
+/// When a choice ends.
+struct StopParams {
+  uint32_t max_tokens = 16;
+  uint32_t min_tokens = 0;  ///< Stop ids and EOS are masked out before this many.
+  bool ignore_eos = false;
+  std::vector<int32_t> stop_token_ids;
+  std::vector<std::string> stop_strings;
+  bool include_stop_str_in_output = false;
+  bool skip_special_tokens = true;  ///< Of the text that stop strings are looked for in.
+
+  friend bool operator==(const StopParams&, const StopParams&) = default;
+};
+
+/// Identity of one attempt to serve one request. A session that is placed again raises the
+/// generation; messages of an older generation are dropped.
+struct RequestKey {
+  uint64_t session = 0;
+  uint32_t generation = 0;
+
+  friend bool operator==(const RequestKey&, const RequestKey&) = default;
+  friend auto operator<=>(const RequestKey&, const RequestKey&) = default;
+};
+
+/// A validated, tokenized request. `committed` holds output tokens that an earlier attempt already
+/// delivered (then `choices` is 1): the engine continues after them, bit for bit.
+struct GenerationRequest {
+  std::string id;               ///< What the client sees, e.g. "chatcmpl-…"; for logs.
+  std::vector<int32_t> prompt;  ///< At least one token.
+  std::vector<int32_t> committed;
+  SamplingParams sampling;
+  StopParams stop;
+  uint32_t choices = 1;          ///< `n`
+  int32_t logprobs = -1;         ///< -1 none; else number of top alternatives (0..20).
+  int32_t prompt_logprobs = -1;  ///< Likewise, for the prompt's own tokens.
+  int32_t priority = 0;          ///< Lower is earlier.
+  uint32_t deadline_ms = 0;      ///< From arrival; 0: none.
+  std::string tenant;            ///< Owner of the API key; scope of sharing.
+  std::string cache_salt;
+
+  friend bool operator==(const GenerationRequest&, const GenerationRequest&) = default;
+};
+
+/// Log-probability of one token under the model's own distribution (before penalties, bias,
+/// temperature and filters), with the most probable alternatives, best first.
+struct TokenLogprob {
+  float logprob = 0;
+  uint32_t rank = 0;  ///< 1 is the most probable.
+  std::vector<std::pair<int32_t, float>> top;
+
+  friend bool operator==(const TokenLogprob&, const TokenLogprob&) = default;
+};
+
+/// One committed token, or one prompt token when it stands in `prompt_logprobs`.
+struct TokenOut {
+  int32_t id = 0;
+  std::optional<TokenLogprob> logprob;
+
+  friend bool operator==(const TokenOut&, const TokenOut&) = default;
+};
+
+/// Why a choice ended. Each choice ends exactly once.
+enum class FinishReason : uint8_t {
+  stop = 1,   ///< EOS, a stop id or a stop string.
+  length,     ///< max_tokens, or the context is full.
+  cancelled,  ///< The client gave up.
+  deadline_exceeded,
+  failed,  ///< See the error.
+};
+
+/// The end of one choice.
+struct Finish {
+  FinishReason reason = FinishReason::stop;
+  int32_t stop_token = -1;   ///< The token id that ended it, if one did.
+  int32_t stop_string = -1;  ///< Index into stop_strings, if one matched.
+
+  friend bool operator==(const Finish&, const Finish&) = default;
+};
+
+/// What a request cost. Times in microseconds.
+struct RequestTimings {
+  uint64_t queue_us = 0;
+  uint64_t prefill_us = 0;
+  uint64_t decode_us = 0;
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;  ///< Prompt tokens not computed for this request.
+  uint32_t preemptions = 0;
+  uint32_t draft_tokens = 0;
+  uint32_t draft_tokens_accepted = 0;
+
+  friend bool operator==(const RequestTimings&, const RequestTimings&) = default;
+};
+
+}  // namespace outrider

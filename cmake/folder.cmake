@@ -1,0 +1,30 @@
+get_filename_component(OUTRIDER_ROOT ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
+
+# outrider_folder(<folder> [DEPS <targets>...] [PRIVATE_DEPS <targets>...] [EXTRA_SOURCES <files>...])
+#
+# One static library per folder, from every *.cpp in it, and one test program <folder>_tests from
+# every *.test.cpp beside the sources. DEPS names the folders (outrider::x) and packages it uses.
+function(outrider_folder name)
+  cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE_DEPS;EXTRA_SOURCES;SUBFOLDERS" ${ARGN})
+  set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  foreach(sub ${ARG_SUBFOLDERS})
+    list(APPEND patterns ${CMAKE_CURRENT_SOURCE_DIR}/${sub}/*.cpp)
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "\\.test\\.cpp$")
+  list(FILTER tests INCLUDE REGEX "\\.test\\.cpp$")
+  list(APPEND sources ${ARG_EXTRA_SOURCES})
+
+  add_library(outrider_${name} STATIC ${sources})
+  add_library(outrider::${name} ALIAS outrider_${name})
+  target_include_directories(outrider_${name} PUBLIC ${OUTRIDER_ROOT} ${CMAKE_BINARY_DIR})
+  target_link_libraries(outrider_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+
+  if(tests)
+    add_executable(${name}_tests ${tests})
+    target_link_libraries(${name}_tests PRIVATE outrider_${name} ${ARG_PRIVATE_DEPS}
+                          GTest::gmock GTest::gtest_main)
+    add_test(NAME ${name}_tests COMMAND ${name}_tests WORKING_DIRECTORY ${OUTRIDER_ROOT})
+  endif()
+endfunction()

@@ -1,0 +1,33 @@
+# Language, warnings, sanitizers and the compiler cache: everything that holds for each target.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+option(OUTRIDER_WERROR "Warnings are errors" ON)
+option(OUTRIDER_FUZZ "Build the fuzz targets for libFuzzer (needs clang)" OFF)
+set(OUTRIDER_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,undefined or thread")
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# -ffp-contract=off: every float operation is the one that is written (docs/ARCHITECTURE.md, exactness).
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                    -ffp-contract=off -fno-omit-frame-pointer)
+if(OUTRIDER_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+if(OUTRIDER_SANITIZE)
+  # CAF's headers bind references to null in functor actors without arguments: a false positive.
+  add_compile_options(-fsanitize=${OUTRIDER_SANITIZE})
+  add_link_options(-fsanitize=${OUTRIDER_SANITIZE})
+  if(OUTRIDER_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize=null -fno-sanitize-recover=undefined)
+  endif()
+endif()
+if(OUTRIDER_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

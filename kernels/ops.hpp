@@ -1,0 +1,188 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+/// The whole contract between a model and the hardware under it. `ref/` is the slow judge in
+/// double, `cpu/` the real thing; both pass the same tests.
+///
+/// Exactness: each output element is one written sequence of float operations that depends on
+/// nothing but its own inputs. It never depends on the number of rows in the call, on the split
+/// over threads, or on the instruction set that ran (base README, docs/ARCHITECTURE.md).
+namespace outrider::kernels {
+
+/// Encoding of a weight tensor as it stands in a GGUF file; values are GGUF's own.
+enum class WeightType : uint32_t {
+  f32 = 0,
+  f16 = 1,
+  q4_0 = 2,
+  q4_1 = 3,
+  q5_0 = 6,
+  q5_1 = 7,
+  q8_0 = 8,
+  q4_k = 12,
+  q5_k = 13,
+  q6_k = 14,
+  bf16 = 30,
+};
+
+/// Geometry of an encoding: `block_elements` consecutive weights of a row take `block_bytes`.
+struct WeightTypeInfo {
+  std::string_view name;  ///< as GGUF users write it: "Q4_K"
+  uint32_t block_elements = 0;
+  uint32_t block_bytes = 0;
+};
+
+/// Null for a type that this build does not know.
+const WeightTypeInfo* weight_type_info(WeightType type);
+
+/// Dequantises `elements` weights (a multiple of the type's block) to float.
+void dequantize(WeightType type, const std::byte* data, size_t elements, float* out);
+
+/// A row-major weight matrix [rows, cols] in its file encoding. y = W x has `rows` outputs.
+/// `cols` is a multiple of the type's block; the bytes are rows * cols / block * block_bytes.
+struct WeightView {
+  WeightType type = WeightType::f32;
+  const std::byte* data = nullptr;
+  size_t rows = 0;
+  size_t cols = 0;
+};
+
+/// A weight matrix in a back end's own layout. Owned, immutable, shareable between threads.
+class Matrix {
+ public:
+  virtual ~Matrix() = default;
+  virtual size_t rows() const = 0;
+  virtual size_t cols() const = 0;
+  virtual size_t bytes() const = 0;
+};
+
+/// Element type of cached keys and values.
+enum class KvKind : uint8_t { fp32 = 0, fp16 = 1 };
+
+constexpr size_t kv_kind_bytes(KvKind kind) {
+  return kind == KvKind::fp32 ? 4 : 2;
+}
+std::string_view kv_kind_name(KvKind kind);
+
+/// Where cached keys and values lie. A block holds `block_tokens` consecutive positions (a multiple
+/// of 16) of every layer. Inside a block, per layer and kv head, tiles of 16 positions:
+/// K as [head_dim][16 positions], V as [16 positions][head_dim].
+///   block:  [layers][kv_heads][K: block_tokens/16 tiles | V: block_tokens/16 tiles]
+struct KvGeometry {
+  uint32_t layers = 0;
+  uint32_t kv_heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t block_tokens = 16;
+  KvKind k_kind = KvKind::fp16;
+  KvKind v_kind = KvKind::fp16;
+
+  size_t head_k_bytes() const { return size_t{block_tokens} * head_dim * kv_kind_bytes(k_kind); }
+  size_t head_v_bytes() const { return size_t{block_tokens} * head_dim * kv_kind_bytes(v_kind); }
+  size_t layer_bytes() const { return kv_heads * (head_k_bytes() + head_v_bytes()); }
+  size_t block_bytes() const { return layers * layer_bytes(); }
+
+  friend bool operator==(const KvGeometry&, const KvGeometry&) = default;
+};
+
+/// Consecutive rows of one sequence in a step: rows [first_row, first_row + rows) of the batch are
+/// positions [first_position, first_position + rows) of the sequence, whose block i lies at
+/// pool index block_table[i]. Each row attends to positions 0 … its own.
+struct Segment {
+  const int32_t* block_table = nullptr;
+  uint32_t first_row = 0;
+  uint32_t rows = 0;
+  uint32_t first_position = 0;
+};
+
+/// Rotary embedding: `factors` [head_dim/2] divides each frequency (llama-3 style), or null.
+struct RopeParams {
+  enum class Style : uint8_t { adjacent, halves };  ///< pairs (2i, 2i+1), or (i, i + dim/2)
+  Style style = Style::adjacent;
+  uint32_t rotary_dim = 0;  ///< leading elements of each head that rotate
+  float base = 10000.0f;
+  float scale = 1.0f;  ///< positions are multiplied by it (1 / linear scaling factor)
+  const float* factors = nullptr;
+};
+
+/// cos and sin for positions 0 … positions-1: [positions, rotary_dim/2] each. The back end's own.
+class RopeTable {
+ public:
+  virtual ~RopeTable() = default;
+};
+
+/// One back end on one device. Not thread-safe: one step at a time; it uses its own threads inside.
+/// All pointers are memory from `allocate` or, on a CPU, any memory. Row-major float unless said.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  /// Numerics class: two back ends of one name give the same bits. Part of the fingerprint.
+  virtual std::string_view numerics_class() const = 0;
+  /// What runs, for people: "cpu avx512, 2 threads".
+  virtual std::string_view description() const = 0;
+  virtual uint32_t threads() const = 0;
+  /// Changes the number of threads; results do not change.
+  virtual void set_threads(uint32_t threads) = 0;
+
+  /// Zeroed memory, aligned to 64 bytes, for KV pools and activations.
+  using Buffer = std::unique_ptr<std::byte[], void (*)(std::byte*)>;
+  virtual Buffer allocate(size_t bytes) = 0;
+
+  /// Copies a weight matrix into this back end's layout.
+  virtual std::unique_ptr<Matrix> pack(const WeightView& weights) = 0;
+  virtual std::unique_ptr<RopeTable> make_rope_table(const RopeParams& params,
+                                                     uint32_t positions) = 0;
+
+  /// out[i, :] = table[ids[i], :]; every id is in [0, table.rows()).
+  virtual void embed(const Matrix& table, std::span<const int32_t> ids, float* out) = 0;
+
+  /// out[i, :] = x[i, :] / sqrt(mean(x[i, :]^2) + eps) * weight; x, out [m, d], may be equal.
+  virtual void rms_norm(const float* x, const float* weight, float eps, size_t m, size_t d,
+                        float* out) = 0;
+
+  /// y[i, :] = W x[i, :] (+ bias [n], may be null) (+ y[i, :] when `accumulate`);
+  /// x [m, k], y [m, n], n = w.rows(), k = w.cols().
+  virtual void matmul(const Matrix& w, const float* x, const float* bias, size_t m, bool accumulate,
+                      float* y) = 0;
+
+  /// Rotates x [m, heads, head_dim] in place; row i stands at positions[i].
+  virtual void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
+                    size_t head_dim, float* x) = 0;
+
+  /// Writes keys and values [rows, kv_heads, head_dim] of the segments into the pool.
+  virtual void kv_append(const KvGeometry& geometry, uint32_t layer,
+                         std::span<const Segment> segments, const float* k, const float* v,
+                         std::byte* pool) = 0;
+
+  /// Causal attention over the pool, which already holds the rows' own keys.
+  /// q, out [rows, heads, head_dim]; heads is a multiple of kv_heads; scores are q·k * scale.
+  virtual void attention(const KvGeometry& geometry, uint32_t layer,
+                         std::span<const Segment> segments, const float* q, size_t heads,
+                         float scale, const std::byte* pool, float* out) = 0;
+
+  /// out = silu(gate) * up, all [m, d]; out may be equal to gate.
+  virtual void swiglu(const float* gate, const float* up, size_t m, size_t d, float* out) = 0;
+
+  /// Copies whole blocks inside a pool: pool[to] = pool[from].
+  virtual void copy_block(const KvGeometry& geometry, int32_t from, int32_t to,
+                          std::byte* pool) = 0;
+};
+
+/// Slow and plain, inner sums in double; the judge of the other back ends. One thread.
+std::unique_ptr<Ops> make_ref_ops();
+
+/// Instruction sets that `cpu/` has code for. All give the same bits.
+enum class Isa : uint8_t { portable, avx2, avx512 };
+std::string_view isa_name(Isa isa);
+/// Sets that this machine can run, slowest first; never empty.
+std::span<const Isa> available_isas();
+/// The fastest available, or the one that the environment variable OUTRIDER_ISA names.
+Isa default_isa();
+
+std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, Isa isa);
+
+}  // namespace outrider::kernels

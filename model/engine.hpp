@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/hash.hpp"
+#include "base/request.hpp"
+#include "base/result.hpp"
+#include "kernels/ops.hpp"
+#include "model/loaded_model.hpp"
+
+namespace outrider::model {
+
+/// Sizes of one engine. All are fixed at start: a step allocates no KV.
+struct EngineOptions {
+  uint32_t context_tokens = 0;  ///< Longest sequence; 0: the model's own, capped by the pool.
+  uint32_t batch_tokens = 512;  ///< Rows of one step: decode rows first, then prefill chunks.
+  uint32_t sequences = 64;      ///< Running sequences (choices) at once.
+  uint32_t waiting = 1024;      ///< Waiting requests; beyond it `submit` says overloaded.
+  uint32_t block_tokens = 16;
+  uint64_t kv_memory_bytes = uint64_t{1} << 30;
+  kernels::KvKind k_kind = kernels::KvKind::fp16;
+  kernels::KvKind v_kind = kernels::KvKind::fp16;
+};
+
+/// What one step did for one choice of one request. In order of token index, no gaps.
+struct ChoiceUpdate {
+  RequestKey key;
+  uint32_t choice = 0;
+  uint32_t first_index = 0;  ///< Absolute output index of tokens[0].
+  std::vector<TokenOut> tokens;
+  /// Choice 0 only, when asked for: prompt tokens from `prompt_first_index` on. The first prompt
+  /// token has no logprob.
+  uint32_t prompt_first_index = 0;
+  std::vector<TokenOut> prompt_tokens;
+  std::optional<Finish> finish;           ///< Set exactly once per choice, in its last update.
+  std::optional<RequestTimings> timings;  ///< Set with `finish`.
+};
+
+/// Gauges and counters, read between steps.
+struct EngineStats {
+  uint32_t running = 0;  ///< Choices that hold blocks and take part in steps.
+  uint32_t waiting = 0;
+  uint32_t parked = 0;  ///< Choices whose reader is slow.
+  uint32_t blocks_total = 0;
+  uint32_t blocks_free = 0;
+  uint64_t steps = 0;
+  uint64_t prompt_tokens = 0;  ///< Computed prefill rows.
+  uint64_t generated_tokens = 0;
+  uint64_t preemptions = 0;
+};
+
+/// Continuous batching over one model: submit, step, read updates. Deterministic: what a request
+/// gets depends only on the request and the model, never on its batch mates (exactness contract).
+/// Not thread-safe; owned by one thread (the engine loop, or a Generator's caller).
+class Engine {
+ public:
+  /// Fails if the KV pool cannot hold one sequence of one block, or memory cannot be had.
+  static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LoadedModel> model,
+                                                const EngineOptions& options, const Clock& clock);
+  ~Engine();
+
+  /// Checks token ids and lengths against the model. `key` must be new.
+  Result<void> submit(RequestKey key, GenerationRequest request);
+  /// Ends all choices with `cancelled` at the next step; unknown keys are ignored.
+  void cancel(RequestKey key);
+  /// A parked request keeps its place and (while memory allows) its blocks, but gets no rows.
+  void set_parked(RequestKey key, bool parked);
+
+  bool idle() const;
+  /// Runs at most one batch. The updates are valid until the next call.
+  std::span<const ChoiceUpdate> step();
+
+  EngineStats stats() const;
+  /// Digest of all that output bits depend on: weights, numerics class, KV kinds, format version.
+  const Digest256& fingerprint() const;
+  uint32_t context_tokens() const;
+  /// free + used = total, every count matches the sequences' tables. Aborts if not.
+  void check_conservation() const;
+
+  /// Test hooks of the exactness harness: force what memory pressure would do. Bits do not change.
+  void preempt_all();
+  void set_batch_tokens(uint32_t batch_tokens);
+
+ private:
+  Engine();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace outrider::model
