@@ -21,6 +21,19 @@ inline constexpr uint32_t http_body_timeout_ms = 30'000;
 inline constexpr uint32_t sse_ping_interval_ms = 1'000;
 /// Nesting of a JSON body or a template value.
 inline constexpr uint32_t json_depth_max = 64;
+/// One write to a client that takes no bytes: then the connection is given up. Longer than any
+/// pause of a live reader, short enough that a dead one does not hold its blocks for ever.
+inline constexpr uint32_t client_write_timeout_ms = 60'000;
+/// Requests in flight in one gateway, HTTP and RPC together; beyond it: 429.
+inline constexpr uint32_t open_requests_max = 4096;
+/// Bytes that the kernel buffers for one client: small, so that a slow reader is noticed soon.
+inline constexpr int32_t client_send_buffer_bytes = 32 << 10;
+/// Time that admitted streams get to finish when the process drains.
+inline constexpr uint32_t drain_timeout_ms = 30'000;
+/// Names of unknown request fields that are remembered, so that each is logged once.
+inline constexpr uint32_t unknown_fields_logged_max = 256;
+/// Lines of an API key file.
+inline constexpr uint32_t api_keys_max = 65'536;
 /// One Cap'n Proto message (words of 8 bytes).
 inline constexpr uint64_t rpc_message_words_max = http_body_bytes_max / 8;
 
@@ -32,6 +45,9 @@ inline constexpr uint32_t stop_string_bytes_max = 256;
 inline constexpr uint32_t stop_token_ids_max = 64;
 inline constexpr uint32_t logit_bias_entries_max = 1024;
 inline constexpr uint32_t messages_max = 4096;         ///< chat messages in one request
+inline constexpr uint32_t prompts_max = 128;           ///< prompts in one completions request
+inline constexpr uint32_t request_choices_max = 256;   ///< prompts times `n`
+inline constexpr uint32_t name_bytes_max = 256;        ///< model, user, tenant, cache_salt, role
 inline constexpr uint32_t request_id_bytes_max = 128;  ///< `x-request-id` that we echo
 
 // -- actors --------------------------------------------------------------------------------------
@@ -63,7 +79,19 @@ inline constexpr uint64_t gguf_tensors_max = 65'536;
 inline constexpr uint64_t gguf_metadata_max = 65'536;
 inline constexpr uint64_t gguf_string_bytes_max = uint64_t{16} << 20;
 inline constexpr uint64_t gguf_array_elements_max = uint64_t{16} << 20;
+inline constexpr uint64_t gguf_key_bytes_max = 1024;         ///< 65535 in the format; real ones < 64
+inline constexpr uint64_t gguf_tensor_name_bytes_max = 256;  ///< 64 in the format
+inline constexpr uint64_t gguf_alignment_bytes_max = uint64_t{1} << 16;
+/// Elements of one tensor: keeps every byte count far below 2^64 (4 bytes an element at most).
+inline constexpr uint64_t gguf_tensor_elements_max = uint64_t{1} << 44;
 inline constexpr uint32_t gguf_dimensions_max = 4;
+// Shape of a model: each some times the largest published one, and small enough that products of
+// two fit 64 bits and tables by position stay in memory.
+inline constexpr uint32_t model_layers_max = 1024;
+inline constexpr uint32_t model_width_max = 1u << 18;       ///< hidden and feed-forward width
+inline constexpr uint32_t model_heads_max = 1024;
+inline constexpr uint32_t model_head_dim_max = 1024;
+inline constexpr uint32_t model_context_tokens_max = 1u << 21;
 inline constexpr uint32_t vocabulary_max = 1u << 20;
 inline constexpr uint32_t token_bytes_max = 4096;
 

@@ -1,0 +1,156 @@
+#include "model/weights.hpp"
+
+#include <bit>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace outrider::model {
+namespace {
+
+/// Tensors that say nothing beyond the configuration: rotary frequencies, now and as old
+/// converters wrote them.
+bool is_configuration(std::string_view name) {
+  return name == "rope_freqs.weight" || name.ends_with(".attn_rot_embd");
+}
+
+/// Looks up and checks every tensor before the first one is packed, then packs and digests them in
+/// one pass in the network's own order, whatever the file's order is.
+class Loader {
+ public:
+  Loader(const GgufFile& file, const ModelConfig& config) : file_(file), config_(config) {}
+
+  Result<void> plan(Weights& weights);
+  void pack(kernels::Ops& ops, const LoadProgress& progress, Weights& weights) const;
+
+ private:
+  /// A tensor to digest and, if it is a matrix, where its packed form goes.
+  struct Job {
+    const GgufTensor* tensor;
+    kernels::WeightView view;
+    std::unique_ptr<kernels::Matrix>* target;
+  };
+
+  Result<void> plan_layer(uint32_t index, LayerWeights& layer);
+  Result<void> matrix(const std::string& name, uint64_t rows, uint64_t cols,
+                      std::unique_ptr<kernels::Matrix>& target);
+  Result<void> vector(const std::string& name, uint64_t size, std::vector<float>& target);
+  Result<void> check_all_used() const;
+
+  const GgufFile& file_;
+  const ModelConfig& config_;
+  std::vector<Job> jobs_;
+};
+
+Result<void> Loader::matrix(const std::string& name, uint64_t rows, uint64_t cols,
+                            std::unique_ptr<kernels::Matrix>& target) {
+  const auto view = file_.matrix(name, rows, cols);
+  if (!view) return view.error();
+  jobs_.push_back({file_.find_tensor(name), *view, &target});
+  return {};
+}
+
+Result<void> Loader::vector(const std::string& name, uint64_t size, std::vector<float>& target) {
+  auto values = file_.vector(name, size);
+  if (!values) return values.error();
+  target = std::move(*values);
+  jobs_.push_back({file_.find_tensor(name), {}, nullptr});
+  return {};
+}
+
+Result<void> Loader::plan_layer(uint32_t index, LayerWeights& layer) {
+  const std::string prefix = "blk." + std::to_string(index) + ".";
+  const uint64_t hidden = config_.hidden;
+  const uint64_t q_dim = config_.q_dim();
+  const uint64_t kv_dim = config_.kv_dim();
+  OUTRIDER_TRY(vector(prefix + "attn_norm.weight", hidden, layer.attn_norm));
+  OUTRIDER_TRY(matrix(prefix + "attn_q.weight", q_dim, hidden, layer.attn_q));
+  OUTRIDER_TRY(matrix(prefix + "attn_k.weight", kv_dim, hidden, layer.attn_k));
+  OUTRIDER_TRY(matrix(prefix + "attn_v.weight", kv_dim, hidden, layer.attn_v));
+  if (config_.qkv_bias) {
+    OUTRIDER_TRY(vector(prefix + "attn_q.bias", q_dim, layer.q_bias));
+    OUTRIDER_TRY(vector(prefix + "attn_k.bias", kv_dim, layer.k_bias));
+    OUTRIDER_TRY(vector(prefix + "attn_v.bias", kv_dim, layer.v_bias));
+  }
+  OUTRIDER_TRY(matrix(prefix + "attn_output.weight", hidden, q_dim, layer.attn_output));
+  OUTRIDER_TRY(vector(prefix + "ffn_norm.weight", hidden, layer.ffn_norm));
+  OUTRIDER_TRY(matrix(prefix + "ffn_gate.weight", config_.ffn, hidden, layer.ffn_gate));
+  OUTRIDER_TRY(matrix(prefix + "ffn_up.weight", config_.ffn, hidden, layer.ffn_up));
+  return matrix(prefix + "ffn_down.weight", hidden, config_.ffn, layer.ffn_down);
+}
+
+Result<void> Loader::plan(Weights& weights) {
+  OUTRIDER_TRY(matrix("token_embd.weight", config_.vocab, config_.hidden, weights.token_embd));
+  weights.layers.resize(config_.layers);  // before any job points into it
+  for (uint32_t i = 0; i < config_.layers; ++i) OUTRIDER_TRY(plan_layer(i, weights.layers[i]));
+  OUTRIDER_TRY(vector("output_norm.weight", config_.hidden, weights.output_norm));
+  if (!config_.tied_head) {
+    OUTRIDER_TRY(matrix("output.weight", config_.vocab, config_.hidden, weights.output));
+  }
+  return check_all_used();
+}
+
+Result<void> Loader::check_all_used() const {
+  std::set<std::string_view> used;
+  for (const Job& job : jobs_) used.insert(job.tensor->name);
+  for (const GgufTensor& tensor : file_.tensors()) {
+    if (used.contains(tensor.name) || is_configuration(tensor.name)) continue;
+    return fail(ErrorCode::unsupported,
+                file_.name() + ": tensor '" + std::string(tensor.name) +
+                    "' has no place in this build's " + config_.architecture + " network of " +
+                    std::to_string(config_.layers) + " layers",
+                std::string(tensor.name));
+  }
+  return {};
+}
+
+/// The numbers of the configuration that output bits depend on.
+void digest_config(const ModelConfig& config, Sha256& sha) {
+  sha.update(config.architecture.size()).update(config.architecture);
+  for (const uint32_t number : {config.layers, config.hidden, config.ffn, config.heads,
+                                config.kv_heads, config.head_dim, config.vocab}) {
+    sha.update(uint64_t{number});
+  }
+  const RopeConfig& rope = config.rope;
+  sha.update(static_cast<uint64_t>(rope.style)).update(uint64_t{rope.rotary_dim});
+  for (const float number : {config.rms_eps, config.attention_scale, rope.base, rope.scale}) {
+    sha.update(uint64_t{std::bit_cast<uint32_t>(number)});
+  }
+  sha.update(rope.factors.size()).update(std::as_bytes(std::span(rope.factors)));
+}
+
+void digest_tensor(const GgufTensor& tensor, Sha256& sha) {
+  sha.update(tensor.name.size()).update(tensor.name);
+  sha.update(static_cast<uint64_t>(tensor.type));
+  for (const uint64_t dim : tensor.dims) sha.update(dim);
+  sha.update(tensor.data);
+}
+
+void Loader::pack(kernels::Ops& ops, const LoadProgress& progress, Weights& weights) const {
+  for (const Job& job : jobs_) weights.file_bytes += job.tensor->data.size();
+  Sha256 sha;
+  digest_config(config_, sha);
+  uint64_t done = 0;
+  for (const Job& job : jobs_) {
+    // The digest comes right before packing, so that packing finds the bytes in cache.
+    digest_tensor(*job.tensor, sha);
+    if (job.target != nullptr) *job.target = ops.pack(job.view);
+    done += job.tensor->data.size();
+    if (progress) progress(done, weights.file_bytes);
+  }
+  weights.digest = sha.finish();
+}
+
+}  // namespace
+
+Result<Weights> load_weights(const GgufFile& file, const ModelConfig& config, kernels::Ops& ops,
+                             const LoadProgress& progress) {
+  Weights weights;
+  Loader loader(file, config);
+  OUTRIDER_TRY(loader.plan(weights));
+  loader.pack(ops, progress, weights);
+  return weights;
+}
+
+}  // namespace outrider::model
