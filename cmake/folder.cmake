@@ -1,11 +1,36 @@
 get_filename_component(OUTRIDER_ROOT ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 
-# outrider_folder(<folder> [DEPS <targets>...] [PRIVATE_DEPS <targets>...] [EXTRA_SOURCES <files>...])
+# Everything built and run under ASan + UBSan, and everything the end-to-end suites run.
+add_custom_target(sanitized)
+add_custom_target(end_to_end)
+
+# outrider_test(<target> LABELS <labels>... [ARGS <arguments>...] [NAME <name>])
+#
+# Registers a program with ctest. Labels: unit (debug build), sanitized (ASan + UBSan; the target
+# `sanitized` builds these), e2e (release build; the target `end_to_end` builds these).
+function(outrider_test target)
+  cmake_parse_arguments(ARG "" "NAME" "LABELS;ARGS" ${ARGN})
+  if(NOT ARG_NAME)
+    set(ARG_NAME ${target})
+  endif()
+  add_test(NAME ${ARG_NAME} COMMAND ${target} ${ARG_ARGS} WORKING_DIRECTORY ${OUTRIDER_ROOT})
+  set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}")
+  if("sanitized" IN_LIST ARG_LABELS)
+    add_dependencies(sanitized ${target})
+  endif()
+  if("e2e" IN_LIST ARG_LABELS)
+    add_dependencies(end_to_end ${target})
+  endif()
+endfunction()
+
+# outrider_folder(<folder> [SANITIZED] [DEPS <targets>...] [PRIVATE_DEPS <targets>...]
+#                 [EXTRA_SOURCES <files>...] [SUBFOLDERS <folders>...])
 #
 # One static library per folder, from every *.cpp in it, and one test program <folder>_tests from
-# every *.test.cpp beside the sources. DEPS names the folders (outrider::x) and packages it uses.
+# every *.test.cpp beside the sources. DEPS names the folders (outrider::x) and packages it uses; SANITIZED runs
+# its tests under ASan + UBSan too.
 function(outrider_folder name)
-  cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE_DEPS;EXTRA_SOURCES;SUBFOLDERS" ${ARGN})
+  cmake_parse_arguments(ARG "SANITIZED" "" "DEPS;PRIVATE_DEPS;EXTRA_SOURCES;SUBFOLDERS" ${ARGN})
   set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   foreach(sub ${ARG_SUBFOLDERS})
     list(APPEND patterns ${CMAKE_CURRENT_SOURCE_DIR}/${sub}/*.cpp)
@@ -25,6 +50,10 @@ function(outrider_folder name)
     add_executable(${name}_tests ${tests})
     target_link_libraries(${name}_tests PRIVATE outrider_${name} ${ARG_PRIVATE_DEPS}
                           GTest::gmock GTest::gtest_main)
-    add_test(NAME ${name}_tests COMMAND ${name}_tests WORKING_DIRECTORY ${OUTRIDER_ROOT})
+    set(labels unit)
+    if(ARG_SANITIZED)
+      list(APPEND labels sanitized)
+    endif()
+    outrider_test(${name}_tests LABELS ${labels})
   endif()
 endfunction()

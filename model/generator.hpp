@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,6 +43,9 @@ class Generator {
 
   /// Text to a request with the tokenizer's own special tokens added.
   GenerationRequest request(std::string_view prompt) const;
+
+  /// Chat messages ([{role, content}, …]) to a request, through the model's template.
+  Result<GenerationRequest> chat_request(const nlohmann::ordered_json& messages) const;
 
   /// One request, first choice streamed.
   Result<std::vector<Generation>> generate(GenerationRequest request,

@@ -1,0 +1,160 @@
+#include "tools/chat_backend.hpp"
+
+#include "base/metrics.hpp"
+#include "model/generator.hpp"
+#include "tools/engine_options.hpp"
+#include "tools/http_client.hpp"
+
+namespace outrider::tools {
+namespace {
+
+class LocalChat final : public ChatBackend {
+ public:
+  explicit LocalChat(std::unique_ptr<model::Generator> generator)
+      : generator_(std::move(generator)) {}
+
+  std::string description() const override {
+    return generator_->model().name + " on " + std::string(generator_->model().ops->description());
+  }
+
+  Result<ChatStats> answer(const nlohmann::ordered_json& messages, const SamplingFlags& sampling,
+                           const std::function<void(std::string_view)>& on_text,
+                           const std::function<bool()>& stopped) override {
+    auto request = generator_->chat_request(messages);
+    if (!request) return request.error();
+    sampling.apply(*request);
+    auto results = generator_->generate(std::move(*request),
+                                        [&](std::string_view text, std::span<const TokenOut>) {
+                                          on_text(text);
+                                          return !stopped();
+                                        });
+    if (!results) return results.error();
+    const model::Generation& result = results->front();
+    ChatStats stats;
+    stats.prompt_tokens = result.timings.prompt_tokens;
+    stats.answer_tokens = static_cast<uint32_t>(result.tokens.size());
+    stats.prefill_ms = static_cast<double>(result.timings.prefill_us) / 1e3;
+    stats.decode_ms = static_cast<double>(result.timings.decode_us) / 1e3;
+    stats.finish_reason = std::string(to_string(result.finish.reason));
+    return stats;
+  }
+
+ private:
+  std::unique_ptr<model::Generator> generator_;
+};
+
+nlohmann::ordered_json request_body(const std::string& model,
+                                    const nlohmann::ordered_json& messages,
+                                    const SamplingFlags& sampling) {
+  nlohmann::ordered_json body;
+  body["model"] = model;
+  body["messages"] = messages;
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  body["max_tokens"] = sampling.max_tokens;
+  body["temperature"] = sampling.temperature;
+  body["top_k"] = sampling.top_k;
+  body["top_p"] = sampling.top_p;
+  body["min_p"] = sampling.min_p;
+  body["repetition_penalty"] = sampling.repetition_penalty;
+  body["presence_penalty"] = sampling.presence_penalty;
+  body["frequency_penalty"] = sampling.frequency_penalty;
+  body["seed"] = sampling.seed;
+  if (!sampling.stop.empty()) body["stop"] = sampling.stop;
+  return body;
+}
+
+std::string error_text(const HttpReply& reply) {
+  const auto json = nlohmann::json::parse(reply.body, nullptr, false);
+  if (json.is_object() && json.contains("error") && json["error"].is_object()) {
+    return json["error"].value("message", reply.body);
+  }
+  return "HTTP " + std::to_string(reply.status) + " " + reply.body;
+}
+
+/// Takes one event of the answer's stream into `stats`; returns an error's message, if it is one.
+std::string take_event(std::string_view data, ChatStats& stats,
+                       const std::function<void(std::string_view)>& on_text) {
+  const auto event = nlohmann::json::parse(data, nullptr, false);
+  if (!event.is_object()) return {};
+  if (event.contains("error")) return event["error"].value("message", std::string(data));
+  if (event.contains("usage") && event["usage"].is_object()) {
+    stats.prompt_tokens = event["usage"].value("prompt_tokens", 0u);
+    stats.answer_tokens = event["usage"].value("completion_tokens", 0u);
+  }
+  if (event.contains("timings") && event["timings"].is_object()) {
+    stats.prefill_ms = event["timings"].value("prefill_ms", 0.0);
+    stats.decode_ms = event["timings"].value("decode_ms", 0.0);
+  }
+  for (const auto& choice : event.value("choices", nlohmann::json::array())) {
+    if (choice.contains("delta") && choice["delta"].contains("content") &&
+        choice["delta"]["content"].is_string()) {
+      on_text(choice["delta"]["content"].get<std::string>());
+    }
+    if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {
+      stats.finish_reason = choice["finish_reason"].get<std::string>();
+    }
+  }
+  return {};
+}
+
+class RemoteChat final : public ChatBackend {
+ public:
+  RemoteChat(std::unique_ptr<HttpClient> client, std::string url, std::string model)
+      : client_(std::move(client)), url_(std::move(url)), model_(std::move(model)) {}
+
+  std::string description() const override { return model_ + " at " + url_; }
+
+  Result<ChatStats> answer(const nlohmann::ordered_json& messages, const SamplingFlags& sampling,
+                           const std::function<void(std::string_view)>& on_text,
+                           const std::function<bool()>& stopped) override {
+    ChatStats stats;
+    std::string failure;
+    SseReader reader;
+    const auto reply = client_->post_stream(
+        "/v1/chat/completions", request_body(model_, messages, sampling).dump(),
+        [&](std::string_view bytes) {
+          reader.push(bytes, [&](std::string_view data) {
+            if (failure.empty()) failure = take_event(data, stats, on_text);
+          });
+          return failure.empty();
+        },
+        stopped);
+    if (!reply) return reply.error();
+    if (reply->status != 200) failure = error_text(*reply);
+    if (!failure.empty()) return fail(ErrorCode::unavailable, failure);
+    return stats;
+  }
+
+ private:
+  std::unique_ptr<HttpClient> client_;
+  std::string url_;
+  std::string model_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ChatBackend>> local_chat(const Settings& settings) {
+  auto loaded = load_with_progress(settings);
+  if (!loaded) return loaded.error();
+  auto generator = model::Generator::create(*loaded, engine_options(settings));
+  if (!generator) return generator.error();
+  return std::unique_ptr<ChatBackend>(std::make_unique<LocalChat>(std::move(*generator)));
+}
+
+Result<std::unique_ptr<ChatBackend>> remote_chat(const std::string& url,
+                                                 const std::string& api_key) {
+  auto client = HttpClient::connect(url, api_key);
+  if (!client) return client.error();
+  const auto reply = (*client)->get("/v1/models");
+  if (!reply) return reply.error();
+  const auto json = nlohmann::json::parse(reply->body, nullptr, false);
+  if (reply->status != 200 || !json.is_object() || !json.contains("data") ||
+      !json["data"].is_array() || json["data"].empty()) {
+    return fail(ErrorCode::unavailable, url + "/v1/models: " + error_text(*reply));
+  }
+  return std::unique_ptr<ChatBackend>(std::make_unique<RemoteChat>(
+      std::move(*client), url, json["data"][0].value("id", std::string("default"))));
+}
+
+}  // namespace outrider::tools

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "tools/settings.hpp"
+
+namespace outrider::tools {
+
+/// Exit codes of every command.
+inline constexpr int k_exit_done = 0;
+inline constexpr int k_exit_failed = 1;
+inline constexpr int k_exit_usage = 2;  ///< wrong usage or configuration, before anything loads
+inline constexpr int k_exit_interrupted = 130;
+
+/// What a command line asks for: set by the chosen subcommand, run after parsing.
+using Action = std::function<int()>;
+
+/// Each adds one subcommand to `app` and stores its action when it is the chosen one.
+void add_serve(CLI::App& app, Action& action);
+void add_generate(CLI::App& app, Action& action);
+void add_chat(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
+void add_config(CLI::App& app, Action& action);
+
+/// Flags that fill Settings, taken from its table, with `--config FILE` before them.
+class SettingFlags {
+ public:
+  /// Adds `--config` and a flag for each name (all settings if empty).
+  void add(CLI::App& command, const std::vector<std::string>& names = {});
+  /// The file first, then the flags.
+  Result<Settings> resolve() const;
+
+ private:
+  std::string config_;
+  std::vector<std::pair<std::string, std::string>> values_;  // by name; empty: not given
+  std::vector<CLI::Option*> options_;
+};
+
+/// A path to a GGUF, or a fetched name looked up as NAME.gguf in $OUTRIDER_MODELS_DIR and models/.
+Result<std::string> resolve_model(const std::string& model);
+
+/// Prints "outrider: message" to stderr and returns the exit code that fits.
+int report(const Error& error);
+
+}  // namespace outrider::tools

@@ -1,0 +1,35 @@
+#include <iostream>
+
+#include "tools/command.hpp"
+
+namespace outrider::tools {
+
+void add_config(CLI::App& app, Action& action) {
+  auto* config = app.add_subcommand("config", "Show or check the settings");
+  config->require_subcommand(1);
+  config->footer("Example: outrider config show --config cluster.yaml --threads 2");
+
+  auto* show = config->add_subcommand("show", "Every setting: value, unit, default, origin");
+  auto* check = config->add_subcommand("check", "Check a configuration and the files it names");
+  for (CLI::App* command : {show, check}) {
+    auto flags = std::make_shared<SettingFlags>();
+    flags->add(*command);
+    const bool with_files = command == check;
+    command->callback([flags, with_files, &action] {
+      action = [flags, with_files]() -> int {
+        const auto settings = flags->resolve();
+        if (!settings) return report(settings.error());
+        if (!with_files) {
+          std::cout << settings->render();
+          return k_exit_done;
+        }
+        const auto model = resolve_model(settings->text("model"));
+        if (!model) return report(model.error());
+        std::cout << "configuration is good; model " << *model << '\n';
+        return k_exit_done;
+      };
+    });
+  }
+}
+
+}  // namespace outrider::tools

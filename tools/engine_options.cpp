@@ -1,0 +1,70 @@
+#include "tools/engine_options.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "tools/command.hpp"
+#include "tools/progress.hpp"
+
+namespace outrider::tools {
+namespace {
+
+Result<kernels::Isa> chosen_isa() {
+  const char* wanted = std::getenv("OUTRIDER_ISA");
+  if (wanted == nullptr) return kernels::default_isa();
+  std::string available;
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    if (kernels::isa_name(isa) == wanted) return isa;
+    available += (available.empty() ? "" : ", ") + std::string(kernels::isa_name(isa));
+  }
+  return fail(
+      ErrorCode::invalid_argument,
+      "OUTRIDER_ISA: \"" + std::string(wanted) + "\" is not one of this machine's " + available,
+      "OUTRIDER_ISA");
+}
+
+}  // namespace
+
+const std::vector<std::string>& engine_setting_names() {
+  static const std::vector<std::string> names = {"model",        "device",           "threads",
+                                                 "ctx",          "max-batch-tokens", "kv-kind",
+                                                 "kv-memory-mb", "block-tokens"};
+  return names;
+}
+
+model::EngineOptions engine_options(const Settings& settings) {
+  const auto number = [&](const char* name) { return static_cast<uint32_t>(settings.count(name)); };
+  const kernels::KvKind kind =
+      settings.text("kv-kind") == "fp32" ? kernels::KvKind::fp32 : kernels::KvKind::fp16;
+  model::EngineOptions options;
+  options.context_tokens = number("ctx");
+  options.batch_tokens = number("max-batch-tokens");
+  options.sequences = number("max-seqs");
+  options.waiting = number("max-waiting");
+  options.block_tokens = number("block-tokens");
+  options.kv_memory_bytes = settings.count("kv-memory-mb") << 20;
+  options.k_kind = kind;
+  options.v_kind = kind;
+  return options;
+}
+
+Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings) {
+  const auto isa = chosen_isa();
+  if (!isa) return isa.error();
+  uint32_t threads = static_cast<uint32_t>(settings.count("threads"));
+  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  return std::shared_ptr<kernels::Ops>(kernels::make_cpu_ops(threads, *isa));
+}
+
+Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings) {
+  const auto path = resolve_model(settings.text("model"));
+  if (!path) return path.error();
+  auto ops = make_ops(settings);
+  if (!ops) return ops.error();
+  ProgressBar bar("loading " + *path);
+  return model::load_model(*path, *ops,
+                           [&](uint64_t done, uint64_t total) { bar.update(done, total); });
+}
+
+}  // namespace outrider::tools

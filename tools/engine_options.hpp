@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+
+#include "base/result.hpp"
+#include "kernels/ops.hpp"
+#include "model/engine.hpp"
+#include "tools/settings.hpp"
+
+namespace outrider::tools {
+
+/// Names of the settings that a command with its own engine takes.
+const std::vector<std::string>& engine_setting_names();
+
+model::EngineOptions engine_options(const Settings& settings);
+
+/// The back end that the settings ask for. A wrong OUTRIDER_ISA is an error that lists the right
+/// ones.
+Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings);
+
+/// Loads the model that the settings name, with a progress bar on a terminal.
+Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings);
+
+}  // namespace outrider::tools

@@ -1,0 +1,134 @@
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/metrics.hpp"
+#include "base/utf8.hpp"
+#include "model/generator.hpp"
+#include "tools/command.hpp"
+#include "tools/engine_options.hpp"
+#include "tools/interrupt.hpp"
+#include "tools/sampling_flags.hpp"
+
+namespace outrider::tools {
+namespace {
+
+struct GenerateFlags {
+  SettingFlags settings;
+  SamplingFlags sampling;
+  std::string prompt;
+  std::string prompt_file;
+  int32_t logprobs = -1;
+  bool chat = false;
+  bool json = false;
+};
+
+Result<std::string> prompt_text(const GenerateFlags& flags) {
+  if (flags.prompt_file.empty()) return flags.prompt;
+  if (flags.prompt_file == "-") {
+    return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  }
+  std::ifstream file(flags.prompt_file, std::ios::binary);
+  if (!file) {
+    return fail(ErrorCode::invalid_argument, "file: cannot read \"" + flags.prompt_file + "\"",
+                "file");
+  }
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+nlohmann::ordered_json logprob_json(const TokenOut& token, const model::Tokenizer& tokenizer) {
+  nlohmann::ordered_json out;
+  out["token"] = utf8_replace_invalid(tokenizer.token_bytes(token.id));
+  out["logprob"] = token.logprob->logprob;
+  out["top_logprobs"] = nlohmann::ordered_json::array();
+  for (const auto& [id, logprob] : token.logprob->top) {
+    out["top_logprobs"].push_back({{"id", id}, {"logprob", logprob}});
+  }
+  return out;
+}
+
+nlohmann::ordered_json result_json(const model::Generation& result, const model::LoadedModel& model,
+                                   const SamplingParams& sampling) {
+  nlohmann::ordered_json out;
+  out["text"] = result.text;
+  out["ids"] = nlohmann::ordered_json::array();
+  for (const TokenOut& token : result.tokens) {
+    out["ids"].push_back(token.id);
+    if (token.logprob) out["logprobs"].push_back(logprob_json(token, *model.tokenizer));
+  }
+  const RequestTimings& timings = result.timings;
+  out["finish_reason"] = to_string(result.finish.reason);
+  out["seed"] = sampling.seed;
+  out["usage"] = {{"prompt_tokens", timings.prompt_tokens},
+                  {"completion_tokens", result.tokens.size()},
+                  {"total_tokens", timings.prompt_tokens + result.tokens.size()}};
+  out["timings"] = {{"prefill_ms", static_cast<double>(timings.prefill_us) / 1e3},
+                    {"decode_ms", static_cast<double>(timings.decode_us) / 1e3}};
+  return out;
+}
+
+Result<GenerationRequest> make_request(const GenerateFlags& flags,
+                                       const model::Generator& generator, const std::string& text) {
+  if (!flags.chat) return generator.request(text);
+  const auto messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", text}}});
+  return generator.chat_request(messages);
+}
+
+int generate(const GenerateFlags& flags) {
+  const auto settings = flags.settings.resolve();
+  if (!settings) return report(settings.error());
+  const auto text = prompt_text(flags);
+  if (!text) return report(text.error());
+  if (text->empty()) {
+    return report(
+        fail(ErrorCode::invalid_argument, "prompt: empty; use -p TEXT or --file F", "prompt"));
+  }
+  auto loaded = load_with_progress(*settings);
+  if (!loaded) return report(loaded.error());
+  auto generator = model::Generator::create(*loaded, engine_options(*settings));
+  if (!generator) return report(generator.error());
+
+  auto request = make_request(flags, **generator, *text);
+  if (!request) return report(request.error());
+  flags.sampling.apply(*request);
+  request->logprobs = flags.logprobs;
+  const SamplingParams sampling = request->sampling;
+
+  Interrupt interrupt;
+  auto results =
+      (*generator)
+          ->generate(std::move(*request), [&](std::string_view piece, std::span<const TokenOut>) {
+            if (!flags.json) std::cout << piece << std::flush;
+            return !interrupt.raised();
+          });
+  if (!results) return report(results.error());
+  if (flags.json) {
+    std::cout << result_json(results->front(), **loaded, sampling).dump(2) << '\n';
+  } else {
+    std::cout << '\n';
+  }
+  return interrupt.raised() ? k_exit_interrupted : k_exit_done;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Action& action) {
+  auto* command = app.add_subcommand("generate", "One completion to stdout");
+  auto flags = std::make_shared<GenerateFlags>();
+  auto* prompt = command->add_option("-p,--prompt", flags->prompt, "text to continue");
+  command->add_option("-f,--file", flags->prompt_file, "read the prompt from a file, - for stdin")
+      ->excludes(prompt);
+  command->add_flag("--chat", flags->chat, "as a user message, through the chat template");
+  command->add_flag("--json", flags->json, "ids, logprobs, usage and timings as JSON");
+  command->add_option("--logprobs", flags->logprobs, "alternatives per token, with --json")
+      ->check(CLI::Range(0, 20));
+  flags->sampling.add(*command);
+  flags->settings.add(*command, engine_setting_names());
+  command->footer(
+      "Example: outrider generate --model smollm2-135m -p \"The capital of France is\" -n 16 "
+      "--temperature 0");
+  command->callback([flags, &action] { action = [flags] { return generate(*flags); }; });
+}
+
+}  // namespace outrider::tools

@@ -1,0 +1,134 @@
+#include "tools/http_client.hpp"
+
+#include <kj/async-io.h>
+#include <kj/compat/http.h>
+
+namespace outrider::tools {
+namespace {
+
+constexpr size_t k_reply_bytes_max = size_t{64} << 20;
+
+Error transport_error(const std::string& url, const kj::Exception& exception) {
+  return fail(ErrorCode::unavailable, url + ": " + exception.getDescription().cStr());
+}
+
+}  // namespace
+
+struct HttpClient::State {
+  std::string url;
+  std::string api_key;
+  kj::AsyncIoContext io = kj::setupAsyncIo();
+  kj::HttpHeaderTable::Builder builder;
+  kj::HttpHeaderId authorization = builder.add("Authorization");
+  kj::Own<kj::HttpHeaderTable> table = builder.build();
+  kj::Own<kj::HttpClient> client =
+      kj::newHttpClient(io.provider->getTimer(), *table, io.provider->getNetwork(), nullptr);
+
+  kj::HttpHeaders headers() const {
+    kj::HttpHeaders out(*table);
+    if (!api_key.empty()) out.set(authorization, kj::str("Bearer ", api_key.c_str()));
+    return out;
+  }
+
+  kj::HttpClient::Request start(kj::HttpMethod method, const std::string& path,
+                                const std::string& body) {
+    auto out = headers();
+    if (!body.empty()) out.set(kj::HttpHeaderId::CONTENT_TYPE, "application/json");
+    return client->request(method, kj::str(url.c_str(), path.c_str()), out,
+                           body.empty() ? kj::Maybe<uint64_t>() : body.size());
+  }
+
+  /// Resolves to false once `stopped` says so.
+  kj::Promise<size_t> watch(const std::function<bool()>& stopped) {
+    return io.provider->getTimer().afterDelay(50 * kj::MILLISECONDS).then([this, &stopped] {
+      return stopped() ? kj::Promise<size_t>(size_t{0}) : watch(stopped);
+    });
+  }
+
+  Result<HttpReply> exchange(kj::HttpMethod method, const std::string& path,
+                             const std::string& body) {
+    auto request = start(method, path, body);
+    if (!body.empty()) request.body->write(body.data(), body.size()).wait(io.waitScope);
+    request.body = nullptr;
+    auto response = request.response.wait(io.waitScope);
+    HttpReply reply;
+    reply.status = response.statusCode;
+    const auto text = response.body->readAllText(k_reply_bytes_max).wait(io.waitScope);
+    reply.body.assign(text.begin(), text.size());
+    return reply;
+  }
+};
+
+HttpClient::HttpClient() : state_(std::make_unique<State>()) {}
+HttpClient::~HttpClient() = default;
+
+Result<std::unique_ptr<HttpClient>> HttpClient::connect(const std::string& url,
+                                                        const std::string& api_key) {
+  if (!url.starts_with("http://") || url.size() <= 7) {
+    return fail(ErrorCode::invalid_argument, "url: \"" + url + "\" is not http://host:port", "url");
+  }
+  auto client = std::unique_ptr<HttpClient>(new HttpClient());
+  client->state_->url = url.ends_with('/') ? url.substr(0, url.size() - 1) : url;
+  client->state_->api_key = api_key;
+  return client;
+}
+
+Result<HttpReply> HttpClient::get(const std::string& path) {
+  try {
+    return state_->exchange(kj::HttpMethod::GET, path, "");
+  } catch (const kj::Exception& exception) {
+    return transport_error(state_->url, exception);
+  }
+}
+
+Result<HttpReply> HttpClient::post(const std::string& path, const std::string& json) {
+  try {
+    return state_->exchange(kj::HttpMethod::POST, path, json);
+  } catch (const kj::Exception& exception) {
+    return transport_error(state_->url, exception);
+  }
+}
+
+Result<HttpReply> HttpClient::post_stream(const std::string& path, const std::string& json,
+                                          const std::function<bool(std::string_view)>& on_data,
+                                          const std::function<bool()>& stopped) {
+  try {
+    auto& wait = state_->io.waitScope;
+    auto request = state_->start(kj::HttpMethod::POST, path, json);
+    request.body->write(json.data(), json.size()).wait(wait);
+    request.body = nullptr;
+    auto response = request.response.wait(wait);
+    HttpReply reply;
+    reply.status = response.statusCode;
+    if (reply.status != 200) {
+      const auto text = response.body->readAllText(k_reply_bytes_max).wait(wait);
+      reply.body.assign(text.begin(), text.size());
+      return reply;
+    }
+    char buffer[4096];
+    for (;;) {
+      const size_t count = response.body->tryRead(buffer, 1, sizeof(buffer))
+                               .exclusiveJoin(state_->watch(stopped))
+                               .wait(wait);
+      if (count == 0 || !on_data({buffer, count})) return reply;
+    }
+  } catch (const kj::Exception& exception) {
+    return transport_error(state_->url, exception);
+  }
+}
+
+void SseReader::push(std::string_view bytes,
+                     const std::function<void(std::string_view)>& on_event) {
+  pending_.append(bytes);
+  size_t start = 0;
+  for (size_t end; (end = pending_.find('\n', start)) != std::string::npos; start = end + 1) {
+    std::string_view line(pending_.data() + start, end - start);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.starts_with("data:")) continue;
+    line.remove_prefix(line.starts_with("data: ") ? 6 : 5);
+    on_event(line);
+  }
+  pending_.erase(0, start);
+}
+
+}  // namespace outrider::tools

@@ -1,0 +1,30 @@
+#include <iostream>
+
+#include "tools/command.hpp"
+#include "tools/version.hpp"
+
+int main(int argc, char** argv) {
+  using namespace outrider::tools;  // NOLINT: the composition root
+  CLI::App app("Outrider: exact LLM serving. Each command has its own --help.", "outrider");
+  app.set_version_flag("--version", std::string("outrider ") + k_version);
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::simple);
+  Action action;
+  add_serve(app, action);
+  add_generate(app, action);
+  add_chat(app, action);
+  add_inspect(app, action);
+  add_config(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? k_exit_done : k_exit_usage;
+  }
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    std::cerr << "outrider: " << error.what() << '\n';
+    return k_exit_failed;
+  }
+}

@@ -1,0 +1,288 @@
+#include "tools/settings.hpp"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "base/limits.hpp"
+
+namespace outrider::tools {
+namespace {
+
+using Kind = Setting::Kind;
+
+std::string kebab(std::string_view key) {
+  std::string name(key);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+Result<void> check_count(const Setting& setting, std::string_view value) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size() || number < setting.minimum ||
+      number > setting.maximum) {
+    std::string range = "at least " + std::to_string(setting.minimum);
+    if (setting.maximum != INT64_MAX) range += ", at most " + std::to_string(setting.maximum);
+    return fail(ErrorCode::invalid_argument,
+                setting.name + ": \"" + std::string(value) + "\" is not a whole number (" + range +
+                    (setting.unit.empty() ? "" : " " + setting.unit) + ")",
+                setting.name);
+  }
+  return {};
+}
+
+Result<void> check_choice(const Setting& setting, std::string_view value) {
+  if (std::find(setting.choices.begin(), setting.choices.end(), value) != setting.choices.end()) {
+    return {};
+  }
+  std::string list;
+  for (const std::string& choice : setting.choices) list += (list.empty() ? "" : ", ") + choice;
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": \"" + std::string(value) + "\" is not one of " + list,
+              setting.name);
+}
+
+/// host:port, :port or off. Port 0 lets the system choose.
+Result<void> check_address(const Setting& setting, std::string_view value) {
+  if (value == "off") return {};
+  const size_t colon = value.rfind(':');
+  unsigned port = 65536;
+  if (colon != std::string_view::npos) {
+    const std::string_view digits = value.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+    if (error != std::errc() || end != digits.data() + digits.size()) port = 65536;
+  }
+  if (port <= 65535) return {};
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": \"" + std::string(value) + "\" is not host:port, :port or off",
+              setting.name);
+}
+
+Result<void> check_value(const Setting& setting, std::string_view value) {
+  switch (setting.kind) {
+    case Kind::count:
+      return check_count(setting, value);
+    case Kind::choice:
+      return check_choice(setting, value);
+    case Kind::address:
+      return check_address(setting, value);
+    case Kind::flag:
+      if (value == "true" || value == "false") return {};
+      return fail(ErrorCode::invalid_argument,
+                  setting.name + ": \"" + std::string(value) + "\" is not true or false",
+                  setting.name);
+    case Kind::text:
+    case Kind::path:
+      return {};
+  }
+  return {};
+}
+
+std::vector<Setting> table() {
+  using limits::batch_tokens_max;
+  using limits::sequences_max;
+  return {
+      {.name = "model", .kind = Kind::path, .help = "GGUF file, or a fetched name"},
+      {.name = "model-name", .help = "what clients call it (default: the file's stem)"},
+      {.name = "http",
+       .kind = Kind::address,
+       .default_value = "127.0.0.1:8080",
+       .help = "OpenAI wire, health, metrics"},
+      {.name = "rpc",
+       .kind = Kind::address,
+       .default_value = "127.0.0.1:8081",
+       .help = "Cap'n Proto RPC"},
+      {.name = "device",
+       .kind = Kind::choice,
+       .default_value = "cpu",
+       .help = "where the model runs",
+       .choices = {"cpu"}},
+      {.name = "threads",
+       .kind = Kind::count,
+       .unit = "threads",
+       .default_value = "0",
+       .help = "compute threads; 0: one per core",
+       .maximum = 1024},
+      {.name = "ctx",
+       .kind = Kind::count,
+       .unit = "tokens",
+       .default_value = "0",
+       .help = "longest sequence; 0: the model's own",
+       .maximum = 1 << 24},
+      {.name = "max-batch-tokens",
+       .kind = Kind::count,
+       .unit = "tokens",
+       .default_value = "512",
+       .help = "rows of one step",
+       .minimum = 1,
+       .maximum = batch_tokens_max},
+      {.name = "max-seqs",
+       .kind = Kind::count,
+       .unit = "sequences",
+       .default_value = "64",
+       .help = "running sequences at once",
+       .minimum = 1,
+       .maximum = sequences_max},
+      {.name = "max-waiting",
+       .kind = Kind::count,
+       .unit = "requests",
+       .default_value = "1024",
+       .help = "waiting requests; beyond it clients get 429",
+       .minimum = 1,
+       .maximum = limits::engine_inbox_requests_max},
+      {.name = "kv-kind",
+       .kind = Kind::choice,
+       .default_value = "fp16",
+       .help = "element type of cached keys and values",
+       .choices = {"fp16", "fp32"}},
+      {.name = "kv-memory-mb",
+       .kind = Kind::count,
+       .unit = "MB",
+       .default_value = "1024",
+       .help = "size of the KV pool",
+       .minimum = 1,
+       .maximum = 1 << 24},
+      {.name = "block-tokens",
+       .kind = Kind::choice,
+       .unit = "tokens",
+       .default_value = "16",
+       .help = "positions in one KV block",
+       .choices = {"16", "32", "64"}},
+      {.name = "api-key-file",
+       .kind = Kind::path,
+       .help = "one key a line (tenant:key or key); empty: no keys"},
+      {.name = "drain-timeout-s",
+       .kind = Kind::count,
+       .unit = "s",
+       .default_value = "30",
+       .help = "time for admitted streams after SIGTERM",
+       .maximum = 86'400},
+      {.name = "log-level",
+       .kind = Kind::choice,
+       .default_value = "info",
+       .help = "what is logged",
+       .choices = {"trace", "debug", "info", "warn", "error", "off"}},
+      {.name = "log-json",
+       .kind = Kind::flag,
+       .default_value = "false",
+       .help = "JSON lines instead of text"},
+      {.name = "log-prompts",
+       .kind = Kind::flag,
+       .default_value = "false",
+       .help = "log prompt text (at debug level)"},
+  };
+}
+
+}  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+Settings::Settings() : settings_(table()) {
+  for (Setting& setting : settings_) setting.value = setting.default_value;
+}
+
+Setting* Settings::find(std::string_view name) {
+  const auto found = std::find_if(settings_.begin(), settings_.end(),
+                                  [&](const Setting& setting) { return setting.name == name; });
+  return found == settings_.end() ? nullptr : &*found;
+}
+
+const Setting& Settings::get(std::string_view name) const {
+  const Setting* found = const_cast<Settings*>(this)->find(name);
+  OUTRIDER_CHECK(found != nullptr, name);
+  return *found;
+}
+
+Result<void> Settings::set(std::string_view name, std::string_view value,
+                           const std::string& origin) {
+  Setting* setting = find(name);
+  if (setting == nullptr) {
+    const auto nearest = std::min_element(
+        settings_.begin(), settings_.end(), [&](const Setting& a, const Setting& b) {
+          return edit_distance(name, a.name) < edit_distance(name, b.name);
+        });
+    return fail(
+        ErrorCode::invalid_argument,
+        "unknown setting \"" + std::string(name) + "\"; did you mean \"" + nearest->name + "\"?",
+        std::string(name));
+  }
+  OUTRIDER_TRY(check_value(*setting, value));
+  setting->value = value;
+  setting->origin = origin;
+  return {};
+}
+
+Result<void> Settings::load_yaml(const std::string& path) {
+  YAML::Node root;
+  try {
+    root = YAML::LoadFile(path);
+  } catch (const YAML::Exception& error) {
+    return fail(ErrorCode::invalid_argument, path + ": " + error.what(), "config");
+  }
+  if (!root.IsMap()) {
+    return fail(ErrorCode::invalid_argument, path + ": expected a map of settings", "config");
+  }
+  for (const auto& entry : root) {
+    if (!entry.first.IsScalar() || !entry.second.IsScalar()) {
+      return fail(
+          ErrorCode::invalid_argument,
+          path + ": line " + std::to_string(entry.first.Mark().line + 1) + ": expected key: value",
+          "config");
+    }
+    const auto key = entry.first.as<std::string>();
+    const auto result = set(kebab(key), entry.second.as<std::string>(), "file " + path);
+    if (!result) {
+      return fail(result.error().code,
+                  path + ": line " + std::to_string(entry.first.Mark().line + 1) + ": " +
+                      result.error().message,
+                  result.error().field);
+    }
+  }
+  return {};
+}
+
+const std::string& Settings::text(std::string_view name) const {
+  return get(name).value;
+}
+
+uint64_t Settings::count(std::string_view name) const {
+  return std::stoull(get(name).value);
+}
+
+bool Settings::flag(std::string_view name) const {
+  return get(name).value == "true";
+}
+
+std::string Settings::render() const {
+  const auto pad = [](std::string text, size_t width) {
+    text.resize(std::max(width, text.size() + 1), ' ');
+    return text;
+  };
+  std::string out =
+      pad("setting", 18) + pad("value", 26) + pad("unit", 11) + pad("default", 17) + "origin\n";
+  for (const Setting& setting : settings_) {
+    out += pad(setting.name, 18) + pad(setting.value.empty() ? "-" : setting.value, 26) +
+           pad(setting.unit.empty() ? "-" : setting.unit, 11) +
+           pad(setting.default_value.empty() ? "-" : setting.default_value, 17) + setting.origin +
+           "\n";
+  }
+  return out;
+}
+
+}  // namespace outrider::tools

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+
+namespace outrider::tools {
+
+/// One setting: the same word as a flag (`--kv-memory-mb`) and as a YAML key (`kv_memory_mb`).
+struct Setting {
+  enum class Kind : uint8_t { text, count, flag, choice, address, path };
+  std::string name;  ///< kebab-case
+  Kind kind = Kind::text;
+  std::string unit;  ///< "tokens", "MB", … or empty
+  std::string default_value;
+  std::string help;
+  std::vector<std::string> choices;  ///< for Kind::choice
+  int64_t minimum = 0;               ///< for Kind::count
+  int64_t maximum = INT64_MAX;
+  std::string value;
+  std::string origin = "default";  ///< "default", "file NAME", "flag"
+};
+
+/// All settings of `serve` and the other commands that run a model, with where each value came
+/// from. Files are read first, flags win.
+class Settings {
+ public:
+  Settings();
+
+  const std::vector<Setting>& all() const { return settings_; }
+
+  /// Checks and stores. The error names the setting; an unknown name comes with the nearest one.
+  Result<void> set(std::string_view name, std::string_view value, const std::string& origin);
+  /// A flat YAML map with snake_case keys.
+  Result<void> load_yaml(const std::string& path);
+
+  const std::string& text(std::string_view name) const;
+  uint64_t count(std::string_view name) const;
+  bool flag(std::string_view name) const;
+
+  /// `outrider config show`: name, value, unit, default, origin.
+  std::string render() const;
+
+ private:
+  Setting* find(std::string_view name);
+  const Setting& get(std::string_view name) const;
+  std::vector<Setting> settings_;
+};
+
+/// Levenshtein distance in bytes, for "did you mean".
+size_t edit_distance(std::string_view a, std::string_view b);
+
+}  // namespace outrider::tools

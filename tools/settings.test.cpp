@@ -1,0 +1,85 @@
+#include "tools/settings.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace outrider::tools {
+namespace {
+
+using testing::HasSubstr;
+
+class YamlFile {
+ public:
+  explicit YamlFile(const std::string& text)
+      : path_(testing::TempDir() + "outrider_settings_test.yaml") {
+    std::ofstream(path_) << text;
+  }
+  ~YamlFile() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(Settings, FlagsWinOverFilesAndRememberWhereTheyCameFrom) {
+  const YamlFile file("kv_memory_mb: 64\nthreads: 3\n");
+  Settings settings;
+  ASSERT_TRUE(settings.load_yaml(file.path()).ok());
+  ASSERT_TRUE(settings.set("threads", "2", "flag").ok());
+  EXPECT_EQ(settings.count("kv-memory-mb"), 64u);
+  EXPECT_EQ(settings.count("threads"), 2u);
+  EXPECT_EQ(settings.count("max-seqs"), 64u);
+  EXPECT_THAT(settings.render(), HasSubstr("file " + file.path()));
+}
+
+TEST(Settings, AnUnknownKeyComesWithTheNearestOneAndItsLine) {
+  const YamlFile file("threads: 1\nmax_seq: 4\n");
+  Settings settings;
+  const auto result = settings.load_yaml(file.path());
+  ASSERT_FALSE(result.ok());
+  EXPECT_THAT(result.error().message, HasSubstr("line 2"));
+  EXPECT_THAT(result.error().message, HasSubstr("did you mean \"max-seqs\""));
+}
+
+TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
+  Settings settings;
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, std::string>>{{"threads", "two"},
+                                                        {"threads", "-1"},
+                                                        {"threads", "1.5"},
+                                                        {"threads", ""},
+                                                        {"threads", "99999999999999999999"},
+                                                        {"kv-kind", "fp8"},
+                                                        {"block-tokens", "17"},
+                                                        {"http", "localhost"},
+                                                        {"http", "1.2.3.4:70000"},
+                                                        {"log-json", "yes"},
+                                                        {"max-batch-tokens", "0"}}) {
+    const auto result = settings.set(name, value, "flag");
+    ASSERT_FALSE(result.ok()) << name << "=" << value;
+    EXPECT_EQ(result.error().field, name);
+  }
+}
+
+TEST(Settings, RefusesAFileThatIsNoMapOfScalars) {
+  for (const char* text :
+       {"- a\n- b\n", "threads: [1]\n", "threads: {a: 1}\n", "a: b: c\n", "\t"}) {
+    const YamlFile file(text);
+    Settings settings;
+    EXPECT_FALSE(settings.load_yaml(file.path()).ok()) << text;
+  }
+  Settings settings;
+  EXPECT_FALSE(settings.load_yaml("no-such-file.yaml").ok());
+}
+
+TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
+  EXPECT_EQ(edit_distance("", "abc"), 3u);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+  EXPECT_EQ(edit_distance("same", "same"), 0u);
+}
+
+}  // namespace
+}  // namespace outrider::tools

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Everything that `make test` runs: repository checks, unit tests (Debug), sanitized tests, and the
+# end-to-end suites on the release build with the demo model. Stops at the first failing stage.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-$(nproc)}
+python=.venv/bin/python
+
+stage() { printf '\n== %s (%d s so far)\n' "$1" "$SECONDS"; }
+configure() { cmake --preset "$1" --log-level=WARNING; }
+run_tests() { ctest --test-dir "build/$1" --output-on-failure --timeout 600 "${@:2}"; }
+
+stage "repository checks"
+tools/check/check_layers.py
+tools/check/check_tree.py
+$python -m unittest discover -q -s tools -p '*_test.py' -t tools
+$python tests/support/make_tiny_model_test.py
+
+stage "unit tests: debug build"
+configure debug
+cmake --build --preset debug --parallel "$jobs"
+run_tests debug -L unit --parallel "$jobs"
+
+stage "unit tests and fuzz targets: ASan + UBSan"
+configure dev
+cmake --build --preset dev --parallel "$jobs" --target sanitized
+run_tests dev -L sanitized --parallel "$jobs"
+
+stage "end to end: release build, demo model"
+configure release
+cmake --build --preset release --parallel "$jobs" --target outrider end_to_end
+[ -f models/smollm2-135m.gguf ] || $python tools/fetch_model.py smollm2-135m
+run_tests release -L e2e
+
+stage "done"
