@@ -11,7 +11,7 @@ builds from a GGUF ignores that name and is wrong for digits.
     gold/bin/python tests/golden/make_model_golden.py --model models/smollm2-135m.gguf \
         --out tests/golden/smollm2-135m.json
     gold/bin/python tests/golden/make_model_golden.py --model tests/support/models/tiny-llama.gguf \
-        --random-ids 4x48 --probe-every 1 --out tests/golden/tiny-llama.json
+        --random-ids 300,65,33,7 --probe-every 5 --out tests/golden/tiny-llama.json
 
 Memory: 4 bytes a weight (7.1 GB for qwen2.5-coder-1.5b). README.md describes the file written.
 """
@@ -202,17 +202,14 @@ def text_windows(file):
 
 
 def random_windows(file, spec):
-    count, length = (int(n) for n in spec.split("x"))
     draw = random.Random(20240917)
     rows = file.tensor_rows("token_embd.weight")
-    for i in range(count):
-        yield f"random-{i}", [draw.randrange(rows) for _ in range(length)]
+    for length in spec.split(","):
+        yield f"random-{length}", [draw.randrange(rows) for _ in range(int(length))]
 
 
-def prompts(file, windows):
+def prompts(file):
     """Named prompts of the greedy paths."""
-    if file.get("tokenizer.ggml.pre") not in ("smollm", "qwen2"):
-        return [(name, ids[:8 + 5 * i]) for i, (name, ids) in enumerate(windows[:3])]
     tokenizer = make_tokenizer(file)
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(file.get("tokenizer.chat_template"))
@@ -280,8 +277,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--out", required=True, help="JSON file to write")
-    parser.add_argument("--random-ids", metavar="NxLEN",
-                        help="N windows of LEN random ids (seeded) instead of the texts")
+    parser.add_argument("--random-ids", metavar="N,N,…",
+                        help="windows of N random ids each (seeded) instead of the texts")
     parser.add_argument("--probe-every", type=int, default=64, help="positions between top-20 rows")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cross-check", action="store_true",
@@ -303,7 +300,7 @@ def main():
     for name, ids in windows:
         scored.append(window_golden(model, name, ids, options.probe_every))
         print(f"{name}: {len(ids)} tokens, mean NLL {scored[-1]['mean_nll']:.4f}", flush=True)
-    paths = [greedy_golden(model, name, ids) for name, ids in prompts(file, windows)]
+    paths = [greedy_golden(model, name, ids) for name, ids in prompts(file)]
     for path in paths:
         print(f"greedy {path['name']}: smallest gap {min(path['gap']):.4f} {path['ids']}")
     nll = [v for w in scored for v in w["nll"]]
