@@ -2,8 +2,8 @@
 """Writes the numeric goldens: what a GGUF model computes in float32, judged by transformers.
 
 The weights are dequantised with the `gguf` package and put into transformers' own Llama or Qwen2
-module by hand, because transformers' GGUF loader may tie an output matrix that the file keeps
-separate (`--cross-check` compares both ways, tensor by tensor). The tokenizer is built here from
+module by hand, because transformers' GGUF loader takes every head to be width / heads wide
+(`--cross-check` compares both ways, tensor by tensor; it needs accelerate). The tokenizer is built here from
 the file's vocabulary and merges with the pre-tokenizer that the file names: the one transformers
 builds from a GGUF ignores that name and is wrong for digits.
 
