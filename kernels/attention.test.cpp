@@ -1,0 +1,235 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/test_support.hpp"
+
+namespace outrider::kernels {
+namespace {
+
+using namespace testing;
+
+constexpr uint64_t k_seed = 0xA77E;
+
+/// A cache of several sequences in blocks of random order, full of other numbers where no position
+/// was written, and queries for the last rows of each.
+struct Scene {
+  Scene(const KvGeometry& g, size_t query_heads, std::vector<uint32_t> sequence_lengths,
+        uint64_t seed)
+      : geometry(g), heads(query_heads), lengths(std::move(sequence_lengths)), random(seed) {
+    size_t blocks = 3;
+    for (const uint32_t n : lengths) blocks += blocks_of(n);
+    std::vector<int32_t> order(blocks);
+    std::iota(order.begin(), order.end(), 0);
+    for (size_t i = blocks - 1; i > 0; --i) {
+      std::swap(order[i], order[random.below(static_cast<uint32_t>(i + 1))]);
+    }
+    for (const uint32_t n : lengths) {
+      tables.emplace_back(order.end() - static_cast<long>(blocks_of(n)), order.end());
+      order.resize(order.size() - blocks_of(n));
+    }
+    pool.resize(blocks * geometry.block_bytes());
+    fill_with_garbage();
+    for (const uint32_t n : lengths) {
+      keys.push_back(random_floats(random, n * kv_row()));
+      values.push_back(random_floats(random, n * kv_row()));
+      queries.push_back(random_floats(random, n * q_row(), 2.0f));
+    }
+  }
+
+  size_t blocks_of(uint32_t n) const {
+    return (n + geometry.block_tokens - 1) / geometry.block_tokens;
+  }
+  size_t kv_row() const { return geometry.kv_heads * geometry.head_dim; }
+  size_t q_row() const { return heads * geometry.head_dim; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(geometry.head_dim)); }
+
+  /// Finite, large and different each time: must never show.
+  void fill_with_garbage() {
+    size_t at = 0;
+    while (at < pool.size()) {
+      const size_t head = at % (geometry.head_k_bytes() + geometry.head_v_bytes());
+      const bool key = head < geometry.head_k_bytes();
+      const KvKind kind = key ? geometry.k_kind : geometry.v_kind;
+      const float value = (random.uniform() - 0.5f) * 60'000.0f;
+      const uint16_t half = float_to_half(value);
+      if (kind == KvKind::fp16) std::memcpy(&pool[at], &half, 2);
+      if (kind == KvKind::fp32) std::memcpy(&pool[at], &value, 4);
+      at += kv_kind_bytes(kind);
+    }
+  }
+
+  void append_all(Ops& ops) {
+    for (size_t s = 0; s < lengths.size(); ++s) {
+      const Segment segment = {tables[s].data(), 0, lengths[s], 0};
+      ops.kv_append(geometry, geometry.layers - 1, {&segment, 1}, keys[s].data(), values[s].data(),
+                    pool.data());
+    }
+  }
+
+  struct Piece {
+    size_t sequence;
+    uint32_t first_position, rows;
+  };
+
+  /// One call over the given pieces; the results of each piece in turn.
+  std::vector<float> attend(Ops& ops, const std::vector<Piece>& pieces) const {
+    std::vector<float> q;
+    std::vector<Segment> segments;
+    for (const Piece& p : pieces) {
+      segments.push_back({tables[p.sequence].data(), static_cast<uint32_t>(q.size() / q_row()),
+                          p.rows, p.first_position});
+      const auto begin =
+          queries[p.sequence].begin() + static_cast<long>(p.first_position * q_row());
+      q.insert(q.end(), begin, begin + static_cast<long>(p.rows * q_row()));
+    }
+    std::vector<float> out(q.size(), -1.0f);
+    ops.attention(geometry, geometry.layers - 1, segments, q.data(), heads, scale(), pool.data(),
+                  out.data());
+    return out;
+  }
+
+  KvGeometry geometry;
+  size_t heads;
+  std::vector<uint32_t> lengths;
+  Random random;
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<std::vector<float>> keys, values, queries;
+  std::vector<std::byte> pool;
+};
+
+KvGeometry geometry(uint32_t kv_heads, uint32_t head_dim, uint32_t block_tokens, KvKind k,
+                    KvKind v) {
+  return {.layers = 2,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .block_tokens = block_tokens,
+          .k_kind = k,
+          .v_kind = v};
+}
+
+struct Shape {
+  uint32_t kv_heads, group, head_dim, block_tokens;
+  KvKind k, v;
+};
+
+constexpr Shape k_shapes[] = {
+    {3, 1, 64, 16, KvKind::fp16, KvKind::fp16},  {2, 3, 64, 16, KvKind::fp16, KvKind::fp16},
+    {1, 6, 128, 32, KvKind::fp16, KvKind::fp16}, {2, 7, 64, 16, KvKind::fp32, KvKind::fp32},
+    {1, 3, 128, 16, KvKind::fp32, KvKind::fp16}, {1, 2, 80, 64, KvKind::fp16, KvKind::fp32},
+    {1, 40, 20, 16, KvKind::fp16, KvKind::fp16},
+};
+
+TEST(AttentionTest, ResultsAreCloseToTheReferenceOnEachInstructionSet) {
+  const auto ref = make_ref_ops();
+  for (const Shape& s : k_shapes) {
+    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
+                {1, 37, 300, 530}, k_seed + s.head_dim);
+    scene.append_all(*ref);
+    const std::vector<Scene::Piece> pieces = {{0, 0, 1}, {1, 0, 37}, {2, 250, 50}, {3, 529, 1}};
+    const std::vector<float> expected = scene.attend(*ref, pieces);
+    // Values are averages of normal numbers; scores carry the rounding of head_dim products.
+    const double tolerance = 0x1p-24 * 60.0 * std::sqrt(static_cast<double>(s.head_dim));
+    for (const Isa isa : available_isas()) {
+      const std::vector<float> got = scene.attend(*make_cpu_ops(2, isa), pieces);
+      Worst worst;
+      for (size_t i = 0; i < got.size(); ++i) worst.see(i, got[i], expected[i], tolerance);
+      EXPECT_LE(worst.share, 1.0) << isa_name(isa) << " head_dim " << s.head_dim << " group "
+                                  << s.group << ' ' << worst.text();
+    }
+  }
+}
+
+TEST(AttentionTest, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
+  const auto backends = cpu_backends();
+  for (const Shape& s : k_shapes) {
+    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
+                {60, 700}, k_seed);
+    scene.append_all(*backends.front());
+    const std::vector<Scene::Piece> pieces = {{0, 40, 20}, {1, 699, 1}};
+    const std::vector<float> expected = scene.attend(*backends.front(), pieces);
+    for (const auto& ops : backends) {
+      EXPECT_TRUE(same_bits(scene.attend(*ops, pieces), expected)) << ops->description();
+    }
+  }
+}
+
+/// A prompt in one segment, row by row, and in random chunks beside random batch mates.
+TEST(AttentionTest, BitsOfARowDependOnItsOwnPrefixOnly) {
+  for (const Isa isa : available_isas()) {
+    if (isa == Isa::portable) continue;
+    const auto ops = make_cpu_ops(2, isa);
+    Scene scene(geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 6, {600, 90, 1, 280}, k_seed);
+    scene.append_all(*ops);
+    const std::vector<float> whole = scene.attend(*ops, {{0, 0, 600}});
+    const size_t row = scene.q_row();
+    for (uint32_t i = 0; i < 600; i += i % 16 == 15 ? 1 : 5) {
+      const std::vector<float> alone = scene.attend(*ops, {{0, i, 1}});
+      ASSERT_EQ(std::memcmp(alone.data(), &whole[i * row], row * sizeof(float)), 0) << i;
+    }
+    for (uint32_t begin = 0; begin < 600;) {
+      const uint32_t rows = std::min(1 + scene.random.below(90), 600 - begin);
+      const std::vector<float> mixed = scene.attend(
+          *ops, {{1, 10, 1 + scene.random.below(80)}, {0, begin, rows}, {3, 279, 1}, {2, 0, 1}});
+      const auto at = std::search(mixed.begin(), mixed.end(), &whole[begin * row],
+                                  &whole[begin * row] + rows * row);
+      ASSERT_NE(at, mixed.end()) << "rows " << begin << " + " << rows << " seed " << k_seed;
+      begin += rows;
+    }
+  }
+}
+
+/// What lies behind a row's own position, and in blocks that are not its own, never shows.
+TEST(AttentionTest, StaleNumbersBehindARowDoNotShow) {
+  const auto ops = make_cpu_ops(2, available_isas().back());
+  std::vector<std::vector<float>> results;
+  for (int turn = 0; turn < 2; ++turn) {
+    Scene scene(geometry(1, 64, 32, KvKind::fp16, KvKind::fp32), 3, {70, 333}, k_seed);
+    for (int i = 0; i < turn; ++i) scene.fill_with_garbage();
+    scene.append_all(*ops);
+    results.push_back(scene.attend(*ops, {{0, 65, 5}, {1, 300, 33}}));
+  }
+  EXPECT_TRUE(same_bits(results[0], results[1]));
+}
+
+TEST(AttentionTest, AppendInPiecesStoresTheBytesOfTheReference) {
+  const auto ref = make_ref_ops();
+  for (const Shape& s : k_shapes) {
+    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
+                {150, 33}, k_seed);
+    const std::vector<std::byte> before = scene.pool;
+    scene.append_all(*ref);
+    const std::vector<std::byte> expected = scene.pool;
+    for (const auto& ops : cpu_backends()) {
+      scene.pool = before;
+      const size_t row = scene.kv_row();
+      std::vector<float> k = scene.keys[1], v = scene.values[1];
+      k.insert(k.end(), scene.keys[0].begin(), scene.keys[0].begin() + static_cast<long>(97 * row));
+      v.insert(v.end(), scene.values[0].begin(),
+               scene.values[0].begin() + static_cast<long>(97 * row));
+      const Segment first[] = {{scene.tables[1].data(), 0, 33, 0},
+                               {scene.tables[0].data(), 33, 97, 0}};
+      ops->kv_append(scene.geometry, 1, first, k.data(), v.data(), scene.pool.data());
+      const Segment second = {scene.tables[0].data(), 0, 53, 97};
+      ops->kv_append(scene.geometry, 1, {&second, 1}, &scene.keys[0][97 * row],
+                     &scene.values[0][97 * row], scene.pool.data());
+      ASSERT_EQ(scene.pool, expected) << ops->description() << " head_dim " << s.head_dim;
+    }
+  }
+}
+
+TEST(AttentionTest, CopiedBlockServesAsTheOriginal) {
+  const auto ops = make_cpu_ops(1, available_isas().back());
+  Scene scene(geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 2, {40}, k_seed);
+  scene.append_all(*ops);
+  const std::vector<float> expected = scene.attend(*ops, {{0, 39, 1}});
+  int32_t spare = 0;
+  while (std::ranges::count(scene.tables[0], spare) != 0) ++spare;
+  ops->copy_block(scene.geometry, scene.tables[0][1], spare, scene.pool.data());
+  scene.tables[0][1] = spare;
+  EXPECT_TRUE(same_bits(scene.attend(*ops, {{0, 39, 1}}), expected));
+}
+
+}  // namespace
+}  // namespace outrider::kernels

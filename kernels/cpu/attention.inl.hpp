@@ -1,0 +1,230 @@
+#pragma once
+
+#include "kernels/cpu/kernel_table.hpp"
+#include "kernels/cpu/tile.inl.hpp"
+#include "kernels/cpu/vector_math.inl.hpp"
+
+namespace outrider::kernels::OUTRIDER_ISA {
+
+constexpr float k_lowest = -__builtin_inff();
+/// Tiles of 16 positions whose keys or values are converted to float at a time.
+constexpr size_t k_strip_tiles = 4;
+
+OUTRIDER_INLINE size_t whole_lanes(size_t n) {
+  return (n + 15) / 16 * 16;
+}
+
+/// Softmax of one chunk, for each query: scores become weights relative to the chunk's maximum.
+struct ChunkResult {
+  float max[k_queries_max];
+  float sum[k_queries_max];
+  alignas(64) float values[k_queries_max * k_head_dim_max];  ///< [query][whole_lanes(head_dim)]
+};
+
+OUTRIDER_INLINE const std::byte* kv_tile(const KvLayer& kv, const int32_t* block_table,
+                                         size_t kv_head, size_t tile, bool value) {
+  const size_t block = static_cast<size_t>(block_table[tile / kv.block_tiles]);
+  const bool half = value ? kv.v_half : kv.k_half;
+  const size_t tile_bytes = k_tile_positions * kv.head_dim * (half ? 2 : 4);
+  return kv.pool + block * kv.block_bytes + kv_head * kv.head_bytes + (value ? kv.v_at : 0) +
+         tile % kv.block_tiles * tile_bytes;
+}
+
+OUTRIDER_INLINE Vec load_stored(const std::byte* at, bool half) {
+  return half ? load_half(at) : load(reinterpret_cast<const float*>(at));
+}
+
+/// K tile [head_dim][16] as floats.
+static void decode_keys(const std::byte* tile, bool half, size_t head_dim, float* strip) {
+  const size_t step = half ? 32 : 64;
+  for (size_t d = 0; d < head_dim; ++d) store(strip + 16 * d, load_stored(tile + d * step, half));
+}
+
+/// V tile [16][head_dim] as floats [panel of 16 d][position][16], panels `panel_stride` apart;
+/// lanes past head_dim are zero.
+static void decode_values(const std::byte* tile, bool half, size_t head_dim, size_t panel_stride,
+                          float* strip) {
+  const size_t element = half ? 2 : 4;
+  for (size_t d = 0; d < head_dim; d += 16) {
+    const size_t width = min_of(16, head_dim - d);
+    float* out = strip + d / 16 * panel_stride;
+    for (size_t t = 0; t < 16; ++t) {
+      const std::byte* at = tile + (t * head_dim + d) * element;
+      if (width == 16) {
+        store(out + 16 * t, load_stored(at, half));
+        continue;
+      }
+      alignas(64) std::byte part[64] = {};
+      __builtin_memcpy(part, at, width * element);
+      store(out + 16 * t, load_stored(part, half));
+    }
+  }
+}
+
+/// One query's scores over `tiles` tiles become exp(score * scale - max); positions from `valid`
+/// on get 0. The sum runs over 16 lanes in ascending position, then over the fixed tree.
+OUTRIDER_INLINE void softmax_chunk(float* scores, size_t valid, size_t tiles, float scale,
+                                   float* max_out, float* sum_out) {
+  Vec top = broadcast(k_lowest);
+  const size_t used = (valid + 15) / 16;
+  for (size_t t = 0; t < used; ++t) {
+    const Vec scaled = load(scores + 16 * t) * broadcast(scale);
+    const Vec s = select_first(min_of(16, valid - 16 * t), scaled, broadcast(k_lowest));
+    store(scores + 16 * t, s);
+    top = max(top, s);
+  }
+  const float highest = reduce_max(top);
+  Vec sum = zero();
+  for (size_t t = 0; t < used; ++t) {
+    const Vec p = exp(load(scores + 16 * t) - broadcast(highest));
+    const Vec masked = select_first(min_of(16, valid - 16 * t), p, zero());
+    store(scores + 16 * t, masked);
+    sum = sum + masked;
+  }
+  for (size_t t = used; t < tiles; ++t) store(scores + 16 * t, zero());
+  *max_out = highest;
+  *sum_out = reduce_add(sum);
+}
+
+/// Work space of one item. Queries are [rows, heads] of the item.
+struct AttentionScratch {
+  alignas(64) float q[k_queries_max * k_head_dim_max];
+  alignas(64) float scores[k_queries_max * k_chunk_positions];
+  alignas(64) float strip[k_strip_tiles * 16 * k_head_dim_max];
+};
+
+/// Results of one chunk for the item's queries from `first` on; earlier rows end before it.
+static void attend_chunk(const AttentionArgs& a, const AttentionItem& item, size_t chunk,
+                         size_t first, AttentionScratch& s, ChunkResult& out) {
+  const size_t head_dim = a.kv.head_dim;
+  const size_t width = whole_lanes(head_dim);
+  const size_t queries = item.rows * item.heads - first;
+  const size_t base = chunk * k_chunk_positions;
+  const size_t end = item.first_position + item.rows;
+  const size_t tiles = (min_of(k_chunk_positions, end - base) + 15) / 16;
+  const size_t first_tile = base / 16;
+  for (size_t t = 0; t < tiles; t += k_strip_tiles) {
+    const size_t count = min_of(k_strip_tiles, tiles - t);
+    for (size_t i = 0; i < count; ++i) {
+      decode_keys(kv_tile(a.kv, item.block_table, item.kv_head, first_tile + t + i, false),
+                  a.kv.k_half, head_dim, s.strip + i * 16 * head_dim);
+    }
+    run_tiles({.strip = s.strip,
+               .panel_stride = 16 * head_dim,
+               .x = s.q + first * head_dim,
+               .x_stride = head_dim,
+               .k = head_dim,
+               .acc = s.scores + first * k_chunk_positions + 16 * t,
+               .acc_stride = k_chunk_positions,
+               .from_zero = true},
+              queries, count);
+  }
+  for (size_t j = first; j < first + queries; ++j) {
+    const size_t own_end = item.first_position + j / item.heads + 1;
+    softmax_chunk(s.scores + j * k_chunk_positions, min_of(k_chunk_positions, own_end - base),
+                  tiles, a.scale, &out.max[j], &out.sum[j]);
+  }
+  for (size_t t = 0; t < tiles; t += k_strip_tiles) {
+    const size_t count = min_of(k_strip_tiles, tiles - t);
+    for (size_t i = 0; i < count; ++i) {
+      decode_values(kv_tile(a.kv, item.block_table, item.kv_head, first_tile + t + i, true),
+                    a.kv.v_half, head_dim, k_strip_tiles * 256, s.strip + i * 256);
+    }
+    run_tiles({.strip = s.strip,
+               .panel_stride = k_strip_tiles * 256,
+               .x = s.scores + first * k_chunk_positions + 16 * t,
+               .x_stride = k_chunk_positions,
+               .k = 16 * count,
+               .acc = out.values + first * width,
+               .acc_stride = width,
+               .from_zero = t == 0},
+              queries, width / 16);
+  }
+}
+
+OUTRIDER_INLINE float exp_one(float x) {
+  alignas(64) float lanes[16];
+  store(lanes, exp(broadcast(x)));
+  return lanes[0];
+}
+
+/// (max, sum, values) of the chunks so far, with the next chunk's added.
+OUTRIDER_INLINE void merge(float* max_io, float* sum_io, float* values, float max_in, float sum_in,
+                           const float* values_in, size_t width) {
+  const float top = *max_io > max_in ? *max_io : max_in;
+  const float keep = exp_one(*max_io - top);
+  const float add = exp_one(max_in - top);
+  *max_io = top;
+  *sum_io = fma(*sum_io, keep, sum_in * add);
+  for (size_t d = 0; d < width; d += 16) {
+    const Vec in = load(values_in + d) * broadcast(add);
+    store(values + d, fma(load(values + d), broadcast(keep), in));
+  }
+}
+
+/// out = values / sum. Adding zero turns -0 into +0: whether a sum of zeros is negative could
+/// depend on masked positions.
+OUTRIDER_INLINE void write_out(const float* values, float sum, size_t head_dim, float* out) {
+  const Vec inverse = broadcast(1.0f / sum);
+  for (size_t d = 0; d < head_dim; d += 16) {
+    store_first(out + d, load(values + d) * inverse + zero(), min_of(16, head_dim - d));
+  }
+}
+
+OUTRIDER_INLINE size_t query_at(const AttentionArgs& a, const AttentionItem& item, size_t j) {
+  const size_t row = item.first_row + j / item.heads;
+  return (row * a.heads + item.first_head + j % item.heads) * a.kv.head_dim;
+}
+
+static void attend(const AttentionArgs& a, const AttentionItem& item) {
+  const size_t head_dim = a.kv.head_dim;
+  const size_t width = whole_lanes(head_dim);
+  const size_t queries = item.rows * item.heads;
+  AttentionScratch scratch;
+  ChunkResult chunk;
+  ChunkResult total;
+  for (size_t j = 0; j < queries; ++j) {
+    __builtin_memcpy(scratch.q + j * head_dim, a.q + query_at(a, item, j),
+                     head_dim * sizeof(float));
+  }
+  for (size_t c = item.first_chunk; c < item.first_chunk + item.chunks; ++c) {
+    const size_t base = c * k_chunk_positions;
+    const size_t first = base > item.first_position ? (base - item.first_position) * item.heads : 0;
+    const bool whole = item.partials == nullptr;
+    attend_chunk(a, item, c, first, scratch, whole && c == 0 ? total : chunk);
+    if (whole && c > 0) {
+      for (size_t j = first; j < queries; ++j) {
+        merge(&total.max[j], &total.sum[j], total.values + j * width, chunk.max[j], chunk.sum[j],
+              chunk.values + j * width, width);
+      }
+    }
+    if (whole) continue;
+    for (size_t j = first; j < queries; ++j) {
+      float* partial =
+          item.partials + ((c - item.first_chunk) * queries + j) * partial_floats(head_dim);
+      partial[0] = chunk.max[j];
+      partial[1] = chunk.sum[j];
+      __builtin_memcpy(partial + 16, chunk.values + j * width, width * sizeof(float));
+    }
+  }
+  for (size_t j = 0; item.partials == nullptr && j < queries; ++j) {
+    write_out(total.values + j * width, total.sum[j], head_dim, a.out + query_at(a, item, j));
+  }
+}
+
+static void combine(const AttentionArgs& a, const AttentionItem& item) {
+  const size_t head_dim = a.kv.head_dim;
+  const size_t stride = partial_floats(head_dim);
+  const size_t queries = item.rows * item.heads;
+  for (size_t j = 0; j < queries; ++j) {
+    const size_t last_chunk = (item.first_position + j / item.heads) / k_chunk_positions;
+    float* total = item.partials + j * stride;
+    for (size_t c = 1; c <= last_chunk; ++c) {
+      const float* part = item.partials + (c * queries + j) * stride;
+      merge(&total[0], &total[1], total + 16, part[0], part[1], part + 16, whole_lanes(head_dim));
+    }
+    write_out(total + 16, total[1], head_dim, a.out + query_at(a, item, j));
+  }
+}
+
+}  // namespace outrider::kernels::OUTRIDER_ISA

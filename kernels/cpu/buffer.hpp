@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/ops.hpp"
+
+namespace outrider::kernels {
+
+using Buffer = Ops::Buffer;
+
+/// Zeroed memory, aligned to 64 bytes.
+Buffer make_buffer(size_t bytes);
+
+}  // namespace outrider::kernels

@@ -1,0 +1,25 @@
+#pragma once
+
+// Included once by each isa_*.cpp, after it has named OUTRIDER_ISA.
+#include "kernels/cpu/attention.inl.hpp"
+#include "kernels/cpu/matmul.inl.hpp"
+#include "kernels/cpu/rows.inl.hpp"
+
+namespace outrider::kernels::OUTRIDER_ISA {
+
+const KernelTable& kernel_table() {
+  static constexpr KernelTable k_table = {
+      .matmul = matmul,
+      .attend = attend,
+      .combine = combine,
+      .kv_append = kv_append,
+      .rms_norm = rms_norm,
+      .rope_adjacent = rope_adjacent,
+      .rope_halves = rope_halves,
+      .swiglu = swiglu,
+      .exp = exp_array,
+  };
+  return k_table;
+}
+
+}  // namespace outrider::kernels::OUTRIDER_ISA

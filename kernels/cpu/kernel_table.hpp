@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/panel_layout.hpp"
+
+/// What a thread asks of the kernels of one instruction set. Plain data and pointers only: this
+/// header is seen by code of every instruction set (see simd.hpp). Thread-safe; no state.
+namespace outrider::kernels {
+
+/// [begin, end).
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+/// y [m, n] = packed weights [n, k] times x [m, k]. Output element (i, j) is
+///   acc = 0; acc = fma(w[j, k], x[i, k], acc) for ascending k;
+///   y = acc; y = y + bias[j] if there is a bias; y = y + old y if it accumulates.
+struct MatmulArgs {
+  const std::byte* panels = nullptr;
+  size_t panel_bytes = 0;
+  PanelKind kind = PanelKind::f32;
+  size_t n = 0;
+  size_t k = 0;
+  const float* x = nullptr;
+  const float* bias = nullptr;
+  bool accumulate = false;
+  float* y = nullptr;
+};
+
+/// Rows of one call of the tile path: its scratch stays in L1 and L2.
+inline constexpr size_t k_matmul_rows_max = 256;
+
+/// Where the keys and values of one layer lie. Tiles of 16 positions: K [head_dim][16],
+/// V [16][head_dim].
+struct KvLayer {
+  std::byte* pool = nullptr;  ///< at the layer inside block 0
+  size_t block_bytes = 0;
+  size_t block_tiles = 0;  ///< block_tokens / 16
+  size_t head_bytes = 0;   ///< K and V of one kv head in one block
+  size_t v_at = 0;         ///< of V behind K
+  size_t kv_heads = 0;
+  size_t head_dim = 0;
+  bool k_half = false;
+  bool v_half = false;
+};
+
+inline constexpr size_t k_tile_positions = 16;
+/// Positions of one softmax: partial results exist per chunk of absolute positions and merge in
+/// ascending order.
+inline constexpr size_t k_chunk_positions = 256;
+/// Query vectors (rows times heads of a group) that share one pass over K and V.
+inline constexpr size_t k_queries_max = 32;
+inline constexpr size_t k_head_dim_max = 256;
+
+/// Room of a partial result of one query: max, sum, then head_dim values, in whole vectors.
+constexpr size_t partial_floats(size_t head_dim) {
+  return (head_dim + 15) / 16 * 16 + 16;
+}
+
+struct AttentionArgs {
+  KvLayer kv;
+  const float* q = nullptr;  ///< [rows, heads, head_dim]
+  float* out = nullptr;      ///< likewise
+  size_t heads = 0;
+  float scale = 1.0f;
+};
+
+/// A piece of work: some rows of one segment, some heads of one kv head's group, some chunks.
+struct AttentionItem {
+  const int32_t* block_table = nullptr;
+  size_t first_row = 0;  ///< in q and out
+  size_t rows = 0;
+  size_t first_position = 0;  ///< of first_row in its sequence
+  size_t kv_head = 0;
+  size_t first_head = 0;  ///< in q; rows * heads <= k_queries_max
+  size_t heads = 0;
+  size_t first_chunk = 0;
+  size_t chunks = 0;
+  /// Null: chunks are all of them, merged and written to out. Else [chunks][rows * heads] partial
+  /// results for `combine`.
+  float* partials = nullptr;
+};
+
+struct KernelTable {
+  void (*matmul)(const MatmulArgs&, Range rows, Range panels);
+  void (*attend)(const AttentionArgs&, const AttentionItem&);
+  /// Merges an item's partial results of all chunks into out.
+  void (*combine)(const AttentionArgs&, const AttentionItem&);
+  /// Keys and values [rows, kv_heads, head_dim] of consecutive positions.
+  void (*kv_append)(const KvLayer&, const int32_t* block_table, size_t first_position, size_t rows,
+                    const float* k, const float* v);
+  void (*rms_norm)(const float* x, const float* weight, float eps, size_t d, float* out);
+  /// One head; cosine and sine [rotary_dim / 2].
+  void (*rope_adjacent)(const float* cosine, const float* sine, size_t rotary_dim, float* x);
+  void (*rope_halves)(const float* cosine, const float* sine, size_t rotary_dim, float* x);
+  void (*swiglu)(const float* gate, const float* up, size_t n, float* out);
+  void (*exp)(const float* x, size_t n, float* out);
+};
+
+namespace portable {
+const KernelTable& kernel_table();
+}
+namespace avx2 {
+const KernelTable& kernel_table();
+}
+namespace avx512 {
+const KernelTable& kernel_table();
+}
+
+}  // namespace outrider::kernels

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <immintrin.h>
+
+namespace outrider::kernels::OUTRIDER_ISA {
+
+// Tiles that fill 16 registers of half a vector: accumulators, weights and one broadcast.
+constexpr size_t k_rows_1 = 6;
+constexpr size_t k_rows_2 = 3;
+constexpr size_t k_rows_4 = 1;
+constexpr size_t k_few_rows = 2;
+
+struct Vec {
+  __m256 lo, hi;
+};
+struct Ints {
+  __m256i lo, hi;
+};
+
+OUTRIDER_INLINE Vec zero() {
+  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+OUTRIDER_INLINE Vec broadcast(float x) {
+  const __m256 v = _mm256_set1_ps(x);
+  return {v, v};
+}
+OUTRIDER_INLINE Vec load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+OUTRIDER_INLINE void store(float* p, Vec a) {
+  _mm256_storeu_ps(p, a.lo);
+  _mm256_storeu_ps(p + 8, a.hi);
+}
+
+OUTRIDER_INLINE Ints first(size_t n) {
+  const __m256i count = _mm256_set1_epi32(static_cast<int>(n));
+  return {_mm256_cmpgt_epi32(count, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+          _mm256_cmpgt_epi32(count, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15))};
+}
+/// The first n <= 16 elements, the other lanes 0; reads nothing beyond them.
+OUTRIDER_INLINE Vec load_first(const float* p, size_t n) {
+  const Ints mask = first(n);
+  return {_mm256_maskload_ps(p, mask.lo), _mm256_maskload_ps(p + 8, mask.hi)};
+}
+OUTRIDER_INLINE void store_first(float* p, Vec a, size_t n) {
+  const Ints mask = first(n);
+  _mm256_maskstore_ps(p, mask.lo, a.lo);
+  _mm256_maskstore_ps(p + 8, mask.hi, a.hi);
+}
+/// Lanes below n from a, the others from b.
+OUTRIDER_INLINE Vec select_first(size_t n, Vec a, Vec b) {
+  const Ints mask = first(n);
+  return {_mm256_blendv_ps(b.lo, a.lo, _mm256_castsi256_ps(mask.lo)),
+          _mm256_blendv_ps(b.hi, a.hi, _mm256_castsi256_ps(mask.hi))};
+}
+
+/// a * b + c, rounded once.
+OUTRIDER_INLINE Vec fma(Vec a, Vec b, Vec c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+OUTRIDER_INLINE Vec operator+(Vec a, Vec b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+OUTRIDER_INLINE Vec operator-(Vec a, Vec b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+OUTRIDER_INLINE Vec operator*(Vec a, Vec b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+OUTRIDER_INLINE Vec operator/(Vec a, Vec b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+/// b where the two do not compare.
+OUTRIDER_INLINE Vec max(Vec a, Vec b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+OUTRIDER_INLINE Vec min(Vec a, Vec b) {
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+
+OUTRIDER_INLINE Ints bits_of(Vec a) {
+  return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)};
+}
+OUTRIDER_INLINE Vec float_of(Ints a) {
+  return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
+}
+OUTRIDER_INLINE Ints broadcast_int(int32_t x) {
+  const __m256i v = _mm256_set1_epi32(x);
+  return {v, v};
+}
+OUTRIDER_INLINE Ints operator+(Ints a, Ints b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+OUTRIDER_INLINE Ints operator-(Ints a, Ints b) {
+  return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
+}
+template <int n>
+OUTRIDER_INLINE Ints shift_left(Ints a) {
+  return {_mm256_slli_epi32(a.lo, n), _mm256_slli_epi32(a.hi, n)};
+}
+template <int n>
+OUTRIDER_INLINE Ints shift_right_signed(Ints a) {
+  return {_mm256_srai_epi32(a.lo, n), _mm256_srai_epi32(a.hi, n)};
+}
+
+OUTRIDER_INLINE Vec load_half(const void* p) {
+  const __m128i* in = static_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(in)), _mm256_cvtph_ps(_mm_loadu_si128(in + 1))};
+}
+OUTRIDER_INLINE void store_half(void* p, Vec a) {
+  __m128i* out = static_cast<__m128i*>(p);
+  _mm_storeu_si128(out, _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(out + 1, _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+OUTRIDER_INLINE Vec load_bfloat16(const void* p) {
+  const __m128i* in = static_cast<const __m128i*>(p);
+  const Ints wide = {_mm256_cvtepu16_epi32(_mm_loadu_si128(in)),
+                     _mm256_cvtepu16_epi32(_mm_loadu_si128(in + 1))};
+  return float_of(shift_left<16>(wide));
+}
+/// 16 signed bytes.
+OUTRIDER_INLINE Vec load_int8(const void* p) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
+}
+OUTRIDER_INLINE Ints load_ints(const void* p) {
+  const __m256i* in = static_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(in), _mm256_loadu_si256(in + 1)};
+}
+
+/// Values of 4-bit codes: code i of each lane's eight, plus `base`.
+struct NibbleTable {
+  __m256i base;
+};
+OUTRIDER_INLINE NibbleTable nibble_table(float base) {
+  return {_mm256_set1_epi32(static_cast<int>(base))};
+}
+template <int i>
+OUTRIDER_INLINE Vec nibble(Ints codes, NibbleTable table) {
+  const __m256i mask = _mm256_set1_epi32(15);
+  const __m256i lo = _mm256_and_si256(_mm256_srli_epi32(codes.lo, 4 * i), mask);
+  const __m256i hi = _mm256_and_si256(_mm256_srli_epi32(codes.hi, 4 * i), mask);
+  return {_mm256_cvtepi32_ps(_mm256_add_epi32(lo, table.base)),
+          _mm256_cvtepi32_ps(_mm256_add_epi32(hi, table.base))};
+}
+
+/// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.
+OUTRIDER_INLINE float reduce_add(Vec a) {
+  const __m256 b = _mm256_add_ps(a.lo, a.hi);
+  const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_add_ss(d, _mm_shuffle_ps(d, d, 1)));
+}
+OUTRIDER_INLINE float reduce_max(Vec a) {
+  const __m256 b = _mm256_max_ps(a.lo, a.hi);
+  const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_max_ss(d, _mm_shuffle_ps(d, d, 1)));
+}
+
+}  // namespace outrider::kernels::OUTRIDER_ISA

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <immintrin.h>
+
+namespace outrider::kernels::OUTRIDER_ISA {
+
+// Tiles that fill 32 registers: accumulators, weights and one broadcast.
+constexpr size_t k_rows_1 = 8;
+constexpr size_t k_rows_2 = 8;
+constexpr size_t k_rows_4 = 4;
+constexpr size_t k_few_rows = 4;
+
+struct Vec {
+  __m512 v;
+};
+struct Ints {
+  __m512i v;
+};
+
+OUTRIDER_INLINE Vec zero() {
+  return {_mm512_setzero_ps()};
+}
+OUTRIDER_INLINE Vec broadcast(float x) {
+  return {_mm512_set1_ps(x)};
+}
+OUTRIDER_INLINE Vec load(const float* p) {
+  return {_mm512_loadu_ps(p)};
+}
+OUTRIDER_INLINE void store(float* p, Vec a) {
+  _mm512_storeu_ps(p, a.v);
+}
+
+OUTRIDER_INLINE __mmask16 first(size_t n) {
+  return static_cast<__mmask16>((1u << n) - 1u);
+}
+/// The first n <= 16 elements, the other lanes 0; reads nothing beyond them.
+OUTRIDER_INLINE Vec load_first(const float* p, size_t n) {
+  return {_mm512_maskz_loadu_ps(first(n), p)};
+}
+OUTRIDER_INLINE void store_first(float* p, Vec a, size_t n) {
+  _mm512_mask_storeu_ps(p, first(n), a.v);
+}
+/// Lanes below n from a, the others from b.
+OUTRIDER_INLINE Vec select_first(size_t n, Vec a, Vec b) {
+  return {_mm512_mask_blend_ps(first(n), b.v, a.v)};
+}
+
+/// a * b + c, rounded once.
+OUTRIDER_INLINE Vec fma(Vec a, Vec b, Vec c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+OUTRIDER_INLINE Vec operator+(Vec a, Vec b) {
+  return {_mm512_add_ps(a.v, b.v)};
+}
+OUTRIDER_INLINE Vec operator-(Vec a, Vec b) {
+  return {_mm512_sub_ps(a.v, b.v)};
+}
+OUTRIDER_INLINE Vec operator*(Vec a, Vec b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+OUTRIDER_INLINE Vec operator/(Vec a, Vec b) {
+  return {_mm512_div_ps(a.v, b.v)};
+}
+/// b where the two do not compare.
+OUTRIDER_INLINE Vec max(Vec a, Vec b) {
+  return {_mm512_max_ps(a.v, b.v)};
+}
+OUTRIDER_INLINE Vec min(Vec a, Vec b) {
+  return {_mm512_min_ps(a.v, b.v)};
+}
+
+OUTRIDER_INLINE Ints bits_of(Vec a) {
+  return {_mm512_castps_si512(a.v)};
+}
+OUTRIDER_INLINE Vec float_of(Ints a) {
+  return {_mm512_castsi512_ps(a.v)};
+}
+OUTRIDER_INLINE Ints broadcast_int(int32_t x) {
+  return {_mm512_set1_epi32(x)};
+}
+OUTRIDER_INLINE Ints operator+(Ints a, Ints b) {
+  return {_mm512_add_epi32(a.v, b.v)};
+}
+OUTRIDER_INLINE Ints operator-(Ints a, Ints b) {
+  return {_mm512_sub_epi32(a.v, b.v)};
+}
+template <int n>
+OUTRIDER_INLINE Ints shift_left(Ints a) {
+  return {_mm512_slli_epi32(a.v, n)};
+}
+template <int n>
+OUTRIDER_INLINE Ints shift_right_signed(Ints a) {
+  return {_mm512_srai_epi32(a.v, n)};
+}
+
+OUTRIDER_INLINE Vec load_half(const void* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+OUTRIDER_INLINE void store_half(void* p, Vec a) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+}
+OUTRIDER_INLINE Vec load_bfloat16(const void* p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+/// 16 signed bytes.
+OUTRIDER_INLINE Vec load_int8(const void* p) {
+  return {
+      _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
+}
+OUTRIDER_INLINE Ints load_ints(const void* p) {
+  return {_mm512_loadu_si512(p)};
+}
+
+/// Values of 4-bit codes: code i of each lane's eight, plus `base`.
+struct NibbleTable {
+  __m512 v;
+};
+OUTRIDER_INLINE NibbleTable nibble_table(float base) {
+  const __m512 steps = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return {_mm512_add_ps(steps, _mm512_set1_ps(base))};
+}
+template <int i>
+OUTRIDER_INLINE Vec nibble(Ints codes, NibbleTable table) {
+  // The permutation reads the low four bits of each index only: no mask is needed.
+  return {_mm512_permutexvar_ps(_mm512_srli_epi32(codes.v, 4 * i), table.v)};
+}
+
+/// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.
+OUTRIDER_INLINE float reduce_add(Vec a) {
+  const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_add_ss(d, _mm_shuffle_ps(d, d, 1)));
+}
+OUTRIDER_INLINE float reduce_max(Vec a) {
+  const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_max_ss(d, _mm_shuffle_ps(d, d, 1)));
+}
+
+}  // namespace outrider::kernels::OUTRIDER_ISA

@@ -1,0 +1,39 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <vector>
+
+#include "base/fmath.hpp"
+#include "base/philox.hpp"
+#include "kernels/cpu/isa.hpp"
+
+namespace outrider::kernels {
+namespace {
+
+TEST(VectorMathTest, ExpHasTheBitsOfTheScalarOneOnEachInstructionSet) {
+  Random random(0xE4B);
+  std::vector<float> x = {0.0f, -0.0f, 1.0f, -103.97f, -104.0f, -1e30f, 88.72f, 88.73f, 1e30f};
+  for (int i = 0; i < 100'000; ++i) x.push_back(random.uniform() * 200.0f - 108.0f);
+  for (const Isa isa : available_isas()) {
+    std::vector<float> out(x.size());
+    kernels_of(isa).exp(x.data(), x.size(), out.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), std::bit_cast<uint32_t>(exp_f32(x[i])))
+          << isa_name(isa) << " exp(" << x[i] << ")";
+    }
+  }
+}
+
+TEST(IsaTest, PortableIsAlwaysThereAndTheDefaultIsAvailable) {
+  ASSERT_FALSE(available_isas().empty());
+  EXPECT_EQ(available_isas().front(), Isa::portable);
+  ::setenv("OUTRIDER_ISA", "portable", 1);
+  EXPECT_EQ(default_isa(), Isa::portable);
+  ::setenv("OUTRIDER_ISA", "no such thing", 1);
+  EXPECT_EQ(default_isa(), available_isas().back());
+  ::unsetenv("OUTRIDER_ISA");
+  EXPECT_EQ(default_isa(), available_isas().back());
+}
+
+}  // namespace
+}  // namespace outrider::kernels

@@ -1,0 +1,166 @@
+#include <gtest/gtest.h>
+
+#include "kernels/test_support.hpp"
+
+namespace outrider::kernels {
+namespace {
+
+using namespace testing;
+
+constexpr uint64_t k_seed = 0x3A71;
+
+struct Case {
+  WeightType type;
+  size_t n, k, m;
+  bool bias, accumulate;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << weight_type_info(c.type)->name << " n " << c.n << " k " << c.k << " m " << c.m
+             << (c.bias ? " bias" : "") << (c.accumulate ? " accumulate" : "") << " seed "
+             << k_seed;
+}
+
+/// One problem with its inputs; `run` solves rows [begin, end) on a back end.
+struct Problem {
+  explicit Problem(const Case& c)
+      : what(c),
+        random(k_seed + c.n * 1000 + c.k + c.m),
+        weights(random_weights(random, c.type, c.n * c.k)),
+        x(random_floats(random, c.m * c.k)),
+        bias(random_floats(random, c.n)),
+        old_y(random_floats(random, c.m * c.n)) {}
+
+  std::vector<float> run(Ops& ops, const Matrix& matrix, size_t begin, size_t end) const {
+    std::vector<float> y(old_y.begin() + static_cast<long>(begin * what.n),
+                         old_y.begin() + static_cast<long>(end * what.n));
+    ops.matmul(matrix, x.data() + begin * what.k, what.bias ? bias.data() : nullptr, end - begin,
+               what.accumulate, y.data());
+    return y;
+  }
+  std::vector<float> run(Ops& ops) const { return run(ops, *ops.pack(view()), 0, what.m); }
+  WeightView view() const { return {what.type, weights.data(), what.n, what.k}; }
+
+  Case what;
+  Random random;
+  std::vector<std::byte> weights;
+  std::vector<float> x, bias, old_y;
+};
+
+double norm(const float* v, size_t n) {
+  double sum = 1e-30;
+  for (size_t i = 0; i < n; ++i) sum += double{v[i]} * v[i];
+  return std::sqrt(sum);
+}
+
+/// A sum of k products in ascending order with one rounding each: errors add up like a random
+/// walk, each relative to a partial sum that the norms bound.
+Worst compare(const Problem& p, const std::vector<float>& got, const std::vector<float>& expected) {
+  const auto [n, k, m] = std::tuple(p.what.n, p.what.k, p.what.m);
+  std::vector<float> weights(n * k);
+  dequantize(p.what.type, p.weights.data(), n * k, weights.data());
+  Worst worst;
+  for (size_t i = 0; i < m; ++i) {
+    const double x_norm = norm(&p.x[i * k], k);
+    for (size_t j = 0; j < n; ++j) {
+      const double size =
+          norm(&weights[j * k], k) * x_norm + std::abs(p.bias[j]) + std::abs(p.old_y[i * n + j]);
+      const double tolerance = 0x1p-24 * (2.0 * std::sqrt(static_cast<double>(k)) + 4.0) * size;
+      worst.see(i * n + j, got[i * n + j], expected[i * n + j], tolerance);
+    }
+  }
+  return worst;
+}
+
+/// Each weight type with odd numbers of outputs and each remainder of k that its block allows.
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  constexpr size_t k_rows[] = {1, 2, 3, 5, 8, 11, 33, 64};
+  constexpr size_t k_outputs[] = {1, 15, 16, 17, 33, 50, 64, 95};
+  for (const WeightType type : k_weight_types) {
+    const size_t block = weight_type_info(type)->block_elements;
+    for (size_t i = 0; i < std::size(k_rows); ++i) {
+      const size_t k = block == 1 ? 1 + 37 * i : block * (1 + i % (block == 32 ? 8 : 2));
+      const size_t n = k_outputs[(i + static_cast<size_t>(type)) % std::size(k_outputs)];
+      cases.push_back({type, n, k, k_rows[i], i % 3 == 1, i % 2 == 1});
+    }
+  }
+  return cases;
+}
+
+TEST(MatmulTest, ResultsAreCloseToTheReferenceOnEachInstructionSet) {
+  const auto ref = make_ref_ops();
+  for (const Case& c : all_cases()) {
+    const Problem problem(c);
+    const std::vector<float> expected = problem.run(*ref);
+    for (const Isa isa : available_isas()) {
+      const auto ops = make_cpu_ops(2, isa);
+      const Worst worst = compare(problem, problem.run(*ops), expected);
+      ASSERT_LE(worst.share, 1.0) << c << ' ' << isa_name(isa) << ' ' << worst.text();
+    }
+  }
+}
+
+TEST(MatmulTest, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
+  const auto backends = cpu_backends();
+  for (const Case& c : all_cases()) {
+    const Problem problem(c);
+    const std::vector<float> expected = problem.run(*backends.front());
+    for (const auto& ops : backends) {
+      ASSERT_TRUE(same_bits(problem.run(*ops), expected)) << c << ' ' << ops->description();
+    }
+  }
+}
+
+/// Rows alone, in pairs, … give the bits of the whole batch.
+TEST(MatmulTest, BitsOfARowDoNotDependOnTheRowsBesideIt) {
+  for (const WeightType type : k_weight_types) {
+    const Problem problem({type, 50, 256, 70, true, false});
+    for (const Isa isa : available_isas()) {
+      const auto ops = make_cpu_ops(2, isa);
+      const auto matrix = ops->pack(problem.view());
+      const std::vector<float> whole = problem.run(*ops, *matrix, 0, 70);
+      for (const size_t rows : {1, 2, 3, 4, 5, 7, 8, 11, 33}) {
+        for (size_t begin = 0; begin + rows <= 70; begin += rows == 1 ? 13 : rows) {
+          const std::vector<float> part = problem.run(*ops, *matrix, begin, begin + rows);
+          ASSERT_EQ(std::memcmp(part.data(), &whole[begin * 50], part.size() * sizeof(float)), 0)
+              << problem.what << ' ' << isa_name(isa) << " rows " << begin << " + " << rows;
+        }
+      }
+    }
+  }
+}
+
+/// More rows than one pass of the tile path, several passes over k.
+TEST(MatmulTest, LargeBatchesEqualTheirRowsAlone) {
+  const Problem problem({WeightType::q4_1, 144, 640, 300, false, true});
+  const auto ops = make_cpu_ops(2, available_isas().back());
+  const auto matrix = ops->pack(problem.view());
+  const std::vector<float> whole = problem.run(*ops, *matrix, 0, 300);
+  for (size_t row = 0; row < 300; row += 7) {
+    const std::vector<float> alone = problem.run(*ops, *matrix, row, row + 1);
+    ASSERT_EQ(std::memcmp(alone.data(), &whole[row * 144], 144 * sizeof(float)), 0) << row;
+  }
+  const Worst worst = compare(problem, whole, problem.run(*make_ref_ops()));
+  EXPECT_LE(worst.share, 1.0) << worst.text();
+}
+
+TEST(MatmulTest, NoRowsIsNoWork) {
+  const Problem problem({WeightType::q8_0, 20, 32, 0, false, false});
+  for (const auto& ops : cpu_backends()) EXPECT_TRUE(problem.run(*ops).empty());
+}
+
+TEST(MatmulTest, ThreadsMayChangeBetweenCalls) {
+  const Problem problem({WeightType::q4_k, 100, 512, 9, false, false});
+  const auto ops = make_cpu_ops(1, available_isas().back());
+  const auto matrix = ops->pack(problem.view());
+  const std::vector<float> expected = problem.run(*ops, *matrix, 0, 9);
+  for (const uint32_t threads : {3u, 2u, 4u, 1u}) {
+    ops->set_threads(threads);
+    EXPECT_EQ(ops->threads(), threads);
+    EXPECT_TRUE(same_bits(problem.run(*ops, *matrix, 0, 9), expected)) << threads;
+  }
+}
+
+}  // namespace
+}  // namespace outrider::kernels

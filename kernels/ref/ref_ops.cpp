@@ -1,0 +1,263 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/check.hpp"
+#include "base/half.hpp"
+#include "kernels/ops.hpp"
+
+namespace outrider::kernels {
+namespace {
+
+/// The file's own bytes; rows are dequantised whenever they are used.
+class RefMatrix final : public Matrix {
+ public:
+  explicit RefMatrix(const WeightView& view)
+      : type_(view.type), rows_(view.rows), cols_(view.cols) {
+    const WeightTypeInfo* info = weight_type_info(view.type);
+    OUTRIDER_CHECK(info != nullptr && cols_ % info->block_elements == 0);
+    row_bytes_ = cols_ / info->block_elements * info->block_bytes;
+    data_.assign(view.data, view.data + rows_ * row_bytes_);
+  }
+
+  size_t rows() const override { return rows_; }
+  size_t cols() const override { return cols_; }
+  size_t bytes() const override { return data_.size(); }
+
+  void read_row(size_t row, float* out) const {
+    dequantize(type_, data_.data() + row * row_bytes_, cols_, out);
+  }
+
+ private:
+  WeightType type_;
+  size_t rows_;
+  size_t cols_;
+  size_t row_bytes_ = 0;
+  std::vector<std::byte> data_;
+};
+
+struct RefRopeTable final : RopeTable {
+  RopeParams params;
+  uint32_t positions = 0;
+  std::vector<double> frequency;  ///< [rotary_dim / 2]
+};
+
+/// Address of one cached number, by the layout in ops.hpp.
+struct KvAddress {
+  const KvGeometry& g;
+  uint32_t layer;
+
+  size_t head(const int32_t* table, size_t position, size_t kv_head) const {
+    const auto block = static_cast<size_t>(table[position / g.block_tokens]);
+    return block * g.block_bytes() + layer * g.layer_bytes() +
+           kv_head * (g.head_k_bytes() + g.head_v_bytes());
+  }
+  size_t key(const int32_t* table, size_t position, size_t kv_head, size_t d) const {
+    const size_t tile = position % g.block_tokens / 16;
+    return head(table, position, kv_head) +
+           (tile * 16 * g.head_dim + d * 16 + position % 16) * kv_kind_bytes(g.k_kind);
+  }
+  size_t value(const int32_t* table, size_t position, size_t kv_head, size_t d) const {
+    return head(table, position, kv_head) + g.head_k_bytes() +
+           (position % g.block_tokens * g.head_dim + d) * kv_kind_bytes(g.v_kind);
+  }
+};
+
+double read_stored(const std::byte* at, KvKind kind) {
+  if (kind == KvKind::fp16) {
+    uint16_t bits;
+    std::memcpy(&bits, at, sizeof(bits));
+    return half_to_float(bits);
+  }
+  float value;
+  std::memcpy(&value, at, sizeof(value));
+  return value;
+}
+
+void write_stored(std::byte* at, KvKind kind, float value) {
+  if (kind == KvKind::fp16) {
+    const uint16_t bits = float_to_half(value);
+    std::memcpy(at, &bits, sizeof(bits));
+  } else {
+    std::memcpy(at, &value, sizeof(value));
+  }
+}
+
+class RefOps final : public Ops {
+ public:
+  std::string_view numerics_class() const override { return "ref-f64-1"; }
+  std::string_view description() const override { return "reference in double, 1 thread"; }
+  uint32_t threads() const override { return 1; }
+  void set_threads(uint32_t) override {}
+
+  Buffer allocate(size_t bytes) override {
+    const size_t rounded = (bytes + 64) / 64 * 64;
+    auto* data = static_cast<std::byte*>(std::aligned_alloc(64, rounded));
+    OUTRIDER_CHECK(data != nullptr, bytes);
+    std::memset(data, 0, rounded);
+    return Buffer(data, [](std::byte* p) { std::free(p); });
+  }
+
+  std::unique_ptr<Matrix> pack(const WeightView& weights) override {
+    return std::make_unique<RefMatrix>(weights);
+  }
+
+  std::unique_ptr<RopeTable> make_rope_table(const RopeParams& params,
+                                             uint32_t positions) override {
+    auto table = std::make_unique<RefRopeTable>();
+    table->params = params;
+    table->positions = positions;
+    for (uint32_t i = 0; i < params.rotary_dim / 2; ++i) {
+      double frequency = std::pow(double{params.base}, -2.0 * i / params.rotary_dim);
+      if (params.factors != nullptr) frequency /= params.factors[i];
+      table->frequency.push_back(frequency);
+    }
+    table->params.factors = nullptr;
+    return table;
+  }
+
+  void embed(const Matrix& table, std::span<const int32_t> ids, float* out) override {
+    const auto& matrix = static_cast<const RefMatrix&>(table);
+    for (const int32_t id : ids) {
+      OUTRIDER_CHECK(id >= 0 && static_cast<size_t>(id) < matrix.rows(), id);
+      matrix.read_row(static_cast<size_t>(id), out);
+      out += matrix.cols();
+    }
+  }
+
+  void rms_norm(const float* x, const float* weight, float eps, size_t m, size_t d,
+                float* out) override {
+    for (size_t i = 0; i < m; ++i, x += d, out += d) {
+      double squares = 0;
+      for (size_t j = 0; j < d; ++j) squares += double{x[j]} * x[j];
+      const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(d) + eps);
+      for (size_t j = 0; j < d; ++j) out[j] = static_cast<float>(x[j] * inverse * weight[j]);
+    }
+  }
+
+  void matmul(const Matrix& w, const float* x, const float* bias, size_t m, bool accumulate,
+              float* y) override {
+    const auto& matrix = static_cast<const RefMatrix&>(w);
+    const size_t n = matrix.rows();
+    const size_t k = matrix.cols();
+    std::vector<float> row(k);
+    for (size_t j = 0; j < n; ++j) {
+      matrix.read_row(j, row.data());
+      for (size_t i = 0; i < m; ++i) {
+        double sum = 0;
+        for (size_t c = 0; c < k; ++c) sum += double{row[c]} * x[i * k + c];
+        if (bias != nullptr) sum += bias[j];
+        if (accumulate) sum += y[i * n + j];
+        y[i * n + j] = static_cast<float>(sum);
+      }
+    }
+  }
+
+  void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
+            size_t head_dim, float* x) override;
+  void kv_append(const KvGeometry& geometry, uint32_t layer, std::span<const Segment> segments,
+                 const float* k, const float* v, std::byte* pool) override;
+  void attention(const KvGeometry& geometry, uint32_t layer, std::span<const Segment> segments,
+                 const float* q, size_t heads, float scale, const std::byte* pool,
+                 float* out) override;
+
+  void swiglu(const float* gate, const float* up, size_t m, size_t d, float* out) override {
+    for (size_t i = 0; i < m * d; ++i) {
+      const double g = gate[i];
+      out[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * up[i]);
+    }
+  }
+
+  void copy_block(const KvGeometry& geometry, int32_t from, int32_t to, std::byte* pool) override {
+    const size_t bytes = geometry.block_bytes();
+    std::memcpy(pool + static_cast<size_t>(to) * bytes, pool + static_cast<size_t>(from) * bytes,
+                bytes);
+  }
+};
+
+void RefOps::rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
+                  size_t head_dim, float* x) {
+  const auto& rope = static_cast<const RefRopeTable&>(table);
+  const bool adjacent = rope.params.style == RopeParams::Style::adjacent;
+  const size_t half = rope.params.rotary_dim / 2;
+  for (size_t i = 0; i < m; ++i) {
+    const int32_t position = positions[i];
+    OUTRIDER_CHECK(position >= 0 && static_cast<uint32_t>(position) < rope.positions, position);
+    for (size_t h = 0; h < heads; ++h, x += head_dim) {
+      for (size_t p = 0; p < half; ++p) {
+        const double turn = position * double{rope.params.scale} * rope.frequency[p];
+        float& a = adjacent ? x[2 * p] : x[p];
+        float& b = adjacent ? x[2 * p + 1] : x[p + half];
+        const double first = a * std::cos(turn) - b * std::sin(turn);
+        const double second = b * std::cos(turn) + a * std::sin(turn);
+        a = static_cast<float>(first);
+        b = static_cast<float>(second);
+      }
+    }
+  }
+}
+
+void RefOps::kv_append(const KvGeometry& geometry, uint32_t layer,
+                       std::span<const Segment> segments, const float* k, const float* v,
+                       std::byte* pool) {
+  const KvAddress at{geometry, layer};
+  for (const Segment& s : segments) {
+    for (uint32_t r = 0; r < s.rows; ++r) {
+      const size_t position = s.first_position + r;
+      for (uint32_t h = 0; h < geometry.kv_heads; ++h) {
+        const size_t source =
+            ((s.first_row + size_t{r}) * geometry.kv_heads + h) * geometry.head_dim;
+        for (uint32_t d = 0; d < geometry.head_dim; ++d) {
+          write_stored(pool + at.key(s.block_table, position, h, d), geometry.k_kind,
+                       k[source + d]);
+          write_stored(pool + at.value(s.block_table, position, h, d), geometry.v_kind,
+                       v[source + d]);
+        }
+      }
+    }
+  }
+}
+
+void RefOps::attention(const KvGeometry& geometry, uint32_t layer,
+                       std::span<const Segment> segments, const float* q, size_t heads, float scale,
+                       const std::byte* pool, float* out) {
+  const KvAddress at{geometry, layer};
+  const size_t head_dim = geometry.head_dim;
+  std::vector<double> weights;
+  for (const Segment& s : segments) {
+    for (size_t index = 0; index < s.rows * heads; ++index) {
+      const size_t kv_head = index % heads / (heads / geometry.kv_heads);
+      const size_t length = s.first_position + index / heads + 1;
+      const size_t row_at = (s.first_row * heads + index) * head_dim;
+      weights.assign(length, 0.0);
+      for (size_t t = 0; t < length; ++t) {
+        for (size_t d = 0; d < head_dim; ++d) {
+          weights[t] += q[row_at + d] *
+                        read_stored(pool + at.key(s.block_table, t, kv_head, d), geometry.k_kind);
+        }
+        weights[t] *= scale;
+      }
+      const double highest = *std::max_element(weights.begin(), weights.end());
+      double sum = 0;
+      for (double& w : weights) sum += w = std::exp(w - highest);
+      for (size_t d = 0; d < head_dim; ++d) {
+        double value = 0;
+        for (size_t t = 0; t < length; ++t) {
+          value += weights[t] *
+                   read_stored(pool + at.value(s.block_table, t, kv_head, d), geometry.v_kind);
+        }
+        out[row_at + d] = static_cast<float>(value / sum);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Ops> make_ref_ops() {
+  return std::make_unique<RefOps>();
+}
+
+}  // namespace outrider::kernels
