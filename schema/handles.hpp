@@ -1,0 +1,59 @@
+#pragma once
+
+#include <caf/replies_to.hpp>
+#include <caf/typed_actor.hpp>
+
+/// What each actor can be told. `actors/` and `router/` meet here and nowhere else: a scripted
+/// session tests a target, a fake worker tests the router. A handle means the same in this process
+/// and across nodes. The messages, their order and what a lost one means: messages.hpp.
+namespace outrider::schema {
+
+struct Accepted;
+struct Announce;
+struct AnnounceAgain;
+struct CancelRequest;
+struct CancelSession;
+struct CountSessions;
+struct Done;
+struct DoneAck;
+struct DrainSessions;
+struct ListWorkers;
+struct Load;
+struct OpenSession;
+struct PlaceReply;
+struct PlaceRequest;
+struct PromptPart;
+struct Rejected;
+struct Resend;
+struct ResumeSession;
+struct SessionCount;
+struct SetParked;
+struct SubmitBegin;
+struct SubmitEnd;
+struct Tokens;
+struct WorkerList;
+
+/// One request: prompt, committed tokens, terminal state. Lives in its gateway's process.
+using SessionHandle =
+    caf::typed_actor<caf::reacts_to<PlaceReply>, caf::reacts_to<Accepted>, caf::reacts_to<Rejected>,
+                     caf::reacts_to<Tokens>, caf::reacts_to<Done>, caf::reacts_to<CancelSession>,
+                     caf::reacts_to<ResumeSession>>;
+
+/// One engine.
+using TargetHandle = caf::typed_actor<caf::reacts_to<SubmitBegin>, caf::reacts_to<PromptPart>,
+                                      caf::reacts_to<SubmitEnd>, caf::reacts_to<CancelRequest>,
+                                      caf::reacts_to<SetParked>, caf::reacts_to<Resend>,
+                                      caf::reacts_to<DoneAck>, caf::reacts_to<AnnounceAgain>>;
+
+/// Soft state only: who is alive, how loaded, which request was charged to whom.
+using RouterHandle =
+    caf::typed_actor<caf::reacts_to<PlaceRequest>, caf::reacts_to<Announce>, caf::reacts_to<Load>,
+                     caf::replies_to<ListWorkers>::with<WorkerList>>;
+
+/// Spawns a session per request. Only its own process talks to it.
+using FrontDeskHandle = caf::typed_actor<caf::reacts_to<OpenSession>, caf::reacts_to<CancelSession>,
+                                         caf::reacts_to<ResumeSession>,
+                                         caf::replies_to<CountSessions>::with<SessionCount>,
+                                         caf::replies_to<DrainSessions>::with<SessionCount>>;
+
+}  // namespace outrider::schema

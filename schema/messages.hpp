@@ -1,0 +1,273 @@
+#pragma once
+
+#include <caf/actor_system_config.hpp>
+#include <caf/allowed_unsafe_message_type.hpp>
+#include <caf/type_id.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/hash.hpp"
+#include "schema/client_stream.hpp"
+#include "schema/handles.hpp"
+#include "schema/wire_types.hpp"
+
+/// The mailbox: every message between actors.
+///
+/// Opening. The gateway sends OpenSession to its front desk, which spawns a session. CancelSession
+/// and ResumeSession name it by id and are passed on. All three stay inside one process.
+///
+/// Placing. session -> router: PlaceRequest; router -> session: PlaceReply, with a target or a
+/// refusal. One of them lost: the session asks again after limits::control_timeout_ms, at most
+/// limits::placement_attempts_max times. A router that loses its memory has lost nothing that the
+/// next heartbeat of each worker does not bring back.
+///
+/// Submitting. session -> target: SubmitBegin, PromptPart (numbered from 0), SubmitEnd; target ->
+/// session: Accepted or Rejected. One of them lost: the target rejects what is incomplete as
+/// `unavailable`; what it never heard of it rejects when the session probes (Resend).
+///
+/// Streaming. target -> session: Tokens until each choice has its finish, then Done; session ->
+/// target: DoneAck. Indices are absolute: the session drops what it has and asks for a gap with
+/// Resend. A session that heard nothing for a while probes with Resend as well; the target answers
+/// Accepted if the request lives, what is missing if something is, or Rejected if it knows nothing.
+/// Until DoneAck (or a bound) the target keeps all tokens of the request. SetParked is repeated
+/// with each probe by a session whose client is slow; a lost one costs tokens that are dropped and
+/// sent again later. CancelRequest lost: the target monitors the session and cancels on its DOWN.
+///
+/// Moving. When the target is DOWN, silent or rejects as `unavailable`, the session goes back to
+/// placing: each unfinished choice becomes a request of its own, with its committed tokens, under
+/// a generation that was never used before. Messages of a generation that the session has given up
+/// are dropped.
+///
+/// Announcing. target -> router: Announce once, then Load each limits::heartbeat_interval_ms. A
+/// router that gets a Load from a worker or an incarnation that it does not know answers
+/// AnnounceAgain. A worker is dropped on its DOWN or after limits::heartbeat_timeout_ms of silence.
+///
+/// Rules: under limits::control_message_bytes_max each, no float or double, every type in the block
+/// at the end of this file, ids only appended.
+namespace outrider::schema {
+
+// -- gateway -> front desk (local) ---------------------------------------------------------------
+
+/// `session` is never used twice by one gateway, and is drawn so that two gateways do not collide.
+struct OpenSession {
+  uint64_t session = 0;
+  std::shared_ptr<const GenerationRequest> request;
+  std::shared_ptr<ClientStream> stream;
+};
+
+/// The client is gone. Unknown sessions are ignored.
+struct CancelSession {
+  uint64_t session = 0;
+};
+
+/// The reader has drained a `full` stream.
+struct ResumeSession {
+  uint64_t session = 0;
+};
+
+struct CountSessions {};
+
+/// No new session from now on (they are rejected as `unavailable`); answered when none is left.
+struct DrainSessions {};
+
+struct SessionCount {
+  uint32_t open = 0;
+};
+
+// -- session -> router -> session ----------------------------------------------------------------
+
+struct PlaceRequest {
+  RequestKey key;
+  SessionHandle reply_to;
+  std::string model;
+  std::string fingerprint;     ///< Of the target that began it; empty: any.
+  uint32_t prompt_tokens = 0;  ///< With committed tokens: all that must be prefilled.
+  uint32_t max_tokens = 0;     ///< Still to come, per choice.
+  uint32_t choices = 1;
+  int32_t priority = 0;
+  uint32_t deadline_left_ms = 0;  ///< 0: none.
+  std::string tenant;
+  std::vector<uint64_t> block_prefixes;  ///< First 8 bytes of the prompt's block ids.
+  std::vector<uint64_t> avoid;           ///< Workers that just failed this session.
+};
+
+struct PlaceReply {
+  RequestKey key;
+  Refusal refusal;  ///< If none, the rest is set.
+  TargetHandle target;
+  uint64_t worker = 0;
+  uint64_t incarnation = 0;
+  std::string fingerprint;
+};
+
+// -- session -> target ---------------------------------------------------------------------------
+
+struct SubmitBegin {
+  RequestKey key;
+  SessionHandle session;
+  WireRequest request;
+  uint32_t prompt_tokens = 0;
+  uint32_t committed_tokens = 0;
+  uint32_t parts = 0;
+};
+
+/// The next tokens of prompt followed by committed; limits::prompt_part_tokens_max at most.
+struct PromptPart {
+  RequestKey key;
+  uint32_t part = 0;
+  std::vector<int32_t> ids;
+};
+
+struct SubmitEnd {
+  RequestKey key;
+};
+
+struct CancelRequest {
+  RequestKey key;
+};
+
+struct SetParked {
+  RequestKey key;
+  bool parked = false;
+};
+
+/// "I have everything below these indices." Sent for a gap, and to probe a silent target.
+struct Resend {
+  RequestKey key;
+  uint32_t choice = 0;
+  uint32_t from_index = 0;
+  uint32_t prompt_from_index = 0;
+};
+
+/// Everything arrived; forget the request.
+struct DoneAck {
+  RequestKey key;
+};
+
+// -- target -> session ---------------------------------------------------------------------------
+
+struct Accepted {
+  RequestKey key;
+};
+
+struct Rejected {
+  RequestKey key;
+  Refusal refusal;
+};
+
+struct Tokens {
+  RequestKey key;
+  uint32_t choice = 0;  ///< Of this attempt; the session knows which choice of the client it is.
+  uint32_t first_index = 0;
+  TokenBatch tokens;
+  uint32_t prompt_first_index = 0;
+  TokenBatch prompt_tokens;
+  WireFinish finish;
+};
+
+/// All choices have their finish. `error` says more when one of them `failed`.
+struct Done {
+  RequestKey key;
+  Refusal error;
+  RequestTimings timings;
+};
+
+// -- target -> router ----------------------------------------------------------------------------
+
+enum class Role : uint8_t { gateway = 1, router, target, draft, store };
+
+/// What a worker is. `incarnation` is drawn at start: a restarted worker is a new one, even if the
+/// operating system gives it the old process id.
+struct Announce {
+  uint64_t worker = 0;
+  uint64_t incarnation = 0;
+  Role role = Role::target;
+  std::string name;  ///< For people.
+  TargetHandle target;
+  std::string model;
+  std::string fingerprint;
+  std::string tokenizer_fingerprint;
+  uint32_t context_tokens = 0;
+  uint32_t sequences = 0;  ///< Running choices at most.
+  uint32_t waiting = 0;    ///< Waiting requests at most.
+  uint32_t blocks_total = 0;
+  uint32_t block_tokens = 0;
+  /// Measured at start: cost of one prefill row, and of one row attending to one earlier token.
+  uint64_t prefill_row_ns = 0;
+  uint64_t attention_pair_ps = 0;
+};
+
+/// A worker's state, each heartbeat. Work is counted in rows: tokens still to go through the model.
+struct Load {
+  uint64_t worker = 0;
+  uint64_t incarnation = 0;
+  uint64_t sequence = 0;  ///< Counts up; an older one is dropped.
+  uint32_t running = 0;
+  uint32_t waiting = 0;
+  uint32_t parked = 0;
+  uint32_t blocks_free = 0;
+  uint32_t blocks_total = 0;
+  uint64_t queued_rows = 0;  ///< Prefill and decode rows of all requests held.
+  uint32_t rows_per_s = 0;   ///< Recent speed; 0: not measured yet.
+  uint64_t prompt_tokens = 0;
+  uint64_t generated_tokens = 0;
+  bool draining = false;
+};
+
+/// router -> target.
+struct AnnounceAgain {
+  uint64_t worker = 0;
+};
+
+// -- anyone -> router ----------------------------------------------------------------------------
+
+struct ListWorkers {};
+
+struct WorkerInfo {
+  Announce announce;
+  Load load;
+  uint32_t silent_ms = 0;
+  uint32_t charged_requests = 0;
+};
+
+struct WorkerList {
+  std::vector<WorkerInfo> workers;
+};
+
+/// Registers every type below with a CAF configuration.
+void add_messages(caf::actor_system_config& config);
+
+}  // namespace outrider::schema
+
+#include "schema/messages_inspect.hpp"
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(outrider::schema::OpenSession)
+
+CAF_BEGIN_TYPE_ID_BLOCK(outrider, caf::first_custom_type_id)
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::CancelSession))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::ResumeSession))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::CountSessions))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DrainSessions))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::SessionCount))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::PlaceRequest))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::PlaceReply))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::SubmitBegin))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::PromptPart))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::SubmitEnd))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::CancelRequest))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::SetParked))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::Resend))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DoneAck))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::Accepted))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::Rejected))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::Tokens))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::Done))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::Announce))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::Load))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::AnnounceAgain))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::ListWorkers))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::WorkerInfo))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::WorkerList))
+CAF_END_TYPE_ID_BLOCK(outrider)
