@@ -30,3 +30,7 @@ set_target_properties(PCRE2::pcre2 PROPERTIES IMPORTED_LOCATION ${PCRE2_LIBRARY}
 find_library(XXHASH_LIBRARY xxhash REQUIRED)
 add_library(xxHash::xxhash UNKNOWN IMPORTED)
 set_target_properties(xxHash::xxhash PROPERTIES IMPORTED_LOCATION ${XXHASH_LIBRARY})
+
+find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
+add_library(utf8proc::utf8proc UNKNOWN IMPORTED)
+set_target_properties(utf8proc::utf8proc PROPERTIES IMPORTED_LOCATION ${UTF8PROC_LIBRARY})
