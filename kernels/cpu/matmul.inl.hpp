@@ -15,31 +15,51 @@ OUTRIDER_INLINE void finish(const MatmulArgs& a, size_t row, size_t panel, Vec a
   store_first(y, acc, width);
 }
 
-/// Few rows: weights are decoded in registers and used at once.
+/// How far ahead of its use a weight is asked for: with few rows, reading is what takes the time.
+constexpr size_t k_prefetch_bytes = 4096;
+
+/// Asks for `bytes` of a panel k_prefetch_bytes behind `at`; past its end, of the panel that this
+/// thread decodes next, `panels` further on.
+OUTRIDER_INLINE void prefetch_ahead(const MatmulArgs& a, const std::byte* panel, size_t at,
+                                    size_t bytes, size_t panels) {
+  const size_t ahead = at + k_prefetch_bytes;
+  const size_t skip = ahead < a.panel_bytes ? 0 : (panels - 1) * a.panel_bytes;
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(panel + ahead + skip + i);
+}
+
+/// Few rows: weights are decoded in registers and used at once. Up to `rows` rows; the last one
+/// is computed again in place of those that are missing.
 template <PanelKind kind, size_t rows, size_t panels>
-[[gnu::noinline]] static void few_rows(const MatmulArgs& a, size_t first_row, size_t first_panel) {
+[[gnu::noinline]] static void few_rows(const MatmulArgs& a, Range range, size_t first_panel) {
   using G = Group<kind>;
   constexpr size_t k_group = G::layout.group;
   const NibbleTable table = table_of<kind>();
   const std::byte* panel = a.panels + first_panel * a.panel_bytes;
-  const float* x = a.x + first_row * a.k;
+  const size_t m = range.end - range.begin;
+  const float* x[rows];
+  for (size_t r = 0; r < rows; ++r) x[r] = a.x + (range.begin + min_of(r, m - 1)) * a.k;
   Vec acc[rows][panels];
   for (auto& row : acc) {
     for (Vec& v : row) v = zero();
   }
   const auto add = [&](const Vec(&w)[panels], size_t k) __attribute__((always_inline)) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (size_t r = 0; r < rows; ++r) {
-      const Vec xv = broadcast(x[r * a.k + k]);
+      const Vec xv = broadcast(x[r][k]);
 #pragma GCC unroll 4
       for (size_t p = 0; p < panels; ++p) acc[r][p] = fma(w[p], xv, acc[r][p]);
     }
   };
   size_t k = 0;
+  size_t at = 0;
   for (; k + k_group <= a.k; k += k_group) {
     G group[panels];
 #pragma GCC unroll 4
-    for (size_t p = 0; p < panels; ++p) group[p].begin(panel + p * a.panel_bytes);
+    for (size_t p = 0; p < panels; ++p) {
+      const std::byte* start = panel + p * a.panel_bytes;
+      group[p].begin(start + at);
+      prefetch_ahead(a, start, at, G::bytes, panels);
+    }
     for (size_t step = 0; step < k_group / 8; ++step) {
 #pragma GCC unroll 4
       for (size_t p = 0; p < panels; ++p) group[p].begin_step(step);
@@ -50,13 +70,13 @@ template <PanelKind kind, size_t rows, size_t panels>
         add(w, k + 8 * step + i.value);
       });
     }
-    panel += G::bytes;
+    at += G::bytes;
   }
   if constexpr (G::layout.scale_bytes == 0) {
     // Only float weights have rows that are no multiple of a group.
     float tail[panels][8 * 16];
     for (size_t p = 0; k < a.k && p < panels; ++p) {
-      decode_strip<kind>(panel + p * a.panel_bytes, 0, 8, tail[p]);
+      decode_strip<kind>(panel + p * a.panel_bytes + at, 0, 8, tail[p]);
     }
     for (size_t i = 0; k + i < a.k; ++i) {
       Vec w[panels];
@@ -64,8 +84,11 @@ template <PanelKind kind, size_t rows, size_t panels>
       add(w, k + i);
     }
   }
+  // The loop over registers has a fixed length, or the compiler would keep them in memory.
+#pragma GCC unroll 8
   for (size_t r = 0; r < rows; ++r) {
-    for (size_t p = 0; p < panels; ++p) finish(a, first_row + r, first_panel + p, acc[r][p]);
+    if (r >= m) break;
+    for (size_t p = 0; p < panels; ++p) finish(a, range.begin + r, first_panel + p, acc[r][p]);
   }
 }
 
@@ -78,8 +101,10 @@ static void many_rows(const MatmulArgs& a, Range rows, size_t first_panel, size_
   for (size_t k = 0; k < a.k; k += k_strip_k) {
     const size_t k_end = min_of(a.k, k + k_strip_k);
     for (size_t p = 0; p < panels; ++p) {
-      decode_strip<kind>(a.panels + (first_panel + p) * a.panel_bytes, k, k_end,
-                         strip + p * k_strip_k * 16);
+      const std::byte* panel = a.panels + (first_panel + p) * a.panel_bytes;
+      constexpr size_t k_strip_bytes = k_strip_k / Group<kind>::layout.group * Group<kind>::bytes;
+      prefetch_ahead(a, panel, k / k_strip_k * k_strip_bytes, k_strip_bytes, panels);
+      decode_strip<kind>(panel, k, k_end, strip + p * k_strip_k * 16);
     }
     run_tiles({.strip = strip,
                .panel_stride = k_strip_k * 16,
@@ -99,22 +124,22 @@ static void many_rows(const MatmulArgs& a, Range rows, size_t first_panel, size_
 }
 
 template <PanelKind kind, size_t rows>
-static void few_rows_all(const MatmulArgs& a, size_t first_row, Range panels) {
+static void few_rows_all(const MatmulArgs& a, Range range, Range panels) {
   size_t p = panels.begin;
-  for (; p + 2 <= panels.end; p += 2) few_rows<kind, rows, 2>(a, first_row, p);
-  for (; p < panels.end; ++p) few_rows<kind, rows, 1>(a, first_row, p);
+  for (; p + 2 <= panels.end; p += 2) few_rows<kind, rows, 2>(a, range, p);
+  for (; p < panels.end; ++p) few_rows<kind, rows, 1>(a, range, p);
 }
 
 template <PanelKind kind>
 static void matmul_of(const MatmulArgs& a, Range rows, Range panels) {
   const size_t m = rows.end - rows.begin;
   if constexpr (k_few_rows >= 2) {
-    if (m == 1) return few_rows_all<kind, 1>(a, rows.begin, panels);
-    if (m == 2) return few_rows_all<kind, 2>(a, rows.begin, panels);
+    if (m <= 1) return few_rows_all<kind, 1>(a, rows, panels);
+    if (m <= 2) return few_rows_all<kind, 2>(a, rows, panels);
   }
-  if constexpr (k_few_rows >= 4) {
-    if (m == 3) return few_rows_all<kind, 3>(a, rows.begin, panels);
-    if (m == 4) return few_rows_all<kind, 4>(a, rows.begin, panels);
+  if constexpr (k_few_rows >= 8) {
+    if (m <= 4) return few_rows_all<kind, 4>(a, rows, panels);
+    if (m <= 8) return few_rows_all<kind, 8>(a, rows, panels);
   }
   for (size_t p = panels.begin; p < panels.end; p += 2) {
     many_rows<kind>(a, rows, p, min_of(2, panels.end - p));

@@ -1,0 +1,176 @@
+// Speed of the CPU kernels at SmolLM2-135M's shapes: matmul by rows, a whole model's weights, and
+// attention by depth. GFLOP/s where arithmetic limits, GB/s where reading does.
+//   kernels_bench --benchmark_filter=matmul   (OUTRIDER_ISA and OUTRIDER_THREADS choose the
+//   kernels)
+
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "base/philox.hpp"
+#include "kernels/ops.hpp"
+
+namespace outrider::kernels {
+namespace {
+
+uint32_t thread_count() {
+  const char* value = std::getenv("OUTRIDER_THREADS");
+  return value == nullptr ? 2 : static_cast<uint32_t>(std::max(1, std::atoi(value)));
+}
+
+Ops& cpu() {
+  static const std::unique_ptr<Ops> ops = make_cpu_ops(thread_count(), default_isa());
+  return *ops;
+}
+
+struct Shape {
+  WeightType type;
+  size_t n;
+  size_t k;
+};
+
+std::unique_ptr<Matrix> random_matrix(const Shape& shape) {
+  const WeightTypeInfo& info = *weight_type_info(shape.type);
+  std::vector<std::byte> bytes(shape.n * shape.k / info.block_elements * info.block_bytes);
+  Random random(shape.n * shape.k);
+  for (std::byte& b : bytes) b = static_cast<std::byte>(random.next_u32());
+  // Small positive scales: infinities would only slow things down.
+  for (size_t at = 0; at < bytes.size(); at += info.block_bytes) {
+    for (const size_t high : {1u, 3u}) bytes[at + high] = std::byte{0x20};
+  }
+  return cpu().pack({shape.type, bytes.data(), shape.n, shape.k});
+}
+
+std::vector<float> random_floats(size_t n) {
+  Random random(n);
+  std::vector<float> out(n);
+  for (float& v : out) v = random.uniform() - 0.5f;
+  return out;
+}
+
+void set_flops(benchmark::State& state, double flops) {
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void set_bytes(benchmark::State& state, double bytes) {
+  state.counters["GB/s"] =
+      benchmark::Counter(bytes * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void bench_matmul(benchmark::State& state, const Shape& shape) {
+  const auto m = static_cast<size_t>(state.range(0));
+  const auto matrix = random_matrix(shape);
+  const std::vector<float> x = random_floats(m * shape.k);
+  std::vector<float> y(m * shape.n);
+  for (auto _ : state) {
+    cpu().matmul(*matrix, x.data(), nullptr, m, false, y.data());
+    benchmark::DoNotOptimize(y.data());
+  }
+  set_flops(state, 2.0 * static_cast<double>(m * shape.n * shape.k));
+  set_bytes(state, static_cast<double>(matrix->bytes()));
+}
+
+/// All matrices of SmolLM2-135M in the order of a step, each read from memory once.
+void bench_model(benchmark::State& state) {
+  const auto m = static_cast<size_t>(state.range(0));
+  std::vector<std::unique_ptr<Matrix>> matrices;
+  const auto add = [&](WeightType type, size_t n, size_t k) {
+    matrices.push_back(random_matrix({type, n, k}));
+  };
+  for (int layer = 0; layer < 30; ++layer) {
+    for (const size_t n : {576u, 192u, 192u, 576u, 1536u, 1536u}) add(WeightType::q4_1, n, 576);
+    add(WeightType::q4_1, 576, 1536);
+  }
+  if (m <= 32) add(WeightType::q8_0, 49152, 576);  // prefill computes the head for one row only
+  double flops = 0;
+  double bytes = 0;
+  for (const auto& w : matrices) {
+    flops += 2.0 * static_cast<double>(m * w->rows() * w->cols());
+    bytes += static_cast<double>(w->bytes());
+  }
+  const std::vector<float> x = random_floats(m * 1536);
+  std::vector<float> y(m * 49152);
+  for (auto _ : state) {
+    for (const auto& w : matrices) cpu().matmul(*w, x.data(), nullptr, m, false, y.data());
+    benchmark::DoNotOptimize(y.data());
+  }
+  set_flops(state, flops);
+  set_bytes(state, bytes);
+}
+
+/// One layer of SmolLM2-135M: 9 heads, 3 of them of keys and values, `rows` rows after `depth`.
+void bench_attention(benchmark::State& state) {
+  const auto rows = static_cast<uint32_t>(state.range(0));
+  const auto depth = static_cast<uint32_t>(state.range(1));
+  constexpr size_t k_heads = 9;
+  const KvGeometry geometry = {.layers = 1,
+                               .kv_heads = 3,
+                               .head_dim = 64,
+                               .block_tokens = 16,
+                               .k_kind = KvKind::fp16,
+                               .v_kind = KvKind::fp16};
+  const uint32_t length = depth + rows;
+  const uint32_t blocks = (length + 15) / 16;
+  // 7 and the number of blocks share no factor: neighbours in the sequence are apart in memory.
+  std::vector<int32_t> table(blocks);
+  const uint32_t step = blocks % 7 == 0 ? 5 : 7;
+  for (uint32_t i = 0; i < blocks; ++i) table[i] = static_cast<int32_t>(i * step % blocks);
+  const Ops::Buffer pool = cpu().allocate(blocks * geometry.block_bytes());
+  const std::vector<float> kv = random_floats(length * 3 * 64);
+  const Segment all = {table.data(), 0, length, 0};
+  cpu().kv_append(geometry, 0, {&all, 1}, kv.data(), kv.data(), pool.get());
+  const std::vector<float> q = random_floats(rows * k_heads * 64);
+  std::vector<float> out(q.size());
+  const Segment segment = {table.data(), 0, rows, depth};
+  for (auto _ : state) {
+    cpu().attention(geometry, 0, {&segment, 1}, q.data(), k_heads, 0.125f, pool.get(), out.data());
+    benchmark::DoNotOptimize(out.data());
+  }
+  const double positions = rows * (depth + (rows + 1) / 2.0);
+  set_flops(state, 4.0 * positions * k_heads * 64);
+  set_bytes(state, static_cast<double>(blocks * geometry.block_bytes()));
+}
+
+void rows_of_a_step(benchmark::internal::Benchmark* b) {
+  for (const int64_t m : {1, 8, 128, 512}) b->Arg(m);
+  b->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+
+BENCHMARK_CAPTURE(bench_matmul, q4_1_576x576, Shape{WeightType::q4_1, 576, 576})
+    ->Apply(rows_of_a_step);
+BENCHMARK_CAPTURE(bench_matmul, q4_1_1536x576, Shape{WeightType::q4_1, 1536, 576})
+    ->Apply(rows_of_a_step);
+BENCHMARK_CAPTURE(bench_matmul, q4_1_576x1536, Shape{WeightType::q4_1, 576, 1536})
+    ->Apply(rows_of_a_step);
+BENCHMARK_CAPTURE(bench_matmul, q8_0_49152x576, Shape{WeightType::q8_0, 49152, 576})
+    ->Apply(rows_of_a_step);
+BENCHMARK_CAPTURE(bench_matmul, q4_k_1536x1536, Shape{WeightType::q4_k, 1536, 1536})
+    ->Apply(rows_of_a_step);
+BENCHMARK_CAPTURE(bench_matmul, q6_k_1536x1536, Shape{WeightType::q6_k, 1536, 1536})
+    ->Apply(rows_of_a_step);
+BENCHMARK(bench_model)
+    ->Arg(1)
+    ->Arg(4)
+    ->Arg(8)
+    ->Arg(32)
+    ->Arg(128)
+    ->Arg(512)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(bench_attention)
+    ->Args({1, 128})
+    ->Args({1, 1024})
+    ->Args({1, 4096})
+    ->Args({8, 1024})
+    ->Args({512, 0})
+    ->Args({128, 3968})
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace outrider::kernels
+
+BENCHMARK_MAIN();
