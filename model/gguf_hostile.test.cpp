@@ -157,7 +157,7 @@ const Case k_array_cases[] = {
 
 template <class T>
 std::function<void(GgufImage&)> alignment(GgufType type, T value) {
-  return [=](GgufImage& i) { i.header(3, 0, 1).entry("general.alignment", type, value); };
+  return [type, value](GgufImage& i) { i.header(3, 0, 1).entry("general.alignment", type, value); };
 }
 
 const Case k_alignment_cases[] = {

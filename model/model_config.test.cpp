@@ -16,7 +16,9 @@ using Write = std::function<void(GgufImage&)>;
 
 template <class T>
 Write value(GgufType type, T number) {
-  return [=](GgufImage& image) { image.number(static_cast<uint32_t>(type)).number(number); };
+  return [type, number](GgufImage& image) {
+    image.number(static_cast<uint32_t>(type)).number(number);
+  };
 }
 Write u32(uint32_t number) {
   return value(GgufType::u32, number);
@@ -25,11 +27,12 @@ Write f32(float number) {
   return value(GgufType::f32, number);
 }
 Write text(std::string words) {
-  return
-      [=](GgufImage& image) { image.number(static_cast<uint32_t>(GgufType::string)).text(words); };
+  return [words](GgufImage& image) {
+    image.number(static_cast<uint32_t>(GgufType::string)).text(words);
+  };
 }
 Write strings(uint64_t count) {
-  return [=](GgufImage& image) {
+  return [count](GgufImage& image) {
     image.number(static_cast<uint32_t>(GgufType::array));
     image.number(static_cast<uint32_t>(GgufType::string)).number(count);
     for (uint64_t i = 0; i < count; ++i) image.text("t");

@@ -5,7 +5,7 @@ Usage: make_tiny_model.py [DIRECTORY]     (default: models/ beside this file)
 
 Their weights are random, their tokenizers are learned from the text below; both are real in every
 other way. Integers from a seeded generator and single-rounded arithmetic only, so the bytes are
-the same on every machine; tiny_models_test.py holds them to that. Python's standard library only.
+the same on every machine; make_tiny_model_test.py holds them to that. Python's standard library only.
 """
 
 import math
