@@ -29,7 +29,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stop_strings, bool include_mat
   }
 }
 
-bool StopMatcher::advance(char c) {
+bool StopMatcher::advance(char c, bool may_stop) {
   size_t longest = 0;
   for (size_t i = 0; i < patterns_.size(); ++i) {
     Pattern& pattern = patterns_[i];
@@ -37,8 +37,10 @@ bool StopMatcher::advance(char c) {
       pattern.matched = pattern.fallback[pattern.matched - 1];
     }
     if (pattern.text[pattern.matched] == c) ++pattern.matched;
+    if (pattern.matched < pattern.text.size()) continue;
+    pattern.matched = pattern.fallback.back();
     // Of two that end here the longer one started first.
-    if (pattern.matched == pattern.text.size() && pattern.text.size() > longest) {
+    if (may_stop && pattern.text.size() > longest) {
       longest = pattern.text.size();
       match_ = static_cast<uint32_t>(i);
     }
@@ -46,11 +48,11 @@ bool StopMatcher::advance(char c) {
   return longest > 0;
 }
 
-std::string StopMatcher::push(std::string_view text) {
+std::string StopMatcher::push(std::string_view text, bool may_stop) {
   if (match_) return {};
   for (size_t i = 0; i < text.size(); ++i) {
     held_ += text[i];
-    if (!advance(text[i])) continue;
+    if (!advance(text[i], may_stop)) continue;
     const size_t cut = include_match_ ? 0 : patterns_[*match_].text.size();
     held_.resize(held_.size() - cut);
     return std::exchange(held_, {});

@@ -20,7 +20,8 @@ class StopMatcher {
   StopMatcher(std::vector<std::string> stop_strings, bool include_match);
 
   /// Text that is certain now. After a match: everything up to it (with it, if `include_match`).
-  std::string push(std::string_view text);
+  /// Unless `may_stop`, a stop string that ends in this text is ordinary text.
+  std::string push(std::string_view text, bool may_stop = true);
   /// The held-back rest; the text has ended without a match.
   std::string finish();
   /// Index of the stop string that matched.
@@ -32,7 +33,7 @@ class StopMatcher {
     std::vector<uint32_t> fallback;  // longest proper border of each prefix
     uint32_t matched = 0;            // bytes of `text` that the input now ends with
   };
-  bool advance(char c);  // true if a pattern just completed
+  bool advance(char c, bool may_stop);  // true if a pattern just completed
 
   std::vector<Pattern> patterns_;
   bool include_match_;
@@ -46,7 +47,8 @@ class TextStream {
  public:
   TextStream(std::shared_ptr<const Tokenizer> tokenizer, const StopParams& stop);
 
-  /// Text that became certain. Nothing after a stop string matched.
+  /// Text that became certain. Nothing after a stop string matched. One that is complete before
+  /// `min_tokens` tokens does not count.
   std::string push(int32_t id);
   /// The end: all held-back text, unless a stop string matched.
   std::string finish();
@@ -55,6 +57,8 @@ class TextStream {
  private:
   Detokenizer detokenizer_;
   StopMatcher matcher_;
+  uint32_t min_tokens_;
+  uint32_t tokens_ = 0;
 };
 
 }  // namespace outrider::model
