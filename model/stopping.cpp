@@ -73,14 +73,16 @@ std::string StopMatcher::finish() {
 
 TextStream::TextStream(std::shared_ptr<const Tokenizer> tokenizer, const StopParams& stop)
     : detokenizer_(std::move(tokenizer), stop.skip_special_tokens),
-      matcher_(stop.stop_strings, stop.include_stop_str_in_output) {}
+      matcher_(stop.stop_strings, stop.include_stop_str_in_output),
+      min_tokens_(stop.min_tokens) {}
 
 std::string TextStream::push(int32_t id) {
-  return matcher_.push(detokenizer_.push(id));
+  ++tokens_;
+  return matcher_.push(detokenizer_.push(id), tokens_ >= min_tokens_);
 }
 
 std::string TextStream::finish() {
-  std::string out = matcher_.push(detokenizer_.finish());
+  std::string out = matcher_.push(detokenizer_.finish(), /*may_stop=*/false);
   return out + matcher_.finish();
 }
 
