@@ -15,6 +15,7 @@ endif()
 
 # -ffp-contract=off: every float operation is the one that is written (docs/ARCHITECTURE.md, exactness).
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                    -Wno-missing-field-initializers
                     -ffp-contract=off -fno-omit-frame-pointer)
 if(OUTRIDER_WERROR)
   add_compile_options(-Werror)
