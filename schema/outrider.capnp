@@ -16,7 +16,7 @@
 # Flow control: `push` is a streaming call. A client that does not return from it stops its own
 # request only; the server parks it and goes on when the client does. Dropping the promise of
 # `generate` (or the connection) cancels the request within one step. Errors are exceptions, whose
-# text is the JSON object that HTTP would have sent: {"error":{"message","type","param","code"}}.
+# text holds the JSON object that HTTP would have sent: {"error":{"message","type","param","code"}}.
 #
 # Fields of GenerateRequest mirror the JSON fields of POST /v1/chat/completions and
 # /v1/completions one to one: snake_case there, camelCase here; a test fails when one side gains a

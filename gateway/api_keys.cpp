@@ -1,0 +1,87 @@
+#include "gateway/api_keys.hpp"
+
+#include <fstream>
+#include <sstream>
+
+#include "base/hash.hpp"
+#include "base/limits.hpp"
+
+namespace outrider::gateway {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+}  // namespace
+
+Result<ApiKeys> ApiKeys::load(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail(ErrorCode::io, "cannot read the API key file " + path, "api_key_file");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse(text.str());
+}
+
+Result<ApiKeys> ApiKeys::parse(std::string_view text) {
+  ApiKeys out;
+  size_t number = 0;
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    const auto line = trim(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++number;
+    if (line.empty() || line.front() == '#') continue;
+    const auto colon = line.find(':');
+    Key key;
+    if (colon == std::string_view::npos) {
+      key = {std::string(line), "key" + std::to_string(number)};
+    } else {
+      key = {std::string(trim(line.substr(colon + 1))), std::string(trim(line.substr(0, colon)))};
+    }
+    if (key.key.empty() || key.tenant.empty() || key.tenant.size() > limits::name_bytes_max) {
+      return fail(ErrorCode::invalid_argument,
+                  "line " + std::to_string(number) + " of the API key file is not name:key",
+                  "api_key_file");
+    }
+    if (out.keys_.size() >= limits::api_keys_max) {
+      return fail(ErrorCode::too_large,
+                  "the API key file has over " + std::to_string(limits::api_keys_max) + " keys",
+                  "api_key_file");
+    }
+    out.keys_.push_back(std::move(key));
+  }
+  if (out.keys_.empty()) {
+    return fail(ErrorCode::invalid_argument, "the API key file holds no key", "api_key_file");
+  }
+  return out;
+}
+
+std::optional<std::string> ApiKeys::tenant_of(std::string_view key) const {
+  if (keys_.empty()) return std::string();
+  const Key* found = nullptr;
+  for (const auto& candidate : keys_) {
+    // No early exit: which key matched, and whether one did, must not show in the time.
+    if (constant_time_equal(candidate.key, key)) found = &candidate;
+  }
+  if (!found) return std::nullopt;
+  return found->tenant;
+}
+
+std::optional<std::string> ApiKeys::tenant_of_header(
+    std::optional<std::string_view> authorization) const {
+  if (keys_.empty()) return std::string();
+  if (!authorization) return std::nullopt;
+  constexpr std::string_view k_scheme = "bearer ";
+  if (authorization->size() < k_scheme.size()) return std::nullopt;
+  for (size_t i = 0; i < k_scheme.size(); ++i) {
+    if (std::tolower(static_cast<unsigned char>((*authorization)[i])) != k_scheme[i]) {
+      return std::nullopt;
+    }
+  }
+  return tenant_of(trim(authorization->substr(k_scheme.size())));
+}
+
+}  // namespace outrider::gateway

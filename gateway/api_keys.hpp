@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+
+namespace outrider::gateway {
+
+/// The keys that may use this gateway, each with its tenant. Immutable after loading.
+class ApiKeys {
+ public:
+  /// No keys: everybody may, as the tenant "".
+  ApiKeys() = default;
+
+  /// One key a line, `key` or `name:key`; blank lines and lines starting with # are skipped. A
+  /// file without keys is an error: it would lock everybody out, or open to everybody.
+  static Result<ApiKeys> load(const std::string& path);
+  static Result<ApiKeys> parse(std::string_view text);
+
+  bool required() const { return !keys_.empty(); }
+
+  /// The tenant of a key, or nothing. Time depends on lengths and on the number of keys only.
+  std::optional<std::string> tenant_of(std::string_view key) const;
+  /// The same for an Authorization header's value ("Bearer …").
+  std::optional<std::string> tenant_of_header(std::optional<std::string_view> authorization) const;
+
+ private:
+  struct Key {
+    std::string key;
+    std::string tenant;
+  };
+  std::vector<Key> keys_;
+};
+
+}  // namespace outrider::gateway

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <kj/async-io.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gateway/http_settings.hpp"
+#include "gateway/serving.hpp"
+
+namespace outrider::gateway {
+
+class HttpServer;
+class RpcServer;
+
+struct GatewayOptions {
+  std::string http_address = "127.0.0.1:8080";  ///< "host:port"; port 0: any free one.
+  std::string rpc_address = "127.0.0.1:8081";   ///< Empty: no RPC.
+  std::string api_key_file;                     ///< Empty: no keys.
+  std::string version = "0.1.0";
+  uint32_t drain_timeout_ms = limits::drain_timeout_ms;
+  HttpSettings http;
+};
+
+/// Both client ports on one KJ thread. Life: open (ports answer, health says 503) → serve (ready)
+/// → drain (health says 503, admitted requests finish) → destroyed. All calls are made on the KJ
+/// thread; another thread (a model loader) hands its result over by kj::Executor or a
+/// cross-thread fulfiller. Signals: main captures them with kj::UnixEventPort::captureSignal before
+/// any thread starts, waits with `io.unixEventPort.onSignal(SIGTERM)`, then calls drain().
+class Gateway {
+ public:
+  struct Parts {
+    const Clock& clock;
+    ServingMetrics& metrics;
+    std::shared_ptr<spdlog::logger> log;
+    std::function<std::string()> cluster_json;  ///< GET /cluster; may be empty
+    std::function<void()> before_metrics;       ///< brings gauges up to date; may be empty
+  };
+
+  /// Reads the key file and binds the ports.
+  static Result<std::unique_ptr<Gateway>> open(kj::AsyncIoContext& io,
+                                               const GatewayOptions& options, Parts parts);
+  ~Gateway();
+
+  /// The ports as bound.
+  uint16_t http_port() const;
+  uint16_t rpc_port() const;  ///< 0: no RPC.
+
+  /// The model is there: ready. The backend must outlive this gateway.
+  void serve(ServedModel served, Backend& backend);
+
+  /// New generations get 503 from now on. Resolves when the admitted ones have ended, or after
+  /// drain_timeout_ms; what still runs is cancelled when the gateway is destroyed.
+  kj::Promise<void> drain();
+
+  Phase phase() const { return serving_.phase(); }
+  uint32_t open_requests() const { return serving_.open_requests(); }
+
+ private:
+  Gateway(kj::Timer& timer, const GatewayOptions& options, Serving::Parts parts);
+  kj::Promise<void> until_idle();
+
+  kj::Timer& timer_;
+  GatewayOptions options_;
+  Serving serving_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<RpcServer> rpc_;
+};
+
+}  // namespace outrider::gateway

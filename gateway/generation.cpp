@@ -1,0 +1,157 @@
+#include "gateway/generation.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.hpp"
+
+namespace outrider::gateway {
+namespace {
+
+bool is_normal(FinishReason reason) {
+  return reason == FinishReason::stop || reason == FinishReason::length;
+}
+
+const char* outcome_name(schema::StreamDone::Outcome outcome) {
+  using Outcome = schema::StreamDone::Outcome;
+  switch (outcome) {
+    case Outcome::done:
+      return "done";
+    case Outcome::rejected:
+      return "rejected";
+    case Outcome::failed:
+      return "failed";
+    case Outcome::cancelled:
+      return "cancelled";
+  }
+  return "failed";
+}
+
+}  // namespace
+
+Generation::Generation(const Parts& parts, PreparedRequest request,
+                       std::shared_ptr<const ServedModel> served)
+    : parts_(parts),
+      request_(std::move(request)),
+      served_(std::move(served)),
+      channel_(static_cast<uint32_t>(request_.prompts.size())),
+      started_(parts.clock.now()),
+      running_(request_.prompts.size(), true),
+      prompt_tokens_(request_.prompts.size()) {
+  const auto& stop = request_.parsed.generation.stop;
+  for (uint32_t i = 0; i < request_.choices(); ++i) {
+    choices_.push_back({ChoiceText(*served_, stop), 0, started_});
+  }
+  for (uint32_t source = 0; source < request_.prompts.size(); ++source) {
+    totals_.prompt_tokens += request_.prompts[source].prompt.size();
+    parts_.backend.open(parts_.first_session + source, request_.prompts[source],
+                        channel_.stream(source));
+  }
+}
+
+Generation::~Generation() {
+  cancel_running();
+  if (!finished_) parts_.metrics.terminal_outcomes("cancelled").Increment();
+}
+
+void Generation::cancel_running() {
+  for (uint32_t source = 0; source < running_.size(); ++source) {
+    if (running_[source]) parts_.backend.cancel(parts_.first_session + source);
+    running_[source] = false;
+  }
+}
+
+std::vector<ChoiceDelta> Generation::take() {
+  std::vector<ChoiceDelta> out;
+  auto batch = channel_.take();
+  for (auto& tagged : batch.events) {
+    if (finished_) break;
+    if (auto* tokens = std::get_if<schema::StreamTokens>(&tagged.event)) {
+      accept(tagged.source, std::move(*tokens), out);
+    } else {
+      accept(tagged.source, std::get<schema::StreamDone>(tagged.event));
+    }
+  }
+  for (const uint32_t source : batch.drained) {
+    if (running_[source]) parts_.backend.resume(parts_.first_session + source);
+  }
+  return out;
+}
+
+void Generation::accept(uint32_t source, schema::StreamTokens event,
+                        std::vector<ChoiceDelta>& out) {
+  auto& prompt = prompt_tokens_[source];
+  std::move(event.prompt_tokens.begin(), event.prompt_tokens.end(), std::back_inserter(prompt));
+  OUTRIDER_CHECK(event.choice < request_.choices_per_prompt(), event.choice);
+  ChoiceDelta delta;
+  delta.choice = source * request_.choices_per_prompt() + event.choice;
+  if (event.finish && !is_normal(event.finish->reason))
+    event.finish.reset();  // StreamDone says why
+  if (event.tokens.empty() && !event.finish) return;
+  delta.finish = event.finish;
+  if (event.finish) parts_.metrics.request_success(event.finish->reason).Increment();
+  auto& choice = choices_[delta.choice];
+  if (!request_.drops_output) {
+    observe_tokens(choice, event.tokens.size());
+    delta.text = choice.text.push(event.tokens, event.finish);
+    delta.tokens = std::move(event.tokens);
+  }
+  out.push_back(std::move(delta));
+}
+
+void Generation::observe_tokens(Choice& choice, size_t count) {
+  if (count == 0) return;
+  const TimePoint now = parts_.clock.now();
+  if (totals_.ttft_ms == 0) {
+    totals_.ttft_ms = to_ms(now - started_);
+    parts_.metrics.time_to_first_token_seconds.Observe(to_seconds(now - started_));
+  }
+  if (choice.tokens > 0) {
+    const double gap_s = to_seconds(now - choice.last_token) / static_cast<double>(count);
+    for (size_t i = 0; i < count; ++i) parts_.metrics.inter_token_latency_seconds.Observe(gap_s);
+  }
+  choice.last_token = now;
+  choice.tokens += count;
+  totals_.completion_tokens += count;
+  parts_.metrics.generation_tokens.Increment(static_cast<double>(count));
+}
+
+void Generation::accept(uint32_t source, const schema::StreamDone& event) {
+  running_[source] = false;
+  totals_.cached_tokens += event.timings.cached_tokens;
+  auto& sum = totals_.timings;
+  sum.queue_us = std::max(sum.queue_us, event.timings.queue_us);
+  sum.prefill_us = std::max(sum.prefill_us, event.timings.prefill_us);
+  sum.decode_us = std::max(sum.decode_us, event.timings.decode_us);
+  sum.preemptions += event.timings.preemptions;
+  sum.draft_tokens += event.timings.draft_tokens;
+  sum.draft_tokens_accepted += event.timings.draft_tokens_accepted;
+  if (event.outcome != schema::StreamDone::Outcome::done) {
+    error_ = event.error.value_or(fail(ErrorCode::internal, "the request failed"));
+    retry_after_ms_ = event.retry_after_ms;
+    cancel_running();  // the other prompts of a failed request are not wanted any more
+  }
+  finished_ = std::ranges::none_of(running_, [](bool b) { return b; });
+  if (!finished_) return;
+  parts_.metrics.terminal_outcomes(outcome_name(event.outcome)).Increment();
+  if (!error_) observe_end();
+}
+
+void Generation::observe_end() {
+  auto& m = parts_.metrics;
+  const double total_s = to_seconds(parts_.clock.now() - started_);
+  m.e2e_latency_seconds.Observe(total_s);
+  m.queue_time_seconds.Observe(static_cast<double>(totals_.timings.queue_us) * 1e-6);
+  m.prefill_time_seconds.Observe(static_cast<double>(totals_.timings.prefill_us) * 1e-6);
+  m.decode_time_seconds.Observe(static_cast<double>(totals_.timings.decode_us) * 1e-6);
+  m.request_prompt_tokens.Observe(static_cast<double>(totals_.prompt_tokens));
+  m.request_generation_tokens.Observe(static_cast<double>(totals_.completion_tokens));
+  m.prompt_tokens.Increment(static_cast<double>(totals_.prompt_tokens));
+  if (totals_.completion_tokens > 1) {
+    const double after_first_s = total_s - totals_.ttft_ms * 1e-3;
+    m.time_per_output_token_seconds.Observe(after_first_s /
+                                            static_cast<double>(totals_.completion_tokens - 1));
+  }
+}
+
+}  // namespace outrider::gateway

@@ -1,0 +1,164 @@
+#include "gateway/http_exchange.hpp"
+
+#include <kj/debug.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/limits.hpp"
+
+namespace outrider::gateway {
+namespace {
+
+std::string text_of(kj::Maybe<kj::StringPtr> value) {
+  KJ_IF_MAYBE (text, value) {
+    return std::string(text->cStr(), text->size());
+  }
+  return {};
+}
+
+/// Header values that we send back must not surprise a log or a proxy.
+std::string printable(std::string text) {
+  const bool clean = text.size() <= limits::request_id_bytes_max &&
+                     std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
+  return clean ? text : std::string();
+}
+
+struct BodyState {
+  std::string text;
+  std::vector<kj::byte> part = std::vector<kj::byte>(size_t{64} << 10);
+};
+
+Error body_too_large(uint64_t bytes) {
+  return fail(ErrorCode::too_large, "the body has " + std::to_string(bytes) +
+                                        " bytes or more, the limit is " +
+                                        std::to_string(limits::http_body_bytes_max));
+}
+
+using BodyResult = Result<std::string>;
+
+kj::Promise<BodyResult> read_parts(kj::AsyncInputStream& body, ClientConnection& connection,
+                                   kj::Own<BodyState> state) {
+  auto& part = state->part;
+  auto read = body.tryRead(part.data(), 1, part.size()).then([](size_t n) -> kj::Maybe<size_t> {
+    return n;
+  });
+  auto timeout = connection.timer()
+                     .afterDelay(connection.settings().body_timeout_ms * kj::MILLISECONDS)
+                     .then([]() -> kj::Maybe<size_t> { return nullptr; });
+  return read.exclusiveJoin(kj::mv(timeout))
+      .then([&body, &connection,
+             state = kj::mv(state)](kj::Maybe<size_t> n) mutable -> kj::Promise<BodyResult> {
+        KJ_IF_MAYBE (count, n) {
+          if (*count == 0) return BodyResult(std::move(state->text));
+          state->text.append(reinterpret_cast<const char*>(state->part.data()), *count);
+          if (state->text.size() > limits::http_body_bytes_max) {
+            return BodyResult(body_too_large(state->text.size()));
+          }
+          return read_parts(body, connection, kj::mv(state));
+        }
+        return BodyResult(fail(ErrorCode::deadline_exceeded, "the body did not arrive in time"));
+      });
+}
+
+}  // namespace
+
+HttpHeaderIds::HttpHeaderIds(kj::HttpHeaderTable::Builder& builder)
+    : authorization(builder.add("Authorization")),
+      request_id(builder.add("x-request-id")),
+      traceparent(builder.add("traceparent")),
+      retry_after(builder.add("Retry-After")),
+      allow(builder.add("Allow")),
+      cache_control(builder.add("Cache-Control")),
+      table(builder.getFutureTable()) {}
+
+RequestHead read_head(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
+                      const HttpHeaderIds& ids) {
+  RequestHead head;
+  head.method = method;
+  head.path.assign(url.cStr(), url.size());
+  head.path.resize(std::min(head.path.size(), head.path.find('?')));
+  head.request_id = printable(text_of(headers.get(ids.request_id)));
+  head.traceparent = printable(text_of(headers.get(ids.traceparent)));
+  KJ_IF_MAYBE (authorization, headers.get(ids.authorization)) {
+    head.has_authorization = true;
+    head.authorization.assign(authorization->cStr(), authorization->size());
+  }
+  head.content_type = text_of(headers.get(kj::HttpHeaderId::CONTENT_TYPE));
+  head.header_bytes = url.size();
+  headers.forEach([&](kj::StringPtr name, kj::StringPtr value) {
+    head.header_bytes += name.size() + value.size() + 4;
+  });
+  return head;
+}
+
+Reply reply_of(const ErrorReply& error) {
+  return {error.status, error_body(error), "application/json", error.retry_after_s, nullptr};
+}
+
+ClientConnection::ClientConnection(kj::AsyncIoStream& stream, kj::Timer& timer,
+                                   const HttpSettings& settings)
+    : timer_(timer), settings_(settings) {
+  KJ_IF_MAYBE (fd, stream.getFd()) {
+    fd_ = *fd;
+  }
+}
+
+bool ClientConnection::gone() const {
+  // KJ reads nothing while a request runs and would only notice at a failing write.
+  if (fd_ < 0) return false;
+  pollfd entry{fd_, POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+kj::Promise<void> ClientConnection::watch() {
+  return timer_.afterDelay(settings_.ping_interval_ms * kj::MILLISECONDS)
+      .then([this]() -> kj::Promise<void> {
+        if (gone()) return KJ_EXCEPTION(DISCONNECTED, "the client has gone");
+        return watch();
+      });
+}
+
+kj::Promise<void> ClientConnection::bounded(kj::Promise<void> write) {
+  auto timeout = timer_.afterDelay(settings_.write_timeout_ms * kj::MILLISECONDS)
+                     .then([]() -> kj::Promise<void> {
+                       return KJ_EXCEPTION(DISCONNECTED, "the client takes no bytes");
+                     });
+  return unless_gone(kj::mv(write)).exclusiveJoin(kj::mv(timeout));
+}
+
+kj::HttpHeaders response_headers(const RequestHead& head, const HttpHeaderIds& ids,
+                                 const Reply& reply) {
+  kj::HttpHeaders headers(ids.table);
+  headers.set(kj::HttpHeaderId::CONTENT_TYPE, kj::StringPtr(reply.content_type));
+  headers.set(ids.cache_control, "no-cache"_kj);
+  if (!head.request_id.empty()) headers.set(ids.request_id, kj::str(head.request_id.c_str()));
+  if (!head.traceparent.empty()) headers.set(ids.traceparent, kj::str(head.traceparent.c_str()));
+  if (reply.retry_after_s > 0) headers.set(ids.retry_after, kj::str(reply.retry_after_s));
+  if (reply.allow) headers.set(ids.allow, kj::StringPtr(reply.allow));
+  return headers;
+}
+
+kj::Promise<void> send_reply(kj::HttpService::Response& response, const RequestHead& head,
+                             const HttpHeaderIds& ids, Reply reply, ClientConnection& connection) {
+  const auto headers = response_headers(head, ids, reply);
+  auto out = response.send(static_cast<kj::uint>(reply.status), status_text(reply.status), headers,
+                           reply.body.size());
+  if (head.method == kj::HttpMethod::HEAD) return kj::READY_NOW;
+  auto body = kj::heap<std::string>(std::move(reply.body));
+  auto write = out->write(body->data(), body->size());
+  return connection.bounded(kj::mv(write)).attach(kj::mv(out), kj::mv(body));
+}
+
+kj::Promise<Result<std::string>> read_body(kj::AsyncInputStream& body,
+                                           ClientConnection& connection) {
+  KJ_IF_MAYBE (length, body.tryGetLength()) {
+    if (*length > limits::http_body_bytes_max) {
+      return BodyResult(body_too_large(*length));
+    }
+  }
+  return read_parts(body, connection, kj::heap<BodyState>());
+}
+
+}  // namespace outrider::gateway

@@ -1,0 +1,166 @@
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "gateway/raw_client.test.hpp"
+
+/// Clients that wait, leave or do not read; gateways that load and drain.
+namespace outrider::gateway {
+namespace {
+
+using namespace testing_support;
+using Outcome = schema::StreamDone::Outcome;
+
+constexpr const char* k_text_path = "/v1/completions";
+constexpr const char* k_stream = R"({"prompt":"x","stream":true})";
+constexpr const char* k_whole = R"({"prompt":"x"})";
+
+GatewayOptions quick_pings() {
+  GatewayOptions options;
+  options.http.ping_interval_ms = 10;
+  options.drain_timeout_ms = 5'000;
+  return options;
+}
+
+class HttpLife : public testing::Test {
+ protected:
+  HttpLife() : gateway(quick_pings()), client(gateway) {}
+
+  ScriptedSession& opened(size_t index = 0) {
+    gateway.run_until([&] { return gateway.backend.sessions.size() > index; });
+    return gateway.backend.sessions[index];
+  }
+  LoopbackGateway gateway;
+  RawClient client;
+};
+
+TEST_F(HttpLife, AQueuedStreamIsPinged) {
+  client.send_request("POST", k_text_path, k_stream);
+  client.read_until(": ping\n\n");
+  client.read_until(": ping\n\n");
+  gateway.backend.answer(opened(), "late");
+  EXPECT_NE(client.read_until("[DONE]\n\n").find("late"), std::string::npos);
+}
+
+TEST_F(HttpLife, TokensArriveAsTheyAreMade) {
+  client.send_request("POST", k_text_path, k_stream);
+  gateway.backend.say(opened(), "first");
+  EXPECT_NE(client.read_until("first").find("text/event-stream"), std::string::npos);
+  gateway.backend.answer(opened(), " second");
+  client.read_until("[DONE]\n\n");
+}
+
+TEST_F(HttpLife, AClientThatLeavesCancelsItsStream) {
+  client.send_request("POST", k_text_path, k_stream);
+  gateway.backend.say(opened(), "first");
+  client.read_until("first");
+  client.close();
+  gateway.run_until([&] { return opened().cancelled; });
+  EXPECT_EQ(gateway.gateway->open_requests(), 0u);
+}
+
+TEST_F(HttpLife, AClientThatLeavesCancelsItsWaitingAnswer) {
+  client.send_request("POST", k_text_path, k_whole);
+  opened();
+  client.close();
+  gateway.run_until([&] { return opened().cancelled; });
+  EXPECT_EQ(gateway.gateway->open_requests(), 0u);
+}
+
+TEST_F(HttpLife, ASlowReaderFillsItsOwnChannelAndNoMore) {
+  client.send_request("POST", k_text_path, R"({"prompt":"x","stream":true,"logprobs":20})");
+  auto& session = opened();
+  const int bytes = 4096;
+  client.stream().setsockopt(SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+  using Level = schema::ClientStream::Level;
+  Level level = Level::flowing;
+  uint64_t sent = 0;
+  while (level == Level::flowing) {
+    level = gateway.backend.say(session, "some words of text");
+    ++sent;
+    gateway.run_until([] { return true; });
+    ASSERT_LT(sent, 100'000u);
+    if (sent % 8 == 0)
+      gateway.io.provider->getTimer().afterDelay(1 * kj::MILLISECONDS).wait(gateway.io.waitScope);
+  }
+  EXPECT_EQ(level, Level::full);
+  EXPECT_EQ(session.resumed, 0u);
+  // Another client is served meanwhile.
+  RawClient other(gateway);
+  EXPECT_EQ(other.request("GET", "/live").status, 200);
+  // The reader comes back: the session is told, and every token arrives.
+  client.read_until("\r\n\r\n");
+  std::string text;
+  while (session.resumed == 0) text += client.read_chunk();
+  gateway.backend.answer(session, "END");
+  text += client.read_chunks();
+  uint64_t tokens = 0;
+  for (const auto& event : sse_events(text)) {
+    tokens += event["choices"][0]["logprobs"]["tokens"].size();
+  }
+  EXPECT_EQ(tokens, session.sent[0]);
+}
+
+TEST_F(HttpLife, ReadersThatTakeNothingAreGivenUp) {
+  GatewayOptions options = quick_pings();
+  options.http.write_timeout_ms = 50;
+  LoopbackGateway strict(options);
+  RawClient stuck(strict);
+  stuck.send_request("POST", k_text_path, R"({"prompt":"x","stream":true,"logprobs":20})");
+  strict.run_until([&] { return !strict.backend.sessions.empty(); });
+  auto& session = strict.backend.sessions[0];
+  while (!session.cancelled) {
+    if (session.stream) strict.backend.say(session, "some words of text");
+    strict.run_until([] { return true; });
+    strict.io.provider->getTimer().afterDelay(1 * kj::MILLISECONDS).wait(strict.io.waitScope);
+  }
+}
+
+TEST_F(HttpLife, LoadingIs503UntilTheModelIsThere) {
+  LoopbackGateway loading({}, false);
+  RawClient c(loading);
+  EXPECT_EQ(c.request("GET", "/live").status, 200);
+  for (const char* path : {"/health", "/ready"}) {
+    auto r = c.request("GET", path);
+    EXPECT_EQ(r.status, 503);
+    EXPECT_EQ(r.json()["status"], "loading");
+  }
+  auto r = c.request("POST", k_text_path, k_whole);
+  EXPECT_EQ(r.status, 503);
+  EXPECT_EQ(r.headers["retry-after"], "1");
+  EXPECT_EQ(c.request("POST", "/tokenize", k_whole).status, 503);
+  EXPECT_EQ(c.request("GET", "/v1/models").json()["data"].size(), 0u);
+  loading.serve();
+  EXPECT_EQ(c.request("GET", "/health").status, 200);
+}
+
+TEST_F(HttpLife, DrainRefusesNewRequestsAndFinishesAdmittedOnes) {
+  client.send_request("POST", k_text_path, k_stream);
+  gateway.backend.say(opened(), "first");
+  client.read_until("first");
+  bool drained = false;
+  auto drain = gateway.gateway->drain().then([&] { drained = true; }).eagerlyEvaluate(nullptr);
+  RawClient other(gateway);
+  EXPECT_EQ(other.request("GET", "/health").status, 503);
+  EXPECT_EQ(other.request("GET", "/live").status, 200);
+  EXPECT_EQ(other.request("POST", k_text_path, k_whole).status, 503);
+  EXPECT_FALSE(drained);
+  gateway.backend.answer(opened(), " second");
+  EXPECT_NE(client.read_until("[DONE]\n\n").find("second"), std::string::npos);
+  gateway.run_until([&] { return drained; });
+}
+
+TEST_F(HttpLife, DrainIsBounded) {
+  GatewayOptions options = quick_pings();
+  options.drain_timeout_ms = 30;
+  LoopbackGateway stuck(options);
+  RawClient c(stuck);
+  c.send_request("POST", k_text_path, k_stream);
+  stuck.run_until([&] { return !stuck.backend.sessions.empty(); });
+  stuck.gateway->drain().wait(stuck.io.waitScope);
+  EXPECT_EQ(stuck.gateway->open_requests(), 1u);
+  stuck.gateway.reset();
+  EXPECT_TRUE(stuck.backend.sessions[0].cancelled);
+}
+
+}  // namespace
+}  // namespace outrider::gateway

@@ -1,0 +1,221 @@
+#include <gtest/gtest.h>
+
+#include "gateway/raw_client.test.hpp"
+
+/// What clients read when something is wrong: over real loopback sockets.
+namespace outrider::gateway {
+namespace {
+
+using namespace testing_support;
+using Outcome = schema::StreamDone::Outcome;
+
+constexpr const char* k_chat_path = "/v1/chat/completions";
+constexpr const char* k_text_path = "/v1/completions";
+constexpr const char* k_body = R"({"prompt":"hi"})";
+
+GatewayOptions impatient() {
+  GatewayOptions options;
+  options.http.header_timeout_ms = 60;
+  options.http.body_timeout_ms = 60;
+  options.http.write_timeout_ms = 200;
+  options.http.ping_interval_ms = 10;
+  options.http.connections_max = 8;
+  options.drain_timeout_ms = 2'000;
+  return options;
+}
+
+class HttpRefusals : public testing::Test {
+ protected:
+  HttpRefusals() : gateway(impatient()), client(gateway) {}
+  LoopbackGateway gateway;
+  RawClient client;
+};
+
+TEST_F(HttpRefusals, ErrorsHaveTheFourFieldsAndTheStatusAsCode) {
+  auto r =
+      client.request("POST", k_chat_path, R"({"messages":[{"role":"user","content":"x"}],"n":0})");
+  EXPECT_EQ(r.status, 400);
+  EXPECT_EQ(r.error()["type"], "invalid_request_error");
+  EXPECT_EQ(r.error()["param"], "n");
+  EXPECT_EQ(r.error()["code"], 400);
+  EXPECT_TRUE(r.error()["message"].is_string());
+  EXPECT_TRUE(client.request("POST", k_chat_path, "{").error()["param"].is_null());
+}
+
+TEST_F(HttpRefusals, WrongPathsMethodsAndTypesAreNamed) {
+  EXPECT_EQ(client.request("GET", "/nothing").status, 404);
+  EXPECT_EQ(client.request("POST", "/nothing", "{}").status, 404);
+  EXPECT_EQ(client.request("GET", "/v1/models/other").status, 404);
+  auto get = client.request("GET", k_chat_path);
+  EXPECT_EQ(get.status, 405);
+  EXPECT_EQ(get.headers["allow"], "POST");
+  EXPECT_EQ(client.request("POST", "/health", "{}").status, 405);
+  EXPECT_EQ(client.request("DELETE", "/v1/models").status, 405);
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
+      "Content-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(client.read_response().status, 415);
+}
+
+TEST_F(HttpRefusals, AnUnknownModelIsA404) {
+  auto r = client.request("POST", k_text_path, R"({"prompt":"x","model":"gpt-9"})");
+  EXPECT_EQ(r.status, 404);
+  EXPECT_EQ(r.error()["param"], "model");
+}
+
+TEST_F(HttpRefusals, WhatTheModelCannotHoldNamesBothNumbers) {
+  std::string words;
+  for (int i = 0; i < 600; ++i) words += "word ";
+  auto longer = client.request("POST", k_text_path, R"({"prompt":")" + words + R"("})");
+  EXPECT_EQ(longer.status, 400);
+  EXPECT_NE(longer.error()["message"].get<std::string>().find("256"), std::string::npos);
+  EXPECT_EQ(longer.error()["param"], "prompt");
+  auto tokens = client.request("POST", k_text_path, R"({"prompt":"x","max_tokens":5000})");
+  EXPECT_EQ(tokens.error()["param"], "max_tokens");
+  EXPECT_NE(tokens.error()["message"].get<std::string>().find("5000"), std::string::npos);
+  for (const char* field : {"stop_token_ids\":[999999]", "logit_bias\":{\"999999\":1}"}) {
+    auto r = client.request("POST", k_text_path, std::string(R"({"prompt":"x",")") + field + "}");
+    EXPECT_EQ(r.status, 400) << field;
+  }
+  EXPECT_EQ(client.request("POST", k_text_path, R"({"prompt":[999999]})").error()["param"],
+            "prompt");
+  EXPECT_EQ(client.request("POST", "/detokenize", R"({"tokens":[999999]})").status, 400);
+  EXPECT_EQ(client.request("POST", "/detokenize", R"({"tokens":"x"})").status, 400);
+  EXPECT_EQ(client.request("POST", "/tokenize", "{}").status, 400);
+}
+
+TEST_F(HttpRefusals, BackendErrorsBecomeStatusesWithRetryAfter) {
+  const struct {
+    ErrorCode code;
+    int status;
+    const char* retry;
+  } cases[] = {{ErrorCode::overloaded, 429, "3"},       {ErrorCode::unavailable, 503, "3"},
+               {ErrorCode::deadline_exceeded, 504, ""}, {ErrorCode::internal, 500, ""},
+               {ErrorCode::invalid_argument, 400, ""},  {ErrorCode::cancelled, 499, ""}};
+  for (const char* stream : {"false", "true"}) {
+    for (const auto& c : cases) {
+      gateway.backend.on_open = [&](ScriptedSession& s) {
+        gateway.backend.end(s, Outcome::rejected, fail(c.code, "because"), *c.retry ? 2'500u : 0u);
+      };
+      auto r = client.request("POST", k_text_path,
+                              std::string(R"({"prompt":"x","stream":)") + stream + "}");
+      EXPECT_EQ(r.status, c.status) << stream;
+      EXPECT_EQ(r.headers["retry-after"], c.retry);
+      EXPECT_EQ(r.error()["code"], c.status);
+    }
+  }
+}
+
+TEST_F(HttpRefusals, AnErrorInMidStreamIsAnEventAndTheEnd) {
+  gateway.backend.on_open = [&](ScriptedSession& s) { gateway.backend.say(s, "some"); };
+  client.send_request("POST", k_text_path, R"({"prompt":"x","stream":true})");
+  client.read_until("some");
+  gateway.backend.end(gateway.backend.sessions[0], Outcome::failed,
+                      fail(ErrorCode::internal, "the engine broke"));
+  const std::string rest = client.read_until("\r\n0\r\n\r\n");
+  EXPECT_NE(rest.find(R"(data: {"error":{"message":"the engine broke")"), std::string::npos)
+      << rest;
+  EXPECT_EQ(rest.find("[DONE]"), std::string::npos);
+}
+
+TEST_F(HttpRefusals, KeysGuardAllButTheProbes) {
+  const std::string path = testing::TempDir() + "outrider_keys";
+  FILE* file = std::fopen(path.c_str(), "w");
+  std::fputs("team:sk-good\n", file);
+  std::fclose(file);
+  GatewayOptions options;
+  options.api_key_file = path;
+  LoopbackGateway guarded(options);
+  guarded.backend.on_open = [&](ScriptedSession& s) { guarded.backend.answer(s, "ok"); };
+  RawClient c(guarded);
+  for (const char* open : {"/health", "/live", "/ready", "/version", "/metrics"}) {
+    EXPECT_EQ(c.request("GET", open).status, 200) << open;
+  }
+  for (const char* closed : {"/v1/models", "/cluster", "/nothing"}) {
+    EXPECT_EQ(c.request("GET", closed).status, 401) << closed;
+  }
+  EXPECT_EQ(c.request("POST", k_text_path, k_body).error()["type"], "authentication_error");
+  EXPECT_EQ(c.request("POST", k_text_path, k_body, "Authorization: Bearer sk-bad\r\n").status, 401);
+  EXPECT_EQ(c.request("POST", k_text_path, k_body, "Authorization: Bearer sk-good\r\n").status,
+            200);
+  EXPECT_EQ(guarded.backend.sessions.back().request.tenant, "team");
+  std::remove(path.c_str());
+}
+
+TEST_F(HttpRefusals, BodiesOverTheLimitAre413Announced) {
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 413);
+}
+
+TEST_F(HttpRefusals, BodiesOverTheLimitAre413Chunked) {
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const std::string part = "100000\r\n" + std::string(0x100000, ' ') + "\r\n";
+  for (int i = 0; i < 9; ++i) client.send(part);
+  EXPECT_EQ(client.read_response().status, 413);
+}
+
+TEST_F(HttpRefusals, SlowHeadersAndSlowBodiesEnd) {
+  client.send("POST /v1/comp");
+  EXPECT_EQ(client.read_response().status, 408);
+  EXPECT_EQ(client.read_all(), "");
+  RawClient second(gateway);
+  second.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{");
+  EXPECT_EQ(second.read_response().status, 408);
+}
+
+TEST_F(HttpRefusals, HeadersOverTheLimitAreRefused) {
+  auto r = client.request("GET", "/live", "", "x-big: " + std::string(40'000, 'a') + "\r\n");
+  EXPECT_EQ(r.status, 431);
+}
+
+TEST_F(HttpRefusals, GarbageIsAnsweredAndTheServerGoesOn) {
+  const std::string cases[] = {
+      "\r\n\r\n",
+      "GET\r\n\r\n",
+      "GET /\r\n\r\n",
+      "FOO / HTTP/1.1\r\nHost: x\r\n\r\n",
+      "GET / HTTP/9.9\r\nHost: x\r\n\r\n",
+      "GET / HTTP/1.1\r\nbad header\r\n\r\n",
+      "GET / HTTP/1.1\r\n: empty\r\n\r\n",
+      "\x16\x03\x01\x02\x01\x01\xfc\x03\x03\r\n\r\n",
+      std::string("GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n", 28),
+      std::string(200'000, 'A'),
+      std::string(200'000, '\0'),
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "fffffffffffffffff\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+      "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+      "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+  };
+  for (const auto& bytes : cases) {
+    RawClient c(gateway);
+    [[maybe_unused]] auto closed = kj::runCatchingExceptions([&] { c.send(bytes); });
+    const int status = c.read_response().status;
+    EXPECT_TRUE(status == 0 || (status >= 400 && status < 500))
+        << status << " " << bytes.substr(0, 60);
+  }
+  EXPECT_EQ(RawClient(gateway).request("GET", "/live").status, 200);
+}
+
+TEST_F(HttpRefusals, ConnectionsOverTheBoundAreClosedAtOnce) {
+  std::vector<std::unique_ptr<RawClient>> open;
+  while (open.size() < impatient().http.connections_max - 1) {
+    open.push_back(std::make_unique<RawClient>(gateway));
+    ASSERT_EQ(open.back()->request("GET", "/live").status, 200);
+  }
+  ASSERT_EQ(client.request("GET", "/live").status, 200);
+  RawClient extra(gateway);
+  EXPECT_EQ(extra.read_all(), "");
+  open.pop_back();
+  gateway.run_until(
+      [&] { return gateway.metrics.connections_open.Value() < impatient().http.connections_max; });
+  EXPECT_EQ(RawClient(gateway).request("GET", "/live").status, 200);
+}
+
+}  // namespace
+}  // namespace outrider::gateway

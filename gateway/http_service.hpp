@@ -1,0 +1,56 @@
+#pragma once
+
+#include <kj/compat/http.h>
+
+#include <string>
+
+#include "gateway/http_exchange.hpp"
+#include "gateway/serving.hpp"
+
+namespace outrider::gateway {
+
+/// What the requests of all connections share. Lives as long as the server; KJ thread.
+struct HttpShared {
+  Serving& serving;
+  kj::Timer& timer;
+  const HttpHeaderIds& ids;
+  const HttpSettings& settings;
+};
+
+/// The requests of one connection: routing, keys, bodies, replies. One request at a time, as HTTP/1
+/// has it.
+class HttpConnectionService final : public kj::HttpService {
+ public:
+  HttpConnectionService(kj::AsyncIoStream& stream, HttpShared& shared);
+
+  kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url,
+                            const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
+                            Response& response) override;
+
+ private:
+  kj::Promise<void> post(RequestHead head, kj::AsyncInputStream& body, Response& response,
+                         std::string tenant);
+  kj::Promise<void> generate(RequestKind kind, RequestHead head, const std::string& body,
+                             Response& response, std::string tenant);
+  kj::Promise<void> reply(Response& response, const RequestHead& head, Reply reply);
+
+  HttpShared& shared_;
+  ClientConnection connection_;
+};
+
+/// The pages without a body: GET and HEAD. Nothing means: no such path.
+std::optional<Reply> get_page(const std::string& path, Serving& serving);
+/// POST /tokenize and /detokenize.
+Reply tokenize_page(const std::string& body, const Serving& serving);
+Reply detokenize_page(const std::string& body, const Serving& serving);
+
+/// Runs a started generation to its end as server-sent events. `scope` is owned by the promise.
+kj::Promise<void> stream_generation(kj::Own<RequestScope> scope, RequestHead head,
+                                    kj::HttpService::Response& response, HttpShared& shared,
+                                    ClientConnection& connection);
+/// The same as one body.
+kj::Promise<void> answer_generation(kj::Own<RequestScope> scope, RequestHead head,
+                                    kj::HttpService::Response& response, HttpShared& shared,
+                                    ClientConnection& connection);
+
+}  // namespace outrider::gateway

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.hpp"
+#include "gateway/json_body.hpp"
+
+/// Typed, ranged readers of JSON values. Each error names the field and says what was expected.
+namespace outrider::gateway {
+
+/// A closed range; `open_low` excludes the low end.
+struct NumberRange {
+  double low = 0;
+  double high = 0;
+  bool open_low = false;
+};
+
+struct IntegerRange {
+  int64_t low = 0;
+  int64_t high = 0;
+};
+
+struct TextBounds {
+  size_t bytes_min = 0;
+  size_t bytes_max = 0;
+};
+
+/// "a string", "the number 3", …: what a value is, without repeating its content.
+std::string describe(const Json& value);
+
+Error wrong_type(const std::string& field, std::string_view expected, const Json& value);
+
+Result<float> read_number(const Json& value, const std::string& field, NumberRange range);
+/// Integers, and floats with an integral value.
+Result<int64_t> read_integer(const Json& value, const std::string& field, IntegerRange range);
+Result<bool> read_bool(const Json& value, const std::string& field);
+Result<std::string> read_text(const Json& value, const std::string& field, TextBounds bounds);
+/// Token ids: integers from 0 to limits::vocabulary_max - 1. The model's own size is checked later.
+Result<std::vector<int32_t>> read_token_ids(const Json& value, const std::string& field,
+                                            size_t count_max);
+
+}  // namespace outrider::gateway

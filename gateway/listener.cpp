@@ -1,0 +1,52 @@
+#include "gateway/listener.hpp"
+
+#include <sys/socket.h>
+
+#include "base/limits.hpp"
+
+namespace outrider::gateway {
+namespace {
+
+constexpr uint32_t k_accept_pause_ms = 100;
+
+}  // namespace
+
+Listener::Listener(Parts parts, Serve serve)
+    : parts_(kj::mv(parts)),
+      serve_(kj::mv(serve)),
+      connections_(*this),
+      accepting_(accept_loop().eagerlyEvaluate(nullptr)) {}
+
+kj::Promise<void> Listener::accept_loop() {
+  return parts_.port->accept()
+      .then([this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
+        accepted(kj::mv(stream));
+        return kj::READY_NOW;
+      })
+      .catch_([this](kj::Exception&& exception) -> kj::Promise<void> {
+        parts_.log->warn("accept failed: {}", exception.getDescription().cStr());
+        return parts_.timer.afterDelay(k_accept_pause_ms * kj::MILLISECONDS);
+      })
+      .then([this] { return accept_loop(); });
+}
+
+void Listener::accepted(kj::Own<kj::AsyncIoStream> stream) {
+  if (open_ >= parts_.connections_max) return;  // closes it
+  const int bytes = limits::client_send_buffer_bytes;
+  [[maybe_unused]] auto refused = kj::runCatchingExceptions(
+      [&] { stream->setsockopt(SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)); });
+  ++open_;
+  parts_.metrics.connections_open.Increment();
+  auto count = kj::defer([this] {
+    --open_;
+    parts_.metrics.connections_open.Decrement();
+  });
+  connections_.add(serve_(kj::mv(stream)).attach(kj::mv(count)));
+}
+
+void Listener::taskFailed(kj::Exception&& exception) {
+  // Broken connections are everyday life; what a request did wrong was answered where it happened.
+  parts_.log->debug("connection ended: {}", exception.getDescription().cStr());
+}
+
+}  // namespace outrider::gateway

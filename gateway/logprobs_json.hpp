@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/request.hpp"
+#include "gateway/json_body.hpp"
+#include "model/tokenizer.hpp"
+
+namespace outrider::gateway {
+
+/// A token as a JSON string: its bytes, with what is no UTF-8 by itself replaced.
+std::string token_text(const model::Tokenizer& tokenizer, int32_t id);
+
+/// Chat: {"content":[{"token","logprob","bytes","top_logprobs"}…]}
+Json chat_logprobs(const model::Tokenizer& tokenizer, std::span<const TokenOut> tokens);
+
+/// Completions: {"tokens","token_logprobs","top_logprobs","text_offset"}. `offset` is the length
+/// in characters of the text before these tokens, and is moved on.
+Json completion_logprobs(const model::Tokenizer& tokenizer, std::span<const TokenOut> tokens,
+                         uint64_t& offset);
+
+/// vLLM's prompt_logprobs: [null, {"id":{"logprob","rank","decoded_token"}}…]
+Json prompt_logprobs_json(const model::Tokenizer& tokenizer, std::span<const TokenOut> tokens);
+
+Json token_ids_json(std::span<const TokenOut> tokens);
+
+}  // namespace outrider::gateway

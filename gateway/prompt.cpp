@@ -1,0 +1,110 @@
+#include "gateway/prompt.hpp"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "gateway/text.hpp"
+
+namespace outrider::gateway {
+namespace {
+
+/// Drawn seeds stay exact in clients whose numbers are doubles, with room for `seed + choice`.
+uint64_t draw_seed() {
+  std::random_device device;
+  const uint64_t bits = uint64_t{device()} << 32 | device();
+  return bits >> 12;
+}
+
+Error invalid(std::string field, std::string message) {
+  return fail(ErrorCode::invalid_argument, std::move(message), std::move(field));
+}
+
+Result<void> check_model_ranges(const GenerationRequest& request, const ServedModel& served) {
+  OUTRIDER_TRY(check_token_ids(request.stop.stop_token_ids, "stop_token_ids", served));
+  std::vector<int32_t> biased;
+  for (const auto& [id, bias] : request.sampling.logit_bias) biased.push_back(id);
+  return check_token_ids(biased, "logit_bias", served);
+}
+
+/// The length rules of one prompt; sets max_tokens.
+Result<void> fit_context(const ParsedRequest& parsed, const ServedModel& served,
+                         GenerationRequest& request) {
+  const char* field = parsed.kind == RequestKind::chat ? "messages" : "prompt";
+  const uint64_t prompt = request.prompt.size();
+  const uint64_t context = served.context_tokens;
+  if (prompt == 0) return invalid(field, std::string(field) + " has no tokens");
+  if (prompt >= context) {
+    return invalid(field, "the prompt has " + std::to_string(prompt) +
+                              " tokens, the context holds " + std::to_string(context) +
+                              " for prompt and output together");
+  }
+  const uint64_t room = context - prompt;
+  const uint64_t fallback = parsed.kind == RequestKind::chat ? room : std::min<uint64_t>(16, room);
+  const uint64_t wanted = parsed.max_tokens.value_or(static_cast<uint32_t>(fallback));
+  if (wanted > room) {
+    return invalid("max_tokens", "max_tokens is " + std::to_string(wanted) +
+                                     ", but the context of " + std::to_string(context) +
+                                     " tokens leaves " + std::to_string(room) +
+                                     " after the prompt's " + std::to_string(prompt));
+  }
+  // `echo` with 0: one token is generated and thrown away.
+  request.stop.max_tokens = static_cast<uint32_t>(std::max<uint64_t>(wanted, 1));
+  if (request.stop.min_tokens > request.stop.max_tokens) {
+    return invalid("min_tokens", "min_tokens is " + std::to_string(request.stop.min_tokens) +
+                                     ", over the " + std::to_string(request.stop.max_tokens) +
+                                     " tokens that can be generated");
+  }
+  return {};
+}
+
+Result<std::vector<int32_t>> tokens_of(const PromptInput& input, const ParsedRequest& parsed,
+                                       const ServedModel& served) {
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&input)) {
+    OUTRIDER_TRY(check_token_ids(*ids, "prompt", served));
+    return *ids;
+  }
+  return encode(std::get<std::string>(input), parsed.add_special_tokens.value_or(true), served);
+}
+
+}  // namespace
+
+Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel& served) {
+  if (!parsed.model.empty() && parsed.model != served.name) {
+    return fail(ErrorCode::not_found, "the model " + parsed.model + " is not served here", "model");
+  }
+  OUTRIDER_TRY(check_model_ranges(parsed.generation, served));
+  PreparedRequest out;
+  out.seed = parsed.seed ? *parsed.seed : draw_seed();
+  parsed.generation.sampling.seed = out.seed;
+  out.drops_output = parsed.echo && parsed.max_tokens == 0u;
+  if (parsed.kind == RequestKind::chat) {
+    const ChatPrompt chat{parsed.messages, parsed.tools, parsed.template_variables,
+                          parsed.add_generation_prompt, parsed.add_special_tokens.value_or(false)};
+    auto tokens = chat_prompt_tokens(chat, served);
+    if (!tokens) return tokens.error();
+    out.prompts.push_back(parsed.generation);
+    out.prompts.back().prompt = std::move(*tokens);
+  }
+  for (const auto& input : parsed.prompts) {
+    if (parsed.kind == RequestKind::chat) break;
+    auto tokens = tokens_of(input, parsed, served);
+    if (!tokens) return tokens.error();
+    out.prompts.push_back(parsed.generation);
+    out.prompts.back().prompt = std::move(*tokens);
+    if (!parsed.echo) continue;
+    const auto* text = std::get_if<std::string>(&input);
+    out.echo_texts.push_back(text ? *text : decode(out.prompts.back().prompt, served));
+  }
+  for (auto& request : out.prompts) {
+    OUTRIDER_TRY(fit_context(parsed, served, request));
+    // echo shows the prompt's tokens beside the output's
+    if (parsed.echo) request.prompt_logprobs = std::max(request.prompt_logprobs, request.logprobs);
+  }
+  out.parsed = std::move(parsed);
+  out.parsed.prompts.clear();
+  out.parsed.messages = Json::array();
+  return out;
+}
+
+}  // namespace outrider::gateway

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "gateway/json_body.hpp"
+#include "gateway/parsed_request.hpp"
+#include "model/loaded_model.hpp"
+
+namespace outrider::gateway {
+
+/// The model that this gateway answers for. Immutable once serving starts.
+struct ServedModel {
+  std::string name;
+  model::ModelText text;
+  uint32_t context_tokens = 0;  ///< Of the engine: prompt and output together.
+  std::string fingerprint;      ///< `system_fingerprint`: the digest of all that bits depend on.
+  int64_t created_s = 0;        ///< Unix time of the start, as /v1/models shows it.
+};
+
+/// A request that is ready for the engine: one GenerationRequest per prompt.
+struct PreparedRequest {
+  ParsedRequest parsed;
+  std::vector<GenerationRequest> prompts;
+  std::vector<std::string> echo_texts;  ///< [prompts], with `echo` only.
+  uint64_t seed = 0;                    ///< Given, or drawn here.
+  bool drops_output = false;            ///< `echo` with max_tokens 0: the prompt alone was wanted.
+
+  uint32_t choices_per_prompt() const { return parsed.generation.choices; }
+  uint32_t choices() const { return choices_per_prompt() * static_cast<uint32_t>(prompts.size()); }
+};
+
+/// Applies template and tokenizer and checks what depends on the model: its name, token ids, the
+/// context. A prompt over the context is an error that says both numbers. Pure but for a drawn
+/// seed.
+Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel& served);
+
+/// Tokens of messages as a chat request would see them, for /tokenize.
+struct ChatPrompt {
+  const Json& messages;
+  const Json& tools;
+  const Json& template_variables;
+  bool add_generation_prompt = true;
+  bool add_special_tokens = false;
+};
+Result<std::vector<int32_t>> chat_prompt_tokens(const ChatPrompt& chat, const ServedModel& served);
+
+}  // namespace outrider::gateway

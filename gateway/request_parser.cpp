@@ -1,0 +1,109 @@
+#include "gateway/request_parser.hpp"
+
+#include <algorithm>
+
+#include "base/limits.hpp"
+#include "gateway/json_values.hpp"
+#include "gateway/request_fields.hpp"
+
+namespace outrider::gateway {
+namespace {
+
+bool in_scope(const RequestField& field, RequestKind kind) {
+  const auto bit = kind == RequestKind::chat ? FieldScope::chat : FieldScope::completion;
+  return (static_cast<uint8_t>(field.scope) & static_cast<uint8_t>(bit)) != 0;
+}
+
+Error invalid(const char* field, const std::string& message) {
+  return fail(ErrorCode::invalid_argument, message, field);
+}
+
+Result<void> read_fields(std::span<const RequestField> fields, const Json& body,
+                         ParsedRequest& out) {
+  for (const auto& field : fields) {
+    const auto it = body.find(field.name);
+    if (it == body.end() || it->is_null() || !in_scope(field, out.kind)) continue;
+    OUTRIDER_TRY(field.read(*it, out));
+  }
+  return {};
+}
+
+void list_unknown_fields(const Json& body, ParsedRequest& out) {
+  const auto known = [&](const std::string& name) {
+    const auto matches = [&](const RequestField& field) {
+      return name == field.name && in_scope(field, out.kind);
+    };
+    return std::ranges::any_of(sampling_fields(), matches) ||
+           std::ranges::any_of(input_fields(), matches);
+  };
+  for (const auto& [name, value] : body.items()) {
+    if (out.unknown_fields.size() >= limits::unknown_fields_logged_max) return;
+    if (!known(name)) out.unknown_fields.push_back(name.substr(0, 64));
+  }
+}
+
+/// Rules between fields, checked when all have been read.
+Result<void> check_together(const Json& body, const ParsedRequest& r) {
+  const bool chat = r.kind == RequestKind::chat;
+  if (chat && r.messages.empty()) return invalid("messages", "messages is required");
+  if (!chat && r.prompts.empty()) return invalid("prompt", "prompt is required");
+  const auto given = [&](const char* name) {
+    const auto it = body.find(name);
+    return it != body.end() && !it->is_null();
+  };
+  if (chat && given("top_logprobs") && body["top_logprobs"] != 0 &&
+      (!given("logprobs") || body["logprobs"] == false)) {
+    return invalid("top_logprobs", "top_logprobs needs logprobs to be true");
+  }
+  if (r.max_tokens == 0u && !(r.echo && !chat)) {
+    return invalid(given("max_completion_tokens") ? "max_completion_tokens" : "max_tokens",
+                   "max_tokens must be at least 1 (0 is for echo only)");
+  }
+  if (r.max_tokens && r.generation.stop.min_tokens > *r.max_tokens) {
+    return invalid("min_tokens", "min_tokens is " + std::to_string(r.generation.stop.min_tokens) +
+                                     ", over max_tokens, which is " +
+                                     std::to_string(*r.max_tokens));
+  }
+  if (r.stream && r.generation.prompt_logprobs >= 0) {
+    return invalid("prompt_logprobs", "prompt_logprobs is not available when stream is true");
+  }
+  const size_t choices = std::max<size_t>(1, r.prompts.size()) * r.generation.choices;
+  if (choices > limits::request_choices_max) {
+    return invalid("n", "prompts times n is " + std::to_string(choices) + ", the limit is " +
+                            std::to_string(limits::request_choices_max));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ParsedRequest> parse_request_body(RequestKind kind, std::string_view body) {
+  auto json = parse_json_body(body);
+  if (!json) return json.error();
+  return parse_request(kind, *json);
+}
+
+Result<ParsedRequest> parse_request(RequestKind kind, const Json& body) {
+  if (!body.is_object()) {
+    return fail(ErrorCode::invalid_argument,
+                "the body must be a JSON object, not " + describe(body));
+  }
+  ParsedRequest out;
+  out.kind = kind;
+  OUTRIDER_TRY(read_fields(sampling_fields(), body, out));
+  OUTRIDER_TRY(read_fields(input_fields(), body, out));
+  OUTRIDER_TRY(check_together(body, out));
+  if (kind == RequestKind::chat && !body.contains("logprobs")) out.generation.logprobs = -1;
+  list_unknown_fields(body, out);
+  return out;
+}
+
+std::vector<std::string> known_request_fields() {
+  std::vector<std::string> names;
+  for (const auto& field : sampling_fields()) names.emplace_back(field.name);
+  for (const auto& field : input_fields()) names.emplace_back(field.name);
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace outrider::gateway

@@ -1,0 +1,208 @@
+#include "gateway/response.hpp"
+
+#include <utility>
+
+namespace outrider::gateway {
+namespace {
+
+std::string dump(const Json& body) {
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+double ms(uint64_t us) {
+  return static_cast<double>(us) * 1e-3;
+}
+
+}  // namespace
+
+ResponseWriter::ResponseWriter(const Generation& generation, std::string id, int64_t created_s)
+    : generation_(generation),
+      id_(std::move(id)),
+      created_s_(created_s),
+      choices_(generation.request().choices()) {}
+
+Json ResponseWriter::envelope(const char* object) {
+  const auto& served = generation_.served();
+  Json body = {{"id", id_},
+               {"object", object},
+               {"created", created_s_},
+               {"model", served.name},
+               {"system_fingerprint", served.fingerprint}};
+  if (!std::exchange(seed_sent_, true)) body["seed"] = seed();
+  return body;
+}
+
+Json ResponseWriter::seed() const {
+  if (request().parsed.seed_is_negative) return static_cast<int64_t>(request().seed);
+  return request().seed;
+}
+
+Json ResponseWriter::usage(bool final) const {
+  const auto& totals = generation_.totals();
+  Json out = {{"prompt_tokens", totals.prompt_tokens},
+              {"completion_tokens", totals.completion_tokens},
+              {"total_tokens", totals.prompt_tokens + totals.completion_tokens}};
+  if (final) out["prompt_tokens_details"] = {{"cached_tokens", totals.cached_tokens}};
+  return out;
+}
+
+Json ResponseWriter::timings() const {
+  const auto& totals = generation_.totals();
+  return {{"queue_ms", ms(totals.timings.queue_us)},
+          {"prefill_ms", ms(totals.timings.prefill_us)},
+          {"decode_ms", ms(totals.timings.decode_us)},
+          {"draft_n", totals.timings.draft_tokens},
+          {"draft_n_accepted", totals.timings.draft_tokens_accepted},
+          {"cached_tokens_device", totals.cached_tokens}};
+}
+
+std::string ResponseWriter::event(const Json& body) const {
+  return "data: " + dump(body) + "\n\n";
+}
+
+std::string ResponseWriter::error_event(const std::string& error_body) {
+  return "data: " + error_body + "\n\n";
+}
+
+Json ResponseWriter::prompt_ids(uint32_t prompt) const {
+  return Json(request().prompts[prompt].prompt);
+}
+
+void ResponseWriter::set_finish(Json& choice, const std::optional<Finish>& finish) const {
+  choice["finish_reason"] = nullptr;
+  if (!finish) return;
+  choice["finish_reason"] = std::string(to_string(finish->reason));
+  choice["stop_reason"] = nullptr;
+  const auto& stops = request().parsed.generation.stop;
+  if (finish->stop_string >= 0) {
+    choice["stop_reason"] = stops.stop_strings.at(static_cast<size_t>(finish->stop_string));
+  } else if (std::ranges::find(stops.stop_token_ids, finish->stop_token) !=
+             stops.stop_token_ids.end()) {
+    choice["stop_reason"] = finish->stop_token;  // EOS stays null, as in vLLM
+  }
+}
+
+Json ResponseWriter::logprobs(uint32_t choice, std::span<const TokenOut> tokens, bool with_prompt) {
+  if (request().parsed.generation.logprobs < 0) return nullptr;
+  if (chat()) return chat_logprobs(tokenizer(), tokens);
+  std::vector<TokenOut> all;
+  if (with_prompt) all = generation_.prompt_tokens()[prompt_of(choice)];
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  return completion_logprobs(tokenizer(), all, choices_[choice].text_offset);
+}
+
+// -- streaming ------------------------------------------------------------------------------------
+
+std::string ResponseWriter::opening() {
+  std::string out;
+  if (!chat()) return out;
+  for (uint32_t i = 0; i < choices_.size(); ++i) {
+    Json body = envelope("chat.completion.chunk");
+    body["choices"] = {{{"index", i},
+                        {"delta", {{"role", "assistant"}, {"content", ""}}},
+                        {"logprobs", nullptr},
+                        {"finish_reason", nullptr}}};
+    if (request().parsed.return_token_ids && i == 0) body["prompt_token_ids"] = prompt_ids(0);
+    if (request().parsed.continuous_usage_stats) body["usage"] = usage(false);
+    out += event(body);
+  }
+  return out;
+}
+
+Json ResponseWriter::choice_chunk(const ChoiceDelta& delta) {
+  const auto& parsed = request().parsed;
+  const bool first = !std::exchange(choices_[delta.choice].opened, true);
+  Json choice = {{"index", delta.choice}};
+  const bool echoes = parsed.echo && first;
+  if (chat()) {
+    choice["delta"] = Json::object();
+    if (!delta.text.empty()) choice["delta"]["content"] = delta.text;
+  } else {
+    choice["text"] =
+        echoes ? request().echo_texts[prompt_of(delta.choice)] + delta.text : delta.text;
+  }
+  choice["logprobs"] = logprobs(delta.choice, delta.tokens, echoes);
+  set_finish(choice, delta.finish);
+  if (parsed.return_token_ids) {
+    choice["token_ids"] = token_ids_json(delta.tokens);
+    if (!chat() && first) choice["prompt_token_ids"] = prompt_ids(prompt_of(delta.choice));
+  }
+  return choice;
+}
+
+std::string ResponseWriter::chunk(const ChoiceDelta& delta) {
+  const auto& parsed = request().parsed;
+  const bool echoes = parsed.echo && !choices_[delta.choice].opened;
+  const bool seen =
+      !delta.text.empty() || delta.finish || echoes ||
+      ((parsed.generation.logprobs >= 0 || parsed.return_token_ids) && !delta.tokens.empty());
+  if (!seen) return {};
+  Json choice = choice_chunk(delta);
+  Json body = envelope(chat() ? "chat.completion.chunk" : "text_completion");
+  body["choices"] = Json::array({std::move(choice)});
+  if (parsed.continuous_usage_stats) body["usage"] = usage(false);
+  return event(body);
+}
+
+std::string ResponseWriter::closing() {
+  std::string out;
+  if (request().parsed.include_usage) {
+    Json body = envelope(chat() ? "chat.completion.chunk" : "text_completion");
+    body["choices"] = Json::array();
+    body["usage"] = usage(true);
+    body["timings"] = timings();
+    out += event(body);
+  }
+  return out + "data: [DONE]\n\n";
+}
+
+// -- not streaming --------------------------------------------------------------------------------
+
+void ResponseWriter::collect(ChoiceDelta delta) {
+  auto& choice = choices_[delta.choice];
+  choice.text += delta.text;
+  std::move(delta.tokens.begin(), delta.tokens.end(), std::back_inserter(choice.tokens));
+  if (delta.finish) choice.finish = delta.finish;
+}
+
+Json ResponseWriter::whole_choice(uint32_t index) {
+  const auto& parsed = request().parsed;
+  auto& collected = choices_[index];
+  Json choice = {{"index", index}};
+  if (chat()) {
+    choice["message"] = {{"role", "assistant"}, {"content", collected.text}};
+  } else {
+    choice["text"] =
+        parsed.echo ? request().echo_texts[prompt_of(index)] + collected.text : collected.text;
+  }
+  choice["logprobs"] = logprobs(index, collected.tokens, parsed.echo);
+  set_finish(choice, collected.finish);
+  if (parsed.return_token_ids) choice["token_ids"] = token_ids_json(collected.tokens);
+  if (!chat()) {
+    if (parsed.return_token_ids) choice["prompt_token_ids"] = prompt_ids(prompt_of(index));
+    if (parsed.generation.prompt_logprobs >= 0) {
+      choice["prompt_logprobs"] =
+          prompt_logprobs_json(tokenizer(), generation_.prompt_tokens()[prompt_of(index)]);
+    }
+  }
+  return choice;
+}
+
+std::string ResponseWriter::whole() {
+  const auto& parsed = request().parsed;
+  Json choices = Json::array();
+  for (uint32_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice(i));
+  Json body = envelope(chat() ? "chat.completion" : "text_completion");
+  body["choices"] = std::move(choices);
+  body["usage"] = usage(true);
+  body["timings"] = timings();
+  if (chat()) {
+    if (parsed.return_token_ids) body["prompt_token_ids"] = prompt_ids(0);
+    if (parsed.generation.prompt_logprobs >= 0) {
+      body["prompt_logprobs"] = prompt_logprobs_json(tokenizer(), generation_.prompt_tokens()[0]);
+    }
+  }
+  return dump(body);
+}
+
+}  // namespace outrider::gateway

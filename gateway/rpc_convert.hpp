@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+
+#include "base/result.hpp"
+#include "gateway/generation.hpp"
+#include "gateway/json_body.hpp"
+#include "gateway/parsed_request.hpp"
+#include "schema/outrider.capnp.h"
+
+/// Between the RPC's structs and the gateway's own words. Pure.
+namespace outrider::gateway {
+
+/// The JSON body that HTTP would have carried: fields at their defaults are left out. So both ways
+/// in share one validation.
+Result<Json> request_json(rpc::GenerateRequest::Reader request);
+/// Chat if it has messages.
+RequestKind request_kind(rpc::GenerateRequest::Reader request);
+Result<Json> messages_json(capnp::List<rpc::Message>::Reader messages);
+std::optional<bool> flag_of(rpc::Flag flag);
+
+void write_chunk(const ChoiceDelta& delta, const Generation& generation,
+                 rpc::TokenChunk::Builder out);
+void write_result(const Generation& generation, const std::string& id,
+                  rpc::GenerateResult::Builder out);
+
+}  // namespace outrider::gateway

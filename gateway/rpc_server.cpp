@@ -1,0 +1,52 @@
+#include "gateway/rpc_server.hpp"
+
+#include <capnp/rpc-twoparty.h>
+
+#include "base/limits.hpp"
+#include "gateway/rpc_service.hpp"
+
+namespace outrider::gateway {
+namespace {
+
+/// Parameters of calls that have not been taken up yet, per connection; then it is not read from.
+constexpr size_t k_waiting_words = 4 * limits::rpc_message_words_max;
+
+capnp::ReaderOptions reader_options() {
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords = limits::rpc_message_words_max;
+  options.nestingLimit = limits::json_depth_max;
+  return options;
+}
+
+struct RpcConnection {
+  RpcConnection(kj::Own<kj::AsyncIoStream> client, kj::Own<rpc::Login::Server> login)
+      : stream(kj::mv(client)),
+        network(*stream, capnp::rpc::twoparty::Side::SERVER, reader_options()),
+        system(capnp::makeRpcServer(network, rpc::Login::Client(kj::mv(login)))) {
+    system.setFlowLimit(k_waiting_words);
+  }
+
+  kj::Own<kj::AsyncIoStream> stream;
+  capnp::TwoPartyVatNetwork network;
+  capnp::RpcSystem<capnp::rpc::twoparty::VatId> system;
+};
+
+}  // namespace
+
+RpcServer::RpcServer(Serving& serving, kj::Timer& timer, const HttpSettings& settings)
+    : serving_(serving), timer_(timer), settings_(settings) {}
+
+void RpcServer::listen(kj::Own<kj::ConnectionReceiver> port) {
+  listener_ = std::make_unique<Listener>(
+      Listener::Parts{kj::mv(port), timer_, serving_.metrics(), serving_.parts().log,
+                      settings_.connections_max},
+      [this](kj::Own<kj::AsyncIoStream> stream) { return serve(kj::mv(stream)); });
+}
+
+kj::Promise<void> RpcServer::serve(kj::Own<kj::AsyncIoStream> stream) {
+  auto connection = kj::heap<RpcConnection>(kj::mv(stream), new_login(serving_, timer_, settings_));
+  auto gone = connection->network.onDisconnect();
+  return gone.attach(kj::mv(connection));
+}
+
+}  // namespace outrider::gateway

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <capnp/capability.h>
+#include <kj/async-io.h>
+
+#include <memory>
+
+#include "gateway/http_settings.hpp"
+#include "gateway/listener.hpp"
+#include "gateway/serving.hpp"
+
+namespace outrider::gateway {
+
+/// The Cap'n Proto port (schema/outrider.capnp): messages bounded in words and nesting, connections
+/// bounded in number. KJ thread; must be destroyed before `serving`.
+class RpcServer {
+ public:
+  RpcServer(Serving& serving, kj::Timer& timer, const HttpSettings& settings);
+
+  void listen(kj::Own<kj::ConnectionReceiver> port);
+  uint16_t port() { return listener_->port(); }
+
+ private:
+  kj::Promise<void> serve(kj::Own<kj::AsyncIoStream> stream);
+
+  Serving& serving_;
+  kj::Timer& timer_;
+  HttpSettings settings_;
+  std::unique_ptr<Listener> listener_;
+};
+
+}  // namespace outrider::gateway

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "gateway/prompt.hpp"
+
+/// The few words that the gateway needs of the tokenizer.
+namespace outrider::gateway {
+
+/// Special tokens written in the text are parsed; `add_special` adds the model's own (BOS, …).
+std::vector<int32_t> encode(std::string_view text, bool add_special, const ServedModel& served);
+/// Text of the ids, special ones included, with what is no UTF-8 replaced.
+std::string decode(std::span<const int32_t> ids, const ServedModel& served);
+/// An error that names the field and the id that the vocabulary does not have.
+Result<void> check_token_ids(std::span<const int32_t> ids, const std::string& field,
+                             const ServedModel& served);
+
+}  // namespace outrider::gateway
