@@ -1,0 +1,230 @@
+#include "model/scheduler.hpp"
+
+#include <algorithm>
+
+#include "base/check.hpp"
+
+namespace outrider::model {
+namespace {
+
+constexpr uint32_t k_none = UINT32_MAX;
+
+class Planner {
+ public:
+  Planner(std::span<const SequenceView> views, const StepBudget& budget)
+      : views_(views),
+        budget_(budget),
+        states_(views.size()),
+        tokens_(budget.batch_tokens),
+        blocks_(budget.blocks_free) {
+    for (uint32_t i = 0; i < views.size(); ++i) {
+      states_[i].running = views[i].running;
+      if (!views[i].parked && views[i].length > views[i].computed) order_.push_back(i);
+    }
+    std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return before(a, b); });
+  }
+
+  StepPlan run() {
+    find_active();
+    const auto first =
+        std::find_if(order_.begin(), order_.end(), [&](uint32_t s) { return states_[s].active; });
+    const uint32_t owed_first = first != order_.end() && pending(*first) > 1 ? 1 : 0;
+    for (const uint32_t s : order_) {
+      if (states_[s].active && pending(s) == 1 && tokens_ > owed_first) grant(s, 1, true);
+    }
+    admit_waiting();
+    share_prefill();
+    return collect();
+  }
+
+ private:
+  struct State {
+    bool running = false;
+    bool active = false;    ///< May get rows in this step.
+    bool admitted = false;  ///< By this plan.
+    bool preempted = false;
+    uint32_t rows = 0;
+    uint32_t blocks = 0;  ///< Taken for the rows.
+  };
+
+  bool before(uint32_t a, uint32_t b) const {
+    const SequenceView& x = views_[a];
+    const SequenceView& y = views_[b];
+    return x.priority != y.priority ? x.priority < y.priority : x.arrival < y.arrival;
+  }
+  uint32_t slots(uint32_t s) const { return std::min(views_[s].slots, budget_.sequences); }
+  uint32_t pending(uint32_t s) const { return views_[s].length - views_[s].computed; }
+  uint32_t ceil_blocks(uint64_t tokens) const {
+    return static_cast<uint32_t>((tokens + budget_.block_tokens - 1) / budget_.block_tokens);
+  }
+  /// Blocks to take for rows computed … computed + rows - 1.
+  uint32_t blocks_for(uint32_t s, uint32_t rows) const {
+    const SequenceView& v = views_[s];
+    return rows == 0
+               ? 0
+               : ceil_blocks(uint64_t{v.computed} + rows) - v.blocks + (v.shared_tail ? 1 : 0);
+  }
+
+  /// Running sequences in order while slots last; unparking may have brought too many.
+  void find_active() {
+    for (const uint32_t s : order_) {
+      if (!views_[s].running || slots_used_ + slots(s) > budget_.sequences) continue;
+      slots_used_ += slots(s);
+      states_[s].active = true;
+    }
+  }
+
+  /// Who gives way to `s`: a parked sequence (last in order first), else the last running one that
+  /// comes after it; for a waiting one, only one of strictly lower urgency.
+  uint32_t find_victim(uint32_t s, bool for_blocks) const {
+    uint32_t best = k_none;
+    for (uint32_t v = 0; v < views_.size(); ++v) {
+      if (v == s || !states_[v].running || states_[v].admitted) continue;
+      if (for_blocks ? views_[v].blocks + states_[v].blocks == 0 : !states_[v].active) continue;
+      if (!views_[v].parked && !may_displace(s, v)) continue;
+      if (best == k_none || views_[v].parked > views_[best].parked ||
+          (views_[v].parked == views_[best].parked && before(best, v))) {
+        best = v;
+      }
+    }
+    return best;
+  }
+  bool may_displace(uint32_t s, uint32_t v) const {
+    return views_[s].running ? before(s, v) : views_[s].priority < views_[v].priority;
+  }
+
+  void preempt(uint32_t v) {
+    State& state = states_[v];
+    if (state.active) slots_used_ -= slots(v);
+    tokens_ += state.rows;
+    blocks_ += state.blocks + views_[v].exclusive_blocks;
+    state = {};
+    state.preempted = true;
+  }
+
+  /// Up to `rows` more rows for `s`, as many as tokens and blocks allow.
+  void grant(uint32_t s, uint32_t rows, bool may_preempt) {
+    State& state = states_[s];
+    rows = std::min({rows, tokens_, pending(s) - state.rows});
+    if (rows == 0) return;
+    while (blocks_for(s, state.rows + rows) - state.blocks > blocks_) {
+      const uint32_t victim = may_preempt ? find_victim(s, true) : k_none;
+      if (victim == k_none) break;
+      preempt(victim);
+    }
+    rows = std::min(rows, rows_that_fit(s));
+    const uint32_t taken = blocks_for(s, state.rows + rows) - state.blocks;
+    tokens_ -= rows;
+    blocks_ -= rows == 0 ? 0 : taken;
+    state.blocks += rows == 0 ? 0 : taken;
+    state.rows += rows;
+  }
+  uint32_t rows_that_fit(uint32_t s) const {
+    const SequenceView& v = views_[s];
+    const uint64_t blocks = uint64_t{v.blocks} + states_[s].blocks + blocks_;
+    const uint64_t copies = v.shared_tail ? 1 : 0;
+    if (blocks < copies + v.blocks) return 0;
+    const uint64_t capacity = (blocks - copies) * budget_.block_tokens;
+    const uint64_t used = uint64_t{v.computed} + states_[s].rows;
+    return capacity <= used ? 0
+                            : static_cast<uint32_t>(std::min<uint64_t>(capacity - used, tokens_));
+  }
+
+  /// Blocks that active sequences and those admitted so far still lack for their known tokens.
+  uint32_t owed_blocks() const {
+    uint32_t owed = 0;
+    for (uint32_t s = 0; s < views_.size(); ++s) {
+      if (!states_[s].active && !states_[s].admitted) continue;
+      owed += blocks_for(s, pending(s)) - states_[s].blocks;
+    }
+    return owed;
+  }
+
+  void admit_waiting() {
+    for (const uint32_t s : order_) {
+      if (views_[s].running) continue;
+      if (tokens_ == 0 || !make_room(s)) return;
+      states_[s].admitted = true;
+      slots_used_ += slots(s);
+    }
+  }
+
+  bool make_room(uint32_t s) {
+    // Displacing in vain would throw work away: see first whether it can be enough.
+    const uint64_t needed = uint64_t{ceil_blocks(uint64_t{views_[s].length} + 1)} + owed_blocks();
+    uint64_t blocks_possible = blocks_;
+    uint32_t slots_possible = budget_.sequences - slots_used_;
+    for (uint32_t v = 0; v < views_.size(); ++v) {
+      if (!states_[v].running || (!views_[v].parked && !may_displace(s, v))) continue;
+      blocks_possible += views_[v].blocks + states_[v].blocks;
+      slots_possible += states_[v].active ? slots(v) : 0;
+    }
+    if (blocks_possible < needed || slots_possible < slots(s)) return false;
+    while (slots_used_ + slots(s) > budget_.sequences) {
+      const uint32_t victim = find_victim(s, false);
+      if (victim == k_none) return false;
+      preempt(victim);
+    }
+    const uint32_t own = ceil_blocks(uint64_t{views_[s].length} + 1);
+    while (uint64_t{own} + owed_blocks() > blocks_) {
+      const uint32_t victim = find_victim(s, true);
+      if (victim == k_none) return false;
+      preempt(victim);
+    }
+    return true;
+  }
+
+  void share_prefill() {
+    std::vector<uint32_t> candidates;
+    for (const uint32_t s : order_) {
+      const State& state = states_[s];
+      if (state.admitted || (state.active && pending(s) > 1)) candidates.push_back(s);
+    }
+    if (candidates.size() > 1) {
+      std::vector<uint32_t> shortest = candidates;
+      std::stable_sort(shortest.begin(), shortest.end(),
+                       [&](uint32_t a, uint32_t b) { return pending(a) < pending(b); });
+      const uint32_t keep = tokens_ - tokens_ / 2;
+      for (const uint32_t s : shortest) {
+        grant(s, std::min(budget_.chunk_min, tokens_ - keep), false);
+      }
+    }
+    for (const uint32_t s : candidates) {
+      // An earlier candidate may have taken its blocks.
+      if (!states_[s].preempted) grant(s, pending(s), views_[s].running);
+    }
+  }
+
+  StepPlan collect() const {
+    StepPlan plan;
+    for (uint32_t s = 0; s < views_.size(); ++s) {
+      if (states_[s].preempted) plan.preempt.push_back(s);
+    }
+    for (const bool decode : {true, false}) {
+      for (const uint32_t s : order_) {
+        const State& state = states_[s];
+        if (state.rows == 0 || (state.active && pending(s) == 1) != decode) continue;
+        plan.rows.push_back({s, state.rows});
+        if (state.admitted) plan.admit.push_back(s);
+      }
+    }
+    return plan;
+  }
+
+  std::span<const SequenceView> views_;
+  const StepBudget& budget_;
+  std::vector<State> states_;
+  std::vector<uint32_t> order_;  ///< Sequences that want rows, first in order first.
+  uint32_t tokens_;              ///< Left of the budget.
+  uint32_t blocks_;
+  uint32_t slots_used_ = 0;
+};
+
+}  // namespace
+
+StepPlan plan_step(std::span<const SequenceView> sequences, const StepBudget& budget) {
+  OUTRIDER_CHECK(budget.batch_tokens > 0 && budget.sequences > 0 && budget.block_tokens > 0);
+  return Planner(sequences, budget).run();
+}
+
+}  // namespace outrider::model

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+/// Which rows the next step computes. A pure function of plain views; the engine executes the plan.
+///
+/// Order: lower `priority` first, then earlier `arrival`. All rules follow it:
+/// 1. Decode rows first (sequences that lack one row; they leave one row to a first in order that
+///    prefills), then prefill chunks under what is left of one token budget.
+/// 2. Prefill is shared: half of what is left goes, in chunks of at most `chunk_min` rows, to those
+///    that lack the fewest rows, so that a short prompt does not wait for a long one; all the rest
+///    goes in order, so that the first in order always gets at least half and nobody starves.
+/// 3. When blocks run out, a sequence may take those of parked ones, then of running ones that come
+///    after it, last in order first. Their rows are computed again later (preemption by recompute).
+/// 4. Waiting sequences are admitted in order, none overtakes another, and only while the blocks of
+///    their whole length (and of the chunks still owed to running ones) are free. For a slot or a
+///    block they displace parked ones and running ones of strictly lower urgency, never equals.
+/// 5. The first in order among runnable sequences always makes progress if it fits the pool alone,
+///    over at most two plans (a shared block is counted as free only once its last holder is gone).
+namespace outrider::model {
+
+/// One sequence as the scheduler sees it.
+struct SequenceView {
+  bool running = false;  ///< Admitted: has a slot and maybe blocks.
+  bool parked = false;   ///< Gets no rows, uses no slot.
+  int32_t priority = 0;
+  uint64_t arrival = 0;  ///< Unique.
+  uint32_t slots = 1;    ///< Running sequences that it will be (choices that fork later).
+  uint32_t length = 0;   ///< Tokens known; all of them must be computed to sample the next.
+  uint32_t computed = 0;
+  uint32_t blocks = 0;            ///< In its table.
+  uint32_t exclusive_blocks = 0;  ///< Of these, what a preemption frees.
+  bool shared_tail = false;       ///< Its next row needs a copy of its last block.
+};
+
+struct StepBudget {
+  uint32_t batch_tokens = 0;  ///< rows
+  uint32_t sequences = 0;     ///< slots
+  uint32_t blocks_free = 0;
+  uint32_t block_tokens = 16;
+  uint32_t chunk_min = 32;  ///< rows
+};
+
+/// Indices are those of the views.
+struct PlannedRows {
+  uint32_t sequence = 0;
+  uint32_t rows = 0;
+
+  friend bool operator==(const PlannedRows&, const PlannedRows&) = default;
+};
+
+struct StepPlan {
+  std::vector<uint32_t> preempt;  ///< Free all blocks; back to waiting. Before everything else.
+  std::vector<uint32_t> admit;    ///< Waiting ones that get their first rows.
+  std::vector<PlannedRows> rows;  ///< Decode rows, then prefill chunks; each sequence once.
+};
+
+StepPlan plan_step(std::span<const SequenceView> sequences, const StepBudget& budget);
+
+}  // namespace outrider::model

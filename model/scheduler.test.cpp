@@ -1,0 +1,140 @@
+#include "model/scheduler.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace outrider::model {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+SequenceView waiting(uint64_t arrival, uint32_t length) {
+  return {.arrival = arrival, .length = length};
+}
+
+SequenceView running(uint64_t arrival, uint32_t length, uint32_t computed) {
+  const uint32_t blocks = (computed + 15) / 16;
+  return {.running = true,
+          .arrival = arrival,
+          .length = length,
+          .computed = computed,
+          .blocks = blocks,
+          .exclusive_blocks = blocks};
+}
+
+constexpr StepBudget k_roomy = {.batch_tokens = 512, .sequences = 8, .blocks_free = 1000};
+
+TEST(Scheduler, DecodeRowsComeFirstAndPrefillGetsWhatIsLeft) {
+  const std::vector<SequenceView> views = {running(1, 900, 100), running(2, 50, 49),
+                                           running(3, 33, 32)};
+  const StepPlan plan = plan_step(views, k_roomy);
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{1, 1}, PlannedRows{2, 1}, PlannedRows{0, 510}));
+  EXPECT_THAT(plan.preempt, IsEmpty());
+}
+
+TEST(Scheduler, AShortPromptDoesNotWaitForALongOne) {
+  const std::vector<SequenceView> views = {running(1, 4000, 512), waiting(2, 20)};
+  const StepPlan plan = plan_step(views, k_roomy);
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 492}, PlannedRows{1, 20}));
+  EXPECT_THAT(plan.admit, ElementsAre(1));
+}
+
+TEST(Scheduler, TheFirstInOrderKeepsHalfOfTheBudgetAgainstManyShortOnes) {
+  std::vector<SequenceView> views = {running(1, 4000, 512)};
+  for (uint64_t i = 2; i < 20; ++i) views.push_back(waiting(i, 30));
+  StepBudget budget = k_roomy;
+  budget.sequences = 32;
+  const StepPlan plan = plan_step(views, budget);
+  ASSERT_FALSE(plan.rows.empty());
+  EXPECT_EQ(plan.rows[0].sequence, 0u);
+  EXPECT_GE(plan.rows[0].rows, 256u);
+}
+
+TEST(Scheduler, WaitingOnesAreAdmittedInOrderOfPriorityThenArrival) {
+  std::vector<SequenceView> views = {waiting(1, 8), waiting(2, 8), waiting(3, 8)};
+  views[2].priority = -1;
+  StepBudget budget = k_roomy;
+  budget.sequences = 2;
+  EXPECT_THAT(plan_step(views, budget).admit, ElementsAre(2, 0));
+}
+
+TEST(Scheduler, NobodyOvertakesAWaitingOneThatLacksBlocks) {
+  const std::vector<SequenceView> views = {running(1, 33, 32), waiting(2, 300), waiting(3, 8)};
+  StepBudget budget = k_roomy;
+  budget.blocks_free = 10;
+  const StepPlan plan = plan_step(views, budget);
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1}));
+  EXPECT_THAT(plan.admit, IsEmpty());
+}
+
+TEST(Scheduler, TheLastInOrderGivesWayWhenBlocksRunOut) {
+  const std::vector<SequenceView> views = {running(1, 33, 32), running(2, 33, 32),
+                                           running(3, 40, 39)};
+  StepBudget budget = k_roomy;
+  budget.blocks_free = 0;
+  const StepPlan plan = plan_step(views, budget);
+  EXPECT_THAT(plan.preempt, ElementsAre(2));
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1}, PlannedRows{1, 1}));
+}
+
+TEST(Scheduler, AParkedOneGivesWayFirstWhateverItsOrder) {
+  std::vector<SequenceView> views = {running(1, 33, 32), running(2, 33, 32), running(3, 40, 39)};
+  views[0].parked = true;
+  StepBudget budget = k_roomy;
+  budget.blocks_free = 0;
+  const StepPlan plan = plan_step(views, budget);
+  EXPECT_THAT(plan.preempt, ElementsAre(0));
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{1, 1}, PlannedRows{2, 1}));
+}
+
+TEST(Scheduler, AParkedOneGetsNoRowsAndUsesNoSlot) {
+  std::vector<SequenceView> views = {running(1, 33, 32), waiting(2, 8)};
+  views[0].parked = true;
+  StepBudget budget = k_roomy;
+  budget.sequences = 1;
+  EXPECT_THAT(plan_step(views, budget).rows, ElementsAre(PlannedRows{1, 8}));
+}
+
+TEST(Scheduler, AMoreUrgentRequestTakesASlotButAnEqualOneDoesNot) {
+  std::vector<SequenceView> views = {running(1, 33, 32), waiting(2, 8)};
+  StepBudget budget = k_roomy;
+  budget.sequences = 1;
+  EXPECT_THAT(plan_step(views, budget).preempt, IsEmpty());
+  views[1].priority = -1;
+  const StepPlan plan = plan_step(views, budget);
+  EXPECT_THAT(plan.preempt, ElementsAre(0));
+  EXPECT_THAT(plan.admit, ElementsAre(1));
+}
+
+TEST(Scheduler, NothingIsDisplacedInVain) {
+  std::vector<SequenceView> views = {running(1, 33, 32), running(2, 20, 19), waiting(3, 320)};
+  views[1].priority = 5;
+  StepBudget budget = k_roomy;
+  budget.blocks_free = 3;
+  EXPECT_THAT(plan_step(views, budget).preempt, IsEmpty());
+}
+
+TEST(Scheduler, ARequestWithChoicesIsAdmittedWhenAllOfThemHaveASlot) {
+  std::vector<SequenceView> views = {running(1, 33, 32), waiting(2, 8)};
+  views[1].slots = 4;
+  StepBudget budget = k_roomy;
+  budget.sequences = 4;
+  EXPECT_THAT(plan_step(views, budget).admit, IsEmpty());
+  views[0].parked = true;
+  views[1].slots = 9;
+  EXPECT_THAT(plan_step(views, budget).admit, ElementsAre(1)) << "more than all slots are all";
+}
+
+TEST(Scheduler, ACopyOfASharedBlockCounts) {
+  std::vector<SequenceView> views = {running(1, 20, 19)};
+  views[0].shared_tail = true;
+  StepBudget budget = k_roomy;
+  budget.blocks_free = 0;
+  EXPECT_THAT(plan_step(views, budget).rows, IsEmpty());
+  budget.blocks_free = 1;
+  EXPECT_THAT(plan_step(views, budget).rows, ElementsAre(PlannedRows{0, 1}));
+}
+
+}  // namespace
+}  // namespace outrider::model

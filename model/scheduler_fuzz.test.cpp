@@ -1,0 +1,169 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/philox.hpp"
+#include "model/kv_cache.hpp"
+#include "model/scheduler.hpp"
+
+/// Random traffic through plan_step and a real block pool: what the planner promises must hold
+/// whatever the sizes.
+namespace outrider::model {
+namespace {
+
+#ifdef NDEBUG
+constexpr uint64_t k_seeds = 300;
+#else
+constexpr uint64_t k_seeds = 30;
+#endif
+
+struct Job {
+  KvSequence kv;
+  SequenceView view;
+  uint32_t end = 0;          ///< Tokens at which it is done.
+  uint32_t steps_first = 0;  ///< Steps in a row that it was first in order and got no row.
+};
+
+struct Traffic {
+  explicit Traffic(uint64_t seed) : random(seed) {
+    const uint32_t blocks = 2 + random.below(40);
+    budget.batch_tokens = random.chance(0.3f) ? 1 + random.below(4) : 1 + random.below(200);
+    budget.sequences = 1 + random.below(12);
+    budget.chunk_min = 1 + random.below(40);
+    const kernels::KvGeometry geometry = {.layers = 1, .kv_heads = 1, .head_dim = 1};
+    cache = std::move(KvCache::create(kernels::make_ref_ops(), geometry, blocks)).value();
+    remaining = 20 + random.below(60);
+  }
+
+  void arrive() {
+    const uint32_t capacity = cache->pool().total() * 16;
+    Job job{KvSequence(*cache), {}, 0};
+    job.view.arrival = ++arrivals;
+    job.view.priority = static_cast<int32_t>(random.below(3)) - 1;
+    job.view.slots = random.chance(0.2f) ? 1 + random.below(4) : 1;
+    job.view.length =
+        1 + random.below(random.chance(0.5f) ? std::min(20u, capacity - 1) : capacity - 1);
+    job.end = std::min(capacity, job.view.length + 1 + random.below(40));
+    jobs.push_back(std::move(job));
+    --remaining;
+  }
+
+  std::vector<SequenceView> views() {
+    std::vector<SequenceView> out;
+    for (Job& job : jobs) {
+      job.view.computed = job.kv.length();
+      job.view.blocks = static_cast<uint32_t>(job.kv.table().size());
+      job.view.exclusive_blocks = job.kv.exclusive_blocks();
+      job.view.shared_tail = job.kv.shared_tail();
+      out.push_back(job.view);
+    }
+    budget.blocks_free = cache->pool().free();
+    return out;
+  }
+
+  void execute(const StepPlan& plan) {
+    for (const uint32_t s : plan.preempt) {
+      ASSERT_TRUE(jobs[s].view.running);
+      jobs[s].kv.reset();
+      jobs[s].view.running = false;
+    }
+    for (const uint32_t s : plan.admit) {
+      ASSERT_FALSE(jobs[s].view.running);
+      jobs[s].view.running = true;
+    }
+    uint32_t rows = 0;
+    uint32_t slots = 0;
+    for (const auto& [s, count] : plan.rows) {
+      ASSERT_TRUE(jobs[s].view.running && !jobs[s].view.parked);
+      ASSERT_LE(jobs[s].kv.length() + count, jobs[s].view.length);
+      ASSERT_TRUE(jobs[s].kv.append(count)) << "the plan promised blocks";
+      rows += count;
+      slots += std::min(jobs[s].view.slots, budget.sequences);
+    }
+    ASSERT_LE(rows, budget.batch_tokens);
+    ASSERT_LE(slots, budget.sequences);
+  }
+
+  /// The first runnable one may go without rows in one plan only (rule 5).
+  void check_progress(const StepPlan& plan) {
+    size_t first = jobs.size();
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      if (jobs[i].view.parked) continue;
+      const auto key = [&](size_t j) {
+        return std::pair(jobs[j].view.priority, jobs[j].view.arrival);
+      };
+      if (first == jobs.size() || key(i) < key(first)) first = i;
+    }
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      const bool got = std::any_of(plan.rows.begin(), plan.rows.end(),
+                                   [&](const PlannedRows& r) { return r.sequence == i; });
+      jobs[i].steps_first =
+          i == first && !got && jobs[i].view.running ? jobs[i].steps_first + 1 : 0;
+      ASSERT_LE(jobs[i].steps_first, 1u);
+    }
+    ASSERT_TRUE(first == jobs.size() || !plan.rows.empty() || !plan.preempt.empty());
+  }
+
+  /// Everything known is computed: one more token, a fork, or the end.
+  void sample() {
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      Job& job = jobs[i];
+      if (!job.view.running || job.kv.length() < job.view.length) continue;
+      for (uint32_t c = 1; c < job.view.slots; ++c) {
+        Job child{job.kv.fork(), job.view, job.end, 0};
+        child.view.arrival = ++arrivals;
+        child.view.slots = 1;
+        ++child.view.length;
+        forked.push_back(std::move(child));
+      }
+      job.view.slots = 1;
+      ++job.view.length;
+    }
+    std::erase_if(jobs, [](const Job& job) { return job.view.length >= job.end; });
+    for (Job& child : forked) {
+      if (child.view.length < child.end) jobs.push_back(std::move(child));
+    }
+    forked.clear();
+  }
+
+  Random random;
+  StepBudget budget;
+  std::unique_ptr<KvCache> cache;
+  std::vector<Job> jobs;
+  std::vector<Job> forked;
+  uint64_t arrivals = 0;
+  uint32_t remaining = 0;
+};
+
+void run(uint64_t seed) {
+  Traffic traffic(seed);
+  uint64_t steps = 0;
+  uint64_t rows = 0;
+  while (traffic.remaining > 0 || !traffic.jobs.empty()) {
+    if (traffic.remaining > 0 && traffic.random.chance(0.3f)) traffic.arrive();
+    for (Job& job : traffic.jobs) {
+      if (traffic.random.chance(job.view.parked ? 0.2f : 0.02f)) job.view.parked ^= true;
+    }
+    const StepPlan plan = plan_step(traffic.views(), traffic.budget);
+    ASSERT_NO_FATAL_FAILURE(traffic.execute(plan));
+    ASSERT_NO_FATAL_FAILURE(traffic.check_progress(plan));
+    for (const PlannedRows& r : plan.rows) rows += r.rows;
+    traffic.sample();
+    std::vector<const KvSequence*> sequences;
+    for (const Job& job : traffic.jobs) sequences.push_back(&job.kv);
+    traffic.cache->check_conservation(sequences);
+    ASSERT_LT(++steps, 200'000u) << "starving after " << rows << " rows";
+  }
+  EXPECT_EQ(traffic.cache->pool().used(), 0u);
+}
+
+TEST(SchedulerFuzz, BudgetsHoldBlocksAreConservedAndEverySequenceEnds) {
+  for (uint64_t seed = 1; seed <= k_seeds; ++seed) {
+    SCOPED_TRACE(seed);
+    ASSERT_NO_FATAL_FAILURE(run(seed));
+  }
+}
+
+}  // namespace
+}  // namespace outrider::model
