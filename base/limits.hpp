@@ -21,6 +21,8 @@ inline constexpr uint32_t http_body_timeout_ms = 30'000;
 inline constexpr uint32_t sse_ping_interval_ms = 1'000;
 /// Nesting of a JSON body or a template value.
 inline constexpr uint32_t json_depth_max = 64;
+/// Sum over the objects of a body of their keys squared: what searching them costs.
+inline constexpr uint64_t json_key_work_max = uint64_t{1} << 24;
 /// One write to a client that takes no bytes: then the connection is given up. Longer than any
 /// pause of a live reader, short enough that a dead one does not hold its blocks for ever.
 inline constexpr uint32_t client_write_timeout_ms = 60'000;
@@ -68,6 +70,21 @@ inline constexpr uint32_t heartbeat_timeout_ms = 3'000;
 inline constexpr uint32_t control_timeout_ms = 3'000;
 /// How often a session is placed again before it fails.
 inline constexpr uint32_t placement_attempts_max = 5;
+/// Pause before a session is placed again; doubles with each attempt up to the second value.
+inline constexpr uint32_t placement_backoff_ms = 50;
+inline constexpr uint32_t placement_backoff_max_ms = 1'000;
+/// How often a session asks a silent target, once per control_timeout_ms, before it moves on.
+inline constexpr uint32_t session_probes_max = 3;
+/// Sessions of one front desk; each holds a prompt and its output's token ids.
+inline constexpr uint32_t sessions_open_max = 8192;
+/// Prompts that a target receives in parts at the same time.
+inline constexpr uint32_t target_assemblies_max = 1024;
+/// Finished requests whose tokens a target keeps for a session that has not acknowledged them.
+inline constexpr uint32_t finished_requests_kept = 1024;
+/// Tokens with log-probabilities in one message, before its envelope.
+inline constexpr size_t tokens_message_bytes_max = control_message_bytes_max / 2;
+/// Share of all request slots that one tenant may hold while another tenant holds any.
+inline constexpr uint32_t tenant_share_percent = 50;
 
 // -- engine --------------------------------------------------------------------------------------
 inline constexpr uint32_t batch_tokens_max = 4096;  ///< rows of one step, upper bound of the flag
@@ -94,6 +111,24 @@ inline constexpr uint32_t model_head_dim_max = 1024;
 inline constexpr uint32_t model_context_tokens_max = 1u << 21;
 inline constexpr uint32_t vocabulary_max = 1u << 20;
 inline constexpr uint32_t token_bytes_max = 4096;
+
+// -- chat templates ------------------------------------------------------------------------------
+/// Source of one template; published ones are below 20 KiB.
+inline constexpr size_t template_source_bytes_max = size_t{1} << 20;
+/// Nested parentheses, operators and blocks in the source.
+inline constexpr uint32_t template_syntax_depth_max = 200;
+/// Levels of evaluation, macro calls included, and of recursion into values. About 1 KiB of stack
+/// each, 4 KiB under ASan.
+inline constexpr uint32_t template_nesting_max = 800;
+/// Levels of lists and dicts in one value: a JSON body's and what a template wraps around it.
+inline constexpr uint32_t template_value_depth_max = json_depth_max + 36;
+/// Bytes, elements and nodes that one render may touch: about a second. A real render of a full
+/// HTTP body stays below a tenth.
+inline constexpr uint64_t template_work_max = uint64_t{1} << 28;
+/// Text of one prompt: every byte of a body escaped as \u00XX, and room for the template's own.
+inline constexpr size_t template_output_bytes_max = size_t{64} << 20;
+/// Elements of one `range`: the bound of Jinja's own sandbox.
+inline constexpr int64_t template_range_max = 100'000;
 
 static_assert(heartbeat_timeout_ms >= 4 * heartbeat_interval_ms,
               "a worker may lose three heartbeats before it counts as lost");

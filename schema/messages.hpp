@@ -213,7 +213,6 @@ struct Load {
   uint32_t rows_per_s = 0;   ///< Recent speed; 0: not measured yet.
   uint64_t prompt_tokens = 0;
   uint64_t generated_tokens = 0;
-  bool draining = false;
 };
 
 /// router -> target.

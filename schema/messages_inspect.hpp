@@ -38,7 +38,7 @@ OUTRIDER_INSPECT(Announce, x.worker, x.incarnation, x.role, x.name, x.target, x.
                  x.blocks_total, x.block_tokens, x.prefill_row_ns, x.attention_pair_ps)
 OUTRIDER_INSPECT(Load, x.worker, x.incarnation, x.sequence, x.running, x.waiting, x.parked,
                  x.blocks_free, x.blocks_total, x.queued_rows, x.rows_per_s, x.prompt_tokens,
-                 x.generated_tokens, x.draining)
+                 x.generated_tokens)
 OUTRIDER_INSPECT(AnnounceAgain, x.worker)
 OUTRIDER_INSPECT(ListWorkers)
 OUTRIDER_INSPECT(WorkerInfo, x.announce, x.load, x.silent_ms, x.charged_requests)

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/request.hpp"
+
+/// How a request goes on after its target is lost. Pure functions of what the client already has.
+namespace outrider::actors {
+
+/// What the client has of one choice.
+struct ChoiceProgress {
+  std::vector<int32_t> ids;
+  bool finished = false;
+};
+
+struct SessionProgress {
+  std::vector<ChoiceProgress> choices;
+  uint32_t prompt_tokens = 0;  ///< Entries of prompt_logprobs delivered.
+
+  bool finished() const;
+};
+
+/// The client's choices that one attempt computes; the attempt numbers them from 0.
+using AttemptChoices = std::vector<uint32_t>;
+
+/// Splits what is unfinished of `lost` into new attempts. Together while no token was delivered
+/// (they share the prompt's blocks), else one attempt for each choice.
+std::vector<AttemptChoices> plan_attempts(const SessionProgress& progress,
+                                          const AttemptChoices& lost);
+
+/// The request that computes `choices`. A continued choice is a request with n = 1, its own seed
+/// and its tokens as `committed`, except the last one: that is computed again, because its finish
+/// may have been lost with the old target, and because it proves the new one to be a true twin.
+GenerationRequest attempt_request(const GenerationRequest& whole, const SessionProgress& progress,
+                                  const AttemptChoices& choices);
+
+}  // namespace outrider::actors

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "actors/engine_port.hpp"
+#include "base/clock.hpp"
+#include "base/limits.hpp"
+
+namespace outrider::actors {
+
+/// Runs an engine on its own thread: drain the inbox, step, publish, for ever. Never waits for
+/// anyone else; sleeps only when there is nothing to compute. Public calls are thread-safe.
+class EngineLoop final : public EnginePort {
+ public:
+  struct Options {
+    uint32_t inbox_requests = limits::engine_inbox_requests_max;
+  };
+
+  EngineLoop(std::unique_ptr<Stepper> engine, EngineListener listener, const Clock& clock,
+             Options options);
+  EngineLoop(std::unique_ptr<Stepper> engine, EngineListener listener, const Clock& clock)
+      : EngineLoop(std::move(engine), std::move(listener), clock, Options()) {}
+  /// Stops after the current step. Requests still inside get no further event.
+  ~EngineLoop() override;
+
+  Result<void> submit(RequestKey key, GenerationRequest request) override;
+  void cancel(RequestKey key) override;
+  void set_parked(RequestKey key, bool parked) override;
+  EngineSnapshot snapshot() const override;
+
+  /// Blocks until inbox and engine hold nothing.
+  void wait_idle();
+
+ private:
+  struct Command {
+    enum class Kind : uint8_t { submit, cancel, park, unpark };
+    Kind kind;
+    RequestKey key;
+    GenerationRequest request;
+  };
+
+  void run();
+  /// Waits for work; false when it is time to stop.
+  bool take_inbox(std::vector<Command>& commands, bool stalled);
+  void obey(std::vector<Command>& commands, EngineEvents& events);
+  bool holds_requests() const;
+  /// Returns whether the step did anything.
+  bool step(EngineEvents& events);
+  void post(Command command);
+
+  const std::unique_ptr<Stepper> engine_;  ///< Only the loop's thread touches it.
+  const EngineListener listener_;
+  const Clock& clock_;
+  const Options options_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::condition_variable idle_;
+  std::vector<Command> inbox_;
+  uint32_t inbox_submits_ = 0;
+  EngineSnapshot snapshot_;
+  bool resting_ = false;  ///< The thread holds nothing and waits.
+  bool stop_ = false;
+
+  double rows_per_s_ = 0;  ///< Loop's thread only.
+  std::thread thread_;     ///< Last: it uses all of the above.
+};
+
+}  // namespace outrider::actors

@@ -1,0 +1,30 @@
+#include "actors/engine_port.hpp"
+
+namespace outrider::actors {
+namespace {
+
+class ModelStepper final : public Stepper {
+ public:
+  explicit ModelStepper(std::unique_ptr<model::Engine> engine) : engine_(std::move(engine)) {}
+
+  Result<void> submit(RequestKey key, GenerationRequest request) override {
+    return engine_->submit(key, std::move(request));
+  }
+  void cancel(RequestKey key) override { engine_->cancel(key); }
+  void set_parked(RequestKey key, bool parked) override { engine_->set_parked(key, parked); }
+  bool idle() const override { return engine_->idle(); }
+  std::span<const model::ChoiceUpdate> step() override { return engine_->step(); }
+  model::EngineStats stats() const override { return engine_->stats(); }
+  void check_conservation() const override { engine_->check_conservation(); }
+
+ private:
+  std::unique_ptr<model::Engine> engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<Stepper> make_stepper(std::unique_ptr<model::Engine> engine) {
+  return std::make_unique<ModelStepper>(std::move(engine));
+}
+
+}  // namespace outrider::actors

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/request.hpp"
+#include "base/result.hpp"
+#include "model/engine.hpp"
+
+namespace outrider::actors {
+
+/// One thread's view of an engine: what EngineLoop drives. Production: model::Engine.
+class Stepper {
+ public:
+  virtual ~Stepper() = default;
+  virtual Result<void> submit(RequestKey key, GenerationRequest request) = 0;
+  virtual void cancel(RequestKey key) = 0;
+  virtual void set_parked(RequestKey key, bool parked) = 0;
+  virtual bool idle() const = 0;
+  virtual std::span<const model::ChoiceUpdate> step() = 0;
+  virtual model::EngineStats stats() const = 0;
+  virtual void check_conservation() const = 0;
+};
+
+std::unique_ptr<Stepper> make_stepper(std::unique_ptr<model::Engine> engine);
+
+/// What happened since the last publish, in order: first what was taken in or refused, then what
+/// the step did.
+struct EngineEvents {
+  std::vector<RequestKey> accepted;
+  std::vector<std::pair<RequestKey, Error>> rejected;
+  std::vector<model::ChoiceUpdate> updates;
+
+  bool empty() const { return accepted.empty() && rejected.empty() && updates.empty(); }
+};
+
+struct EngineSnapshot {
+  model::EngineStats stats;
+  uint32_t inbox = 0;       ///< Requests that the engine has not looked at yet.
+  uint32_t rows_per_s = 0;  ///< Recent speed while busy; 0: not measured yet.
+};
+
+/// What a target actor may ask of its engine. Thread-safe; no call waits for a step.
+class EnginePort {
+ public:
+  virtual ~EnginePort() = default;
+  /// `overloaded` when the inbox is full. The engine's own verdict comes as an event.
+  virtual Result<void> submit(RequestKey key, GenerationRequest request) = 0;
+  virtual void cancel(RequestKey key) = 0;
+  virtual void set_parked(RequestKey key, bool parked) = 0;
+  virtual EngineSnapshot snapshot() const = 0;
+};
+
+/// Called with each non-empty batch of events. EngineLoop calls it on the engine's thread; it must
+/// not block.
+using EngineListener = std::function<void(EngineEvents)>;
+
+/// Makes the engine that reports to `listener`; it stops when it is destroyed.
+using EngineFactory = std::function<std::unique_ptr<EnginePort>(EngineListener listener)>;
+
+}  // namespace outrider::actors

@@ -1,0 +1,168 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "actors/engine_port.hpp"
+#include "base/hash.hpp"
+
+namespace outrider::actors {
+
+/// The token that every fake engine gives: a pure function of what the exactness contract allows,
+/// so that any two are twins.
+inline int32_t fake_token(const GenerationRequest& request, uint32_t choice, uint32_t index) {
+  const uint64_t seed = request.sampling.seed + choice;
+  const uint64_t prompt = hash64(std::as_bytes(std::span(request.prompt)), seed);
+  return static_cast<int32_t>(hash64(std::as_bytes(std::span(&index, 1)), prompt) % 50'000);
+}
+
+/// An engine without a model: one token for each choice and step, four tokens to a block, blocks
+/// counted. Ends by length, cancel or refusal. Single-threaded.
+class FakeEngine final : public Stepper {
+ public:
+  explicit FakeEngine(uint32_t blocks = 1u << 20) : blocks_(blocks) {}
+
+  Result<void> submit(RequestKey key, GenerationRequest request) override {
+    if (request.prompt.front() < 0) {
+      return fail(ErrorCode::invalid_argument, "token id out of range", "prompt");
+    }
+    if (refuse_next_ > 0) {
+      --refuse_next_;
+      return fail(ErrorCode::overloaded, "told to refuse");
+    }
+    EXPECT_TRUE(request.committed.empty() || request.choices == 1);
+    Running running{std::move(request), {}, false, false};
+    running.produced.assign(running.request.choices,
+                            static_cast<uint32_t>(running.request.committed.size()));
+    EXPECT_TRUE(requests_.emplace(key, std::move(running)).second);
+    return {};
+  }
+  void cancel(RequestKey key) override {
+    if (const auto found = requests_.find(key); found != requests_.end()) {
+      found->second.cancelled = true;
+    }
+  }
+  void set_parked(RequestKey key, bool parked) override {
+    if (const auto found = requests_.find(key); found != requests_.end()) {
+      found->second.parked = parked;
+    }
+  }
+  bool idle() const override { return requests_.empty(); }
+
+  std::span<const model::ChoiceUpdate> step() override {
+    updates_.clear();
+    ++stats_.steps;
+    for (auto item = requests_.begin(); item != requests_.end();) {
+      item = advance(item->first, item->second) ? requests_.erase(item) : std::next(item);
+    }
+    return updates_;
+  }
+
+  model::EngineStats stats() const override {
+    model::EngineStats stats = stats_;
+    stats.blocks_total = blocks_;
+    stats.blocks_free = blocks_ - used_blocks();
+    for (const auto& [key, running] : requests_) {
+      (running.parked ? stats.parked : stats.running) += running.request.choices;
+    }
+    return stats;
+  }
+  void check_conservation() const override {
+    if (requests_.empty()) OUTRIDER_CHECK(used_blocks() == 0);
+  }
+
+  bool holds(RequestKey key) const { return requests_.count(key) != 0; }
+  bool parked(RequestKey key) const { return requests_.at(key).parked; }
+  const GenerationRequest& request(RequestKey key) const { return requests_.at(key).request; }
+  void refuse_next(uint32_t count) { refuse_next_ = count; }
+
+ private:
+  struct Running {
+    GenerationRequest request;
+    std::vector<uint32_t> produced;  ///< Per choice, with the committed tokens.
+    bool parked;
+    bool cancelled;
+  };
+
+  uint32_t used_blocks() const {
+    uint32_t used = 0;
+    for (const auto& [key, running] : requests_) {
+      for (const uint32_t produced : running.produced) {
+        used += static_cast<uint32_t>(running.request.prompt.size() + produced + 3) / 4;
+      }
+    }
+    return used;
+  }
+
+  /// One token for each choice; true when the request has ended.
+  bool advance(RequestKey key, Running& running) {
+    if (running.parked && !running.cancelled) return false;
+    bool ended = true;
+    for (uint32_t choice = 0; choice < running.produced.size(); ++choice) {
+      uint32_t& produced = running.produced[choice];
+      if (produced >= running.request.stop.max_tokens && !running.cancelled) continue;
+      model::ChoiceUpdate& update = updates_.emplace_back();
+      update.key = key;
+      update.choice = choice;
+      update.first_index = produced;
+      if (running.cancelled) {
+        update.finish = Finish{FinishReason::cancelled, -1, -1};
+        continue;
+      }
+      update.tokens.push_back({fake_token(running.request, choice, produced), std::nullopt});
+      ++produced;
+      ++stats_.generated_tokens;
+      if (produced == running.request.stop.max_tokens) {
+        update.finish = Finish{FinishReason::length, -1, -1};
+        update.timings = RequestTimings{};
+      } else {
+        ended = false;
+      }
+    }
+    return ended;
+  }
+
+  const uint32_t blocks_;
+  std::map<RequestKey, Running> requests_;
+  std::vector<model::ChoiceUpdate> updates_;
+  model::EngineStats stats_;
+  uint32_t refuse_next_ = 0;
+};
+
+/// An engine that steps when the test says so, on the test's thread.
+class ManualEngine final : public EnginePort {
+ public:
+  ManualEngine(EngineListener listener, std::shared_ptr<FakeEngine> engine)
+      : listener_(std::move(listener)), engine_(std::move(engine)) {}
+
+  Result<void> submit(RequestKey key, GenerationRequest request) override {
+    EngineEvents events;
+    if (auto taken = engine_->submit(key, std::move(request)); taken) {
+      events.accepted.push_back(key);
+    } else {
+      events.rejected.emplace_back(key, taken.error());
+    }
+    listener_(std::move(events));
+    return {};
+  }
+  void cancel(RequestKey key) override { engine_->cancel(key); }
+  void set_parked(RequestKey key, bool parked) override { engine_->set_parked(key, parked); }
+  EngineSnapshot snapshot() const override { return {engine_->stats(), 0, 1000}; }
+
+  void step() {
+    EngineEvents events;
+    const auto updates = engine_->step();
+    events.updates.assign(updates.begin(), updates.end());
+    if (!events.empty()) listener_(std::move(events));
+  }
+
+ private:
+  EngineListener listener_;
+  std::shared_ptr<FakeEngine> engine_;
+};
+
+}  // namespace outrider::actors

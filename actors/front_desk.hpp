@@ -1,0 +1,47 @@
+#pragma once
+
+#include <caf/typed_event_based_actor.hpp>
+#include <caf/typed_response_promise.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/limits.hpp"
+#include "schema/messages.hpp"
+
+namespace outrider::actors {
+
+struct FrontDeskSetup {
+  schema::RouterHandle router;
+  std::string model;  ///< The name that workers announce.
+  uint32_t sessions_max = limits::sessions_open_max;
+};
+
+/// Spawns a session per request and passes cancel and resume on. Each OpenSession gets its one
+/// terminal event, from its session or, if refused, from here. When the desk stops, its sessions
+/// stop (as `failed`).
+class FrontDeskState {
+ public:
+  FrontDeskState() = default;
+
+  void start(schema::FrontDeskHandle::pointer self, FrontDeskSetup setup);
+  schema::FrontDeskHandle::behavior_type make_behavior();
+
+ private:
+  void open(const schema::OpenSession& message);
+  Result<void> admit(const schema::OpenSession& message) const;
+  void closed(const caf::actor_addr& session);
+  schema::SessionCount count() const;
+
+  schema::FrontDeskHandle::pointer self_ = nullptr;
+  FrontDeskSetup setup_;
+  std::map<uint64_t, schema::SessionHandle> sessions_;
+  std::map<caf::actor_addr, uint64_t> ids_;
+  std::vector<caf::typed_response_promise<schema::SessionCount>> drained_;
+  bool draining_ = false;
+};
+
+schema::FrontDeskHandle::behavior_type front_desk(
+    schema::FrontDeskHandle::stateful_pointer<FrontDeskState> self, FrontDeskSetup setup);
+
+}  // namespace outrider::actors

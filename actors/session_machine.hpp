@@ -1,0 +1,132 @@
+#pragma once
+
+#include <caf/actor_addr.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/continuation.hpp"
+#include "actors/terminal.hpp"
+#include "base/clock.hpp"
+#include "base/request.hpp"
+#include "schema/messages.hpp"
+
+namespace outrider::actors {
+
+using ToTarget =
+    std::variant<schema::SubmitBegin, schema::PromptPart, schema::SubmitEnd, schema::CancelRequest,
+                 schema::SetParked, schema::Resend, schema::DoneAck>;
+
+/// What a session does to the world; all calls return at once.
+class SessionPorts {
+ public:
+  virtual ~SessionPorts() = default;
+  virtual void place(schema::PlaceRequest request) = 0;
+  virtual void tell(const schema::TargetHandle& target, ToTarget message) = 0;
+  virtual void watch(const schema::TargetHandle& target) = 0;  ///< on_down() when it is lost.
+};
+
+struct SessionSetup {
+  uint64_t session = 0;
+  std::string model;
+  std::shared_ptr<const GenerationRequest> request;
+  std::shared_ptr<schema::ClientStream> stream;
+};
+
+/// One request from opening to its single terminal event. Events in, effects through SessionPorts;
+/// time is an argument. Owned by one session actor, used by one thread at a time.
+///
+/// The request is served by one attempt, or after a loss by one for each unfinished choice. Each
+/// attempt has a generation of its own and walks through these phases:
+///
+///                 placed                Accepted
+///     placing ------------> submitted ------------> streaming ----> gone, with its last choice
+///      ^   |                    |                       |
+///      |   | no reply,          | Rejected(unavailable or overloaded), DOWN, silent
+///   due|   | unavailable        v                       v
+///      |   +--> waiting <--- new attempts, new generations, committed tokens
+///      +-----------+
+///
+/// It ends when all choices are finished (done), on a refusal that another try does not change
+/// (rejected, or failed once something was accepted), when tries run out (likewise), when the
+/// client cancels or goes, or at the deadline (cancelled).
+class SessionMachine {
+ public:
+  SessionMachine(SessionSetup setup, SessionPorts& ports, TimePoint now);
+
+  void on(const schema::PlaceReply& reply, TimePoint now);
+  void on(const schema::Accepted& message, TimePoint now);
+  void on(const schema::Rejected& message, TimePoint now);
+  void on(const schema::Tokens& message, TimePoint now);
+  void on(const schema::Done& message, TimePoint now);
+  void on_down(const caf::actor_addr& target, TimePoint now);
+  void on_cancel();
+  void on_resume(TimePoint now);
+  void on_time(TimePoint now);
+
+  /// When on_time() has something to do; none once ended.
+  std::optional<TimePoint> next_due() const;
+  bool ended() const { return ended_; }
+
+ private:
+  enum class Phase : uint8_t { placing, waiting, submitted, streaming };
+
+  struct Attempt {
+    AttemptChoices choices;
+    Phase phase = Phase::waiting;
+    TimePoint due{0};
+    uint32_t tries = 0;   ///< Placements since the last progress.
+    uint32_t silent = 0;  ///< Probes without an answer.
+    bool gap_asked = false;
+    std::vector<uint64_t> avoid;
+    schema::TargetHandle target;
+    uint64_t worker = 0;
+
+    bool at_target() const { return phase == Phase::submitted || phase == Phase::streaming; }
+  };
+  using Attempts = std::map<uint32_t, Attempt>;  ///< By generation.
+
+  RequestKey key(uint32_t generation) const { return {session_, generation}; }
+  Attempt* find(RequestKey key, bool at_target);
+  void heard(Attempt& attempt, TimePoint now);
+
+  // session_placing.cpp
+  void begin(AttemptChoices choices, uint32_t tries, std::vector<uint64_t> avoid, TimePoint now);
+  void ask(uint32_t generation, Attempt& attempt, TimePoint now);
+  void try_again(uint32_t generation, const schema::Refusal& why, TimePoint now);
+  void submit(uint32_t generation, Attempt& attempt, TimePoint now);
+  void move(uint32_t generation, const schema::Refusal& why, TimePoint now);
+  Duration backoff(uint32_t tries) const;
+  uint32_t deadline_left_ms(TimePoint now) const;
+
+  // session_machine.cpp
+  void probe(uint32_t generation, Attempt& attempt, TimePoint now);
+  void ask_missing(uint32_t generation, Attempt& attempt);
+  bool take(uint32_t generation, Attempt& attempt, const schema::Tokens& message, TimePoint now);
+  bool lacks_prompt(const schema::Tokens& message) const;
+  bool merge(uint32_t choice, const schema::Tokens& message, schema::StreamTokens& out);
+  void deliver(schema::StreamTokens event);
+  void maybe_done();
+  void refuse(const schema::Refusal& refusal);
+  void end(schema::StreamDone done);
+
+  const uint64_t session_;
+  const std::string model_;
+  const std::shared_ptr<const GenerationRequest> request_;
+  Terminal terminal_;
+  SessionPorts& ports_;
+  std::optional<TimePoint> deadline_;
+  SessionProgress progress_;
+  Attempts attempts_;
+  uint32_t last_generation_ = 0;
+  std::string fingerprint_;  ///< Of the first target that delivered; all others must match.
+  RequestTimings timings_;
+  bool accepted_ = false;
+  bool blocked_ = false;  ///< The client's stream is full: tokens are dropped and asked for later.
+  bool ended_ = false;
+};
+
+}  // namespace outrider::actors

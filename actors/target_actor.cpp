@@ -1,0 +1,230 @@
+#include "actors/target_actor.hpp"
+
+#include <caf/send.hpp>
+#include <caf/stateful_actor.hpp>
+
+#include "base/limits.hpp"
+
+namespace outrider::actors {
+namespace {
+
+constexpr auto k_heartbeat = std::chrono::milliseconds(limits::heartbeat_interval_ms);
+/// A full engine needs some requests to finish; seconds, not milliseconds.
+constexpr uint32_t k_retry_after_ms = 1000;
+
+}  // namespace
+
+void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
+  self_ = self;
+  announce_ = std::move(setup.announce);
+  announce_.target = caf::actor_cast<schema::TargetHandle>(self);
+  router_ = std::move(setup.router);
+  self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
+  // Weak: the engine must not keep its actor alive, nor reach into it from its own thread.
+  engine_ = setup.engine([address = self->address()](EngineEvents events) {
+    const auto target = caf::actor_cast<caf::actor>(address);
+    if (target) {
+      caf::anon_send(target, EngineReport{std::make_shared<EngineEvents>(std::move(events))});
+    }
+  });
+  self_->send(router_, announce_);
+  heartbeat();
+}
+
+void TargetState::begin(const schema::SubmitBegin& message) {
+  if (!message.session) return;
+  if (records_.count(message.key) != 0) {
+    self_->send(message.session, schema::Accepted{message.key});
+    return;
+  }
+  if (const auto admitted = admit(message); !admitted) {
+    return reject(message.session, message.key, admitted.error());
+  }
+  assemblies_.erase(message.key);
+  assemblies_.emplace(message.key, PromptAssembly(message));
+  adopt(message.key, message.session);
+}
+
+Result<void> TargetState::admit(const schema::SubmitBegin& message) const {
+  const uint64_t tokens = uint64_t{message.prompt_tokens} + message.committed_tokens;
+  if (tokens > announce_.context_tokens) {
+    return fail(ErrorCode::too_large, "the prompt has " + std::to_string(tokens) +
+                                          " tokens, the context " +
+                                          std::to_string(announce_.context_tokens));
+  }
+  if (message.request.choices == 0 || message.request.choices > limits::choices_max) {
+    return fail(ErrorCode::invalid_argument, "the number of choices is out of range", "n");
+  }
+  if (assemblies_.size() >= limits::target_assemblies_max ||
+      records_.size() >= limits::engine_inbox_requests_max + limits::finished_requests_kept) {
+    return fail(ErrorCode::overloaded, "the worker holds too many requests");
+  }
+  return {};
+}
+
+void TargetState::part(const schema::PromptPart& message) {
+  const auto found = assemblies_.find(message.key);
+  if (found == assemblies_.end()) return;  // SubmitEnd says so.
+  if (const auto added = found->second.add(message); !added) {
+    reject(found->second.session(), message.key, added.error());
+    drop(message.key);
+  }
+}
+
+void TargetState::submit(RequestKey key) {
+  const auto found = assemblies_.find(key);
+  if (found == assemblies_.end()) return;  // Rejected before; a lost begin shows in the probe.
+  const schema::SessionHandle session = found->second.session();
+  auto request = found->second.finish();
+  assemblies_.erase(found);
+  Result<void> taken = request ? Result<void>() : Result<void>(request.error());
+  if (taken) {
+    records_.emplace(key, RequestRecord(session, *request));
+    taken = engine_->submit(key, std::move(*request));
+  }
+  if (!taken) {
+    reject(session, key, taken.error());
+    drop(key);
+  }
+}
+
+void TargetState::cancel(RequestKey key) {
+  const auto record = records_.find(key);
+  if (record == records_.end() || record->second.done()) return drop(key);
+  engine_->cancel(key);
+  cancelled_.insert(key);
+}
+
+void TargetState::resend(const schema::Resend& message) {
+  const auto session = caf::actor_cast<schema::SessionHandle>(self_->current_sender());
+  if (!session) return;
+  const auto record = records_.find(message.key);
+  if (record == records_.end()) {
+    // A session asks long after its SubmitEnd: parts still awaited will not come.
+    reject(session, message.key, fail(ErrorCode::not_found, "the worker knows no such request"));
+    return drop(message.key);
+  }
+  const auto missing = record->second.missing(message);
+  for (const schema::Tokens& tokens : missing) self_->send(session, tokens);
+  if (record->second.done()) {
+    self_->send(session, record->second.done_message(message.key));
+  } else if (missing.empty()) {
+    self_->send(session, schema::Accepted{message.key});
+  }
+}
+
+void TargetState::lost(const caf::actor_addr& session) {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  const Keys keys = found->second;
+  for (const RequestKey key : keys) cancel(key);
+}
+
+void TargetState::report(const EngineEvents& events) {
+  for (const RequestKey key : events.accepted) {
+    const auto record = records_.find(key);
+    if (record != records_.end()) self_->send(record->second.session(), schema::Accepted{key});
+  }
+  for (const auto& [key, error] : events.rejected) {
+    const auto record = records_.find(key);
+    if (record == records_.end()) continue;
+    reject(record->second.session(), key, error);
+    drop(key);
+  }
+  for (const model::ChoiceUpdate& item : events.updates) update(item);
+}
+
+void TargetState::update(const model::ChoiceUpdate& update) {
+  const auto found = records_.find(update.key);
+  if (found == records_.end()) return;
+  RequestRecord& record = found->second;
+  const auto messages = record.add(update);
+  const bool cancelled = cancelled_.count(update.key) != 0;
+  if (!cancelled) {
+    for (const schema::Tokens& tokens : messages) self_->send(record.session(), tokens);
+  }
+  if (!record.done()) return;
+  if (cancelled) return drop(update.key);
+  self_->send(record.session(), record.done_message(update.key));
+  expected_output_ +=
+      (static_cast<int32_t>(record.output_tokens()) - static_cast<int32_t>(expected_output_)) / 8;
+  finished_.push_back(update.key);
+  if (finished_.size() > limits::finished_requests_kept) {
+    const RequestKey oldest = finished_.front();
+    finished_.pop_front();
+    drop(oldest);
+  }
+}
+
+void TargetState::heartbeat() {
+  const EngineSnapshot engine = engine_->snapshot();
+  schema::Load load;
+  load.worker = announce_.worker;
+  load.incarnation = announce_.incarnation;
+  load.sequence = ++heartbeats_;
+  load.running = engine.stats.running;
+  load.waiting = engine.stats.waiting + engine.inbox;
+  load.parked = engine.stats.parked;
+  load.blocks_free = engine.stats.blocks_free;
+  load.blocks_total = engine.stats.blocks_total;
+  for (const auto& [key, record] : records_)
+    load.queued_rows += record.queued_rows(expected_output_);
+  load.rows_per_s = engine.rows_per_s;
+  load.prompt_tokens = engine.stats.prompt_tokens;
+  load.generated_tokens = engine.stats.generated_tokens;
+  self_->send(router_, load);
+  self_->delayed_send(caf::actor_cast<TargetActor>(self_), k_heartbeat, caf::tick_atom_v);
+}
+
+void TargetState::adopt(RequestKey key, const schema::SessionHandle& session) {
+  owners_.insert_or_assign(key, session);
+  Keys& keys = sessions_[session.address()];
+  if (keys.empty()) self_->monitor(session);
+  keys.insert(key);
+}
+
+void TargetState::drop(RequestKey key) {
+  assemblies_.erase(key);
+  records_.erase(key);
+  cancelled_.erase(key);
+  const auto owner = owners_.find(key);
+  if (owner == owners_.end()) return;
+  const caf::actor_addr address = owner->second.address();
+  owners_.erase(owner);
+  const auto session = sessions_.find(address);
+  if (session == sessions_.end()) return;
+  session->second.erase(key);
+  if (!session->second.empty()) return;
+  self_->demonitor(address);
+  sessions_.erase(session);
+}
+
+void TargetState::reject(const schema::SessionHandle& session, RequestKey key, const Error& error) {
+  const uint32_t retry = error.code == ErrorCode::overloaded ? k_retry_after_ms : 0;
+  self_->send(session, schema::Rejected{key, schema::Refusal::of(error, retry)});
+}
+
+TargetActor::behavior_type TargetState::make_behavior() {
+  return {
+      [this](const schema::SubmitBegin& message) { begin(message); },
+      [this](const schema::PromptPart& message) { part(message); },
+      [this](const schema::SubmitEnd& message) { submit(message.key); },
+      [this](const schema::CancelRequest& message) { cancel(message.key); },
+      [this](const schema::SetParked& message) {
+        if (records_.count(message.key) != 0) engine_->set_parked(message.key, message.parked);
+      },
+      [this](const schema::Resend& message) { resend(message); },
+      [this](const schema::DoneAck& message) { drop(message.key); },
+      [this](const schema::AnnounceAgain&) { self_->send(router_, announce_); },
+      [this](const EngineReport& message) { report(*message.events); },
+      [this](caf::tick_atom) { heartbeat(); },
+  };
+}
+
+TargetActor::behavior_type target_actor(TargetActor::stateful_pointer<TargetState> self,
+                                        TargetSetup setup) {
+  self->state.start(self, std::move(setup));
+  return self->state.make_behavior();
+}
+
+}  // namespace outrider::actors

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <caf/allowed_unsafe_message_type.hpp>
+#include <caf/typed_event_based_actor.hpp>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "actors/engine_port.hpp"
+#include "actors/prompt_assembly.hpp"
+#include "actors/request_record.hpp"
+#include "schema/messages.hpp"
+
+namespace outrider::actors {
+
+/// From the engine's thread to its target actor; never leaves the process.
+struct EngineReport {
+  std::shared_ptr<EngineEvents> events;
+};
+
+using TargetActor =
+    schema::TargetHandle::extend<caf::reacts_to<EngineReport>, caf::reacts_to<caf::tick_atom>>;
+
+struct TargetSetup {
+  schema::Announce announce;  ///< `target` is filled in by the actor.
+  schema::RouterHandle router;
+  EngineFactory engine;
+};
+
+/// The mailbox of one engine: checks what comes in, puts it into the engine's inbox, remembers the
+/// output of each request until its session has it, and tells the router how loaded it is. It
+/// decides nothing and computes nothing. When it stops, its engine stops.
+class TargetState {
+ public:
+  TargetState() = default;
+
+  void start(TargetActor::pointer self, TargetSetup setup);
+  TargetActor::behavior_type make_behavior();
+
+ private:
+  using Keys = std::set<RequestKey>;
+
+  void begin(const schema::SubmitBegin& message);
+  Result<void> admit(const schema::SubmitBegin& message) const;
+  void part(const schema::PromptPart& message);
+  void submit(RequestKey key);
+  void cancel(RequestKey key);
+  void resend(const schema::Resend& message);
+  void lost(const caf::actor_addr& session);
+  void report(const EngineEvents& events);
+  void update(const model::ChoiceUpdate& update);
+  void heartbeat();
+
+  /// Each key belongs to one session, which is monitored while it has any.
+  void adopt(RequestKey key, const schema::SessionHandle& session);
+  void drop(RequestKey key);
+  void reject(const schema::SessionHandle& session, RequestKey key, const Error& error);
+
+  TargetActor::pointer self_ = nullptr;
+  schema::Announce announce_;
+  schema::RouterHandle router_;
+  std::map<RequestKey, PromptAssembly> assemblies_;
+  std::map<RequestKey, RequestRecord> records_;
+  std::map<RequestKey, schema::SessionHandle> owners_;
+  std::map<caf::actor_addr, Keys> sessions_;
+  Keys cancelled_;                   ///< Records that go as soon as the engine is through.
+  std::deque<RequestKey> finished_;  ///< Oldest first; may name records already dropped.
+  uint64_t heartbeats_ = 0;
+  uint32_t expected_output_ = 128;      ///< Moving mean of output tokens; the start is a guess.
+  std::unique_ptr<EnginePort> engine_;  ///< Last: it stops before the rest goes.
+};
+
+TargetActor::behavior_type target_actor(TargetActor::stateful_pointer<TargetState> self,
+                                        TargetSetup setup);
+
+}  // namespace outrider::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(outrider::actors::EngineReport)
