@@ -1,13 +1,14 @@
 get_filename_component(OUTRIDER_ROOT ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 
-# Everything built and run under ASan + UBSan, and everything the end-to-end suites run.
+# Everything that ctest runs, by label.
+add_custom_target(unit)
 add_custom_target(sanitized)
 add_custom_target(end_to_end)
 
 # outrider_test(<target> LABELS <labels>... [ARGS <arguments>...] [NAME <name>])
 #
-# Registers a program with ctest. Labels: unit (debug build), sanitized (ASan + UBSan; the target
-# `sanitized` builds these), e2e (release build; the target `end_to_end` builds these).
+# Registers a program with ctest. Labels: unit (debug build), sanitized (ASan + UBSan), e2e (release
+# build); the targets `unit`, `sanitized` and `end_to_end` build what their label runs.
 function(outrider_test target)
   cmake_parse_arguments(ARG "" "NAME" "LABELS;ARGS" ${ARGN})
   if(NOT ARG_NAME)
@@ -15,6 +16,9 @@ function(outrider_test target)
   endif()
   add_test(NAME ${ARG_NAME} COMMAND ${target} ${ARG_ARGS} WORKING_DIRECTORY ${OUTRIDER_ROOT})
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}")
+  if("unit" IN_LIST ARG_LABELS)
+    add_dependencies(unit ${target})
+  endif()
   if("sanitized" IN_LIST ARG_LABELS)
     add_dependencies(sanitized ${target})
   endif()

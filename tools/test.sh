@@ -18,7 +18,7 @@ $python tests/support/make_tiny_model_test.py
 
 stage "unit tests: debug build"
 configure debug
-cmake --build --preset debug --parallel "$jobs"
+cmake --build --preset debug --parallel "$jobs" --target unit
 run_tests debug -L unit --parallel "$jobs"
 
 stage "unit tests and fuzz targets: ASan + UBSan"

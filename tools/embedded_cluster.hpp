@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/metrics.hpp"
+#include "base/result.hpp"
+#include "gateway/backend.hpp"
+#include "gateway/prompt.hpp"
+#include "model/engine.hpp"
+#include "model/loaded_model.hpp"
+
+namespace outrider::tools {
+
+/// Router, target and front desk in one process: what `outrider serve` runs behind its gateway.
+/// Made empty, so that the gateway can already refer to it while the model loads.
+class EmbeddedCluster {
+ public:
+  EmbeddedCluster(const Clock& clock, ServingMetrics& metrics);
+  /// Ends all sessions and stops the engine.
+  ~EmbeddedCluster();
+
+  /// Builds the engine and spawns the actors.
+  Result<void> start(std::shared_ptr<const model::LoadedModel> model, const std::string& name,
+                     const model::EngineOptions& options);
+
+  // Only after a successful start.
+  gateway::Backend& backend();
+  gateway::ServedModel served_model() const;
+  std::string device() const;  ///< For people: "cpu avx512, 2 threads".
+
+  /// Members, roles and load as JSON (GET /cluster).
+  std::string describe() const;
+  /// Sets the engine's gauges from its last snapshot.
+  void update_metrics();
+
+ private:
+  struct State;
+  const Clock& clock_;
+  ServingMetrics& metrics_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace outrider::tools

@@ -1,0 +1,148 @@
+#include <kj/async-io.h>
+#include <kj/async-unix.h>
+
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <thread>
+
+#include "base/log.hpp"
+#include "gateway/gateway.hpp"
+#include "tools/command.hpp"
+#include "tools/embedded_cluster.hpp"
+#include "tools/engine_options.hpp"
+#include "tools/version.hpp"
+
+namespace outrider::tools {
+namespace {
+
+using LoadResult = Result<std::shared_ptr<const model::LoadedModel>>;
+
+std::string served_name(const Settings& settings, const std::string& path) {
+  const std::string& given = settings.text("model-name");
+  return given.empty() ? std::filesystem::path(path).stem().string() : given;
+}
+
+/// ":8080" means all interfaces; "off" means no port.
+std::string bind_address(const std::string& setting) {
+  if (setting == "off") return "";
+  return setting.starts_with(':') ? "*" + setting : setting;
+}
+
+gateway::GatewayOptions gateway_options(const Settings& settings) {
+  gateway::GatewayOptions options;
+  options.http_address = bind_address(settings.text("http"));
+  options.rpc_address = bind_address(settings.text("rpc"));
+  options.api_key_file = settings.text("api-key-file");
+  options.version = k_version;
+  options.drain_timeout_ms = static_cast<uint32_t>(settings.count("drain-timeout-s") * 1000);
+  return options;
+}
+
+/// A model loaded on a thread of its own, so that the ports can say "loading" meanwhile.
+class BackgroundLoad {
+ public:
+  explicit BackgroundLoad(const Settings& settings) {
+    auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
+    loaded_ = kj::mv(pair.promise);
+    thread_ = std::thread([this, settings, done = kj::mv(pair.fulfiller)]() mutable {
+      result_.emplace(load_with_progress(settings));
+      done->fulfill();
+    });
+  }
+  ~BackgroundLoad() { thread_.join(); }
+  BackgroundLoad(const BackgroundLoad&) = delete;
+  BackgroundLoad& operator=(const BackgroundLoad&) = delete;
+
+  /// Resolves on the KJ thread; then `result` may be read. Once.
+  kj::Promise<void> wait() { return kj::mv(loaded_); }
+  LoadResult& result() { return *result_; }
+
+ private:
+  kj::Promise<void> loaded_ = nullptr;
+  std::optional<LoadResult> result_;
+  std::thread thread_;
+};
+
+/// Resolves at the next SIGTERM or SIGINT.
+kj::Promise<void> stop_signal(kj::UnixEventPort& port) {
+  return port.onSignal(SIGTERM).ignoreResult().exclusiveJoin(port.onSignal(SIGINT).ignoreResult());
+}
+
+void print_ready(const std::string& name, const std::string& description, uint16_t http,
+                 uint16_t rpc) {
+  std::cout << "\nOutrider serves " << name << " (" << description << ")\n  http://127.0.0.1:" << http
+            << "/v1   OpenAI wire\n";
+  if (rpc != 0) std::cout << "  127.0.0.1:" << rpc << "             Cap'n Proto\n";
+  std::cout << "Try:\n  curl -N http://127.0.0.1:" << http
+            << "/v1/chat/completions -H 'Content-Type: application/json' -d "
+               "'{\"messages\":[{\"role\":\"user\",\"content\":\"Write a haiku about rain.\"}],"
+               "\"max_tokens\":64,\"stream\":true}'\n"
+            << std::endl;
+}
+
+/// Waits for SIGTERM, lets admitted streams finish, and stops at a second signal or the timeout.
+void serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlog::logger& log) {
+  stop_signal(io.unixEventPort).wait(io.waitScope);
+  log.info("draining: {} open requests; a second signal stops at once", gateway.open_requests());
+  gateway.drain().exclusiveJoin(stop_signal(io.unixEventPort)).wait(io.waitScope);
+  log.info("stopped");
+}
+
+int serve(const Settings& settings, const std::string& path) {
+  auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
+  if (!log) return report(log.error());
+  auto io = kj::setupAsyncIo();
+  const SteadyClock clock;
+  const std::string name = served_name(settings, path);
+  ServingMetrics metrics(name);
+  EmbeddedCluster cluster(clock, metrics);
+
+  auto gateway = gateway::Gateway::open(
+      io, gateway_options(settings),
+      {.clock = clock,
+       .metrics = metrics,
+       .log = *log,
+       .cluster_json = [&cluster] { return cluster.describe(); },
+       .before_metrics = [&cluster] { cluster.update_metrics(); }});
+  if (!gateway) return report(gateway.error());
+
+  BackgroundLoad load(settings);
+  bool stopped_early = false;
+  load.wait()
+      .exclusiveJoin(stop_signal(io.unixEventPort).then([&] { stopped_early = true; }))
+      .wait(io.waitScope);
+  if (stopped_early) return k_exit_interrupted;
+  if (!load.result()) return report(load.result().error());
+
+  const auto started = cluster.start(*load.result(), name, engine_options(settings));
+  if (!started) return report(started.error());
+  (*gateway)->serve(cluster.served_model(), cluster.backend());
+  print_ready(name, cluster.device(), (*gateway)->http_port(), (*gateway)->rpc_port());
+  serve_until_stopped(io, **gateway, **log);
+  return k_exit_done;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Action& action) {
+  auto* command = app.add_subcommand("serve", "All roles in one process: HTTP and Cap'n Proto");
+  auto flags = std::make_shared<SettingFlags>();
+  flags->add(*command);
+  command->footer("Example: outrider serve --model smollm2-135m --http 127.0.0.1:8080");
+  command->callback([flags, &action] {
+    action = [flags]() -> int {
+      // Before any thread exists, or a thread of a library takes the signal's default action.
+      kj::UnixEventPort::captureSignal(SIGTERM);
+      kj::UnixEventPort::captureSignal(SIGINT);
+      const auto settings = flags->resolve();
+      if (!settings) return report(settings.error());
+      const auto path = resolve_model(settings->text("model"));
+      if (!path) return report(path.error());
+      return serve(*settings, *path);
+    };
+  });
+}
+
+}  // namespace outrider::tools
