@@ -7,18 +7,20 @@
 namespace outrider::kernels::OUTRIDER_ISA {
 
 constexpr float k_lowest = -__builtin_inff();
-/// Tiles of 16 positions whose keys or values are converted to float at a time.
-constexpr size_t k_strip_tiles = 4;
+/// Room for the tiles of 16 positions whose keys or values are converted to float at a time.
+constexpr size_t k_strip_floats = 4 * 16 * 256;
+static_assert(k_strip_floats >= 16 * k_head_dim_max);
 
-OUTRIDER_INLINE size_t whole_lanes(size_t n) {
-  return (n + 15) / 16 * 16;
+/// Up to four tiles.
+OUTRIDER_INLINE size_t strip_tiles_max(size_t head_dim) {
+  return min_of(4, k_strip_floats / (16 * whole_lanes(head_dim)));
 }
 
 /// Softmax of one chunk, for each query: scores become weights relative to the chunk's maximum.
 struct ChunkResult {
   float max[k_queries_max];
   float sum[k_queries_max];
-  alignas(64) float values[k_queries_max * k_head_dim_max];  ///< [query][whole_lanes(head_dim)]
+  alignas(64) float values[k_query_floats_max];  ///< [query][whole_lanes(head_dim)]
 };
 
 OUTRIDER_INLINE const std::byte* kv_tile(const KvLayer& kv, const int32_t* block_table,
@@ -88,9 +90,9 @@ OUTRIDER_INLINE void softmax_chunk(float* scores, size_t valid, size_t tiles, fl
 
 /// Work space of one item. Queries are [rows, heads] of the item.
 struct AttentionScratch {
-  alignas(64) float q[k_queries_max * k_head_dim_max];
+  alignas(64) float q[k_query_floats_max];
   alignas(64) float scores[k_queries_max * k_chunk_positions];
-  alignas(64) float strip[k_strip_tiles * 16 * k_head_dim_max];
+  alignas(64) float strip[k_strip_floats];
 };
 
 /// Results of one chunk for the item's queries from `first` on; earlier rows end before it.
@@ -103,8 +105,9 @@ static void attend_chunk(const AttentionArgs& a, const AttentionItem& item, size
   const size_t end = item.first_position + item.rows;
   const size_t tiles = (min_of(k_chunk_positions, end - base) + 15) / 16;
   const size_t first_tile = base / 16;
-  for (size_t t = 0; t < tiles; t += k_strip_tiles) {
-    const size_t count = min_of(k_strip_tiles, tiles - t);
+  const size_t strip_tiles = strip_tiles_max(head_dim);
+  for (size_t t = 0; t < tiles; t += strip_tiles) {
+    const size_t count = min_of(strip_tiles, tiles - t);
     for (size_t i = 0; i < count; ++i) {
       decode_keys(kv_tile(a.kv, item.block_table, item.kv_head, first_tile + t + i, false),
                   a.kv.k_half, head_dim, s.strip + i * 16 * head_dim);
@@ -124,14 +127,14 @@ static void attend_chunk(const AttentionArgs& a, const AttentionItem& item, size
     softmax_chunk(s.scores + j * k_chunk_positions, min_of(k_chunk_positions, own_end - base),
                   tiles, a.scale, &out.max[j], &out.sum[j]);
   }
-  for (size_t t = 0; t < tiles; t += k_strip_tiles) {
-    const size_t count = min_of(k_strip_tiles, tiles - t);
+  for (size_t t = 0; t < tiles; t += strip_tiles) {
+    const size_t count = min_of(strip_tiles, tiles - t);
     for (size_t i = 0; i < count; ++i) {
       decode_values(kv_tile(a.kv, item.block_table, item.kv_head, first_tile + t + i, true),
-                    a.kv.v_half, head_dim, k_strip_tiles * 256, s.strip + i * 256);
+                    a.kv.v_half, head_dim, strip_tiles * 256, s.strip + i * 256);
     }
     run_tiles({.strip = s.strip,
-               .panel_stride = k_strip_tiles * 256,
+               .panel_stride = strip_tiles * 256,
                .x = s.scores + first * k_chunk_positions + 16 * t,
                .x_stride = k_chunk_positions,
                .k = 16 * count,

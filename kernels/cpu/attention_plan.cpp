@@ -16,8 +16,9 @@ size_t ceil_div(size_t a, size_t b) {
 
 void AttentionPlan::add_units(const KvGeometry& geometry, const Segment& segment, size_t heads) {
   const size_t group = heads / geometry.kv_heads;
-  const size_t heads_per_unit = std::min(group, k_queries_max);
-  const size_t rows_per_unit = k_queries_max / heads_per_unit;
+  const size_t queries = queries_max(geometry.head_dim);
+  const size_t heads_per_unit = std::min(group, queries);
+  const size_t rows_per_unit = queries / heads_per_unit;
   for (size_t row = 0; row < segment.rows; row += rows_per_unit) {
     const size_t rows = std::min(rows_per_unit, segment.rows - row);
     const size_t end = segment.first_position + row + rows;

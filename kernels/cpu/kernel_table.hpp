@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/limits.hpp"
 #include "kernels/cpu/panel_layout.hpp"
 
 /// What a thread asks of the kernels of one instruction set. Plain data and pointers only: this
@@ -51,13 +52,26 @@ inline constexpr size_t k_tile_positions = 16;
 /// Positions of one softmax: partial results exist per chunk of absolute positions and merge in
 /// ascending order.
 inline constexpr size_t k_chunk_positions = 256;
-/// Query vectors (rows times heads of a group) that share one pass over K and V.
+/// Query vectors (rows times heads of a group) that share one pass over K and V: at most
+/// k_queries_max, and at most this many floats.
 inline constexpr size_t k_queries_max = 32;
-inline constexpr size_t k_head_dim_max = 256;
+inline constexpr size_t k_query_floats_max = 8192;
+inline constexpr size_t k_head_dim_max = limits::model_head_dim_max;
+static_assert(k_query_floats_max >= k_head_dim_max && k_head_dim_max % 16 == 0);
 
-/// Room of a partial result of one query: max, sum, then head_dim values, in whole vectors.
-constexpr size_t partial_floats(size_t head_dim) {
-  return (head_dim + 15) / 16 * 16 + 16;
+/// In whole vectors of 16.
+[[gnu::always_inline]] constexpr size_t whole_lanes(size_t n) {
+  return (n + 15) / 16 * 16;
+}
+
+[[gnu::always_inline]] constexpr size_t queries_max(size_t head_dim) {
+  const size_t fitting = k_query_floats_max / whole_lanes(head_dim);
+  return fitting < k_queries_max ? fitting : k_queries_max;
+}
+
+/// Room of a partial result of one query: max, sum, then head_dim values.
+[[gnu::always_inline]] constexpr size_t partial_floats(size_t head_dim) {
+  return whole_lanes(head_dim) + 16;
 }
 
 struct AttentionArgs {
@@ -75,7 +89,7 @@ struct AttentionItem {
   size_t rows = 0;
   size_t first_position = 0;  ///< of first_row in its sequence
   size_t kv_head = 0;
-  size_t first_head = 0;  ///< in q; rows * heads <= k_queries_max
+  size_t first_head = 0;  ///< in q; rows * heads <= queries_max(head_dim)
   size_t heads = 0;
   size_t first_chunk = 0;
   size_t chunks = 0;

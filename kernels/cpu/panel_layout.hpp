@@ -29,8 +29,12 @@ struct PanelLayout {
   uint32_t scale_bytes;   ///< per lane; 0: codes are the values
   uint32_t offset_bytes;  ///< per lane; 0: none
 
-  constexpr size_t codes_at() const { return size_t{16} * (scale_bytes + offset_bytes); }
-  constexpr size_t group_bytes() const { return codes_at() + size_t{group} * 2 * code_bits; }
+  [[gnu::always_inline]] constexpr size_t codes_at() const {
+    return size_t{16} * (scale_bytes + offset_bytes);
+  }
+  [[gnu::always_inline]] constexpr size_t group_bytes() const {
+    return codes_at() + size_t{group} * 2 * code_bits;
+  }
 };
 
 inline constexpr PanelLayout k_panel_layouts[] = {

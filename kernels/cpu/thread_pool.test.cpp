@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 namespace outrider::kernels {
@@ -44,6 +46,21 @@ TEST(ThreadPoolTest, SleepingWorkersWakeForTheNextJob) {
     std::vector<uint64_t> out(64);
     pool.parallel_for(out.size(), [&](size_t i) { out[i] = state + i; });
     for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], state + i);
+  }
+}
+
+/// Each item waits for all the others: a worker that misses its wake-up would hang this test.
+TEST(ThreadPoolTest, AllThreadsWorkAtOnceWhenEachHasAnItem) {
+  for (uint32_t threads = 2; threads <= 4; ++threads) {
+    ThreadPool pool(threads);
+    for (int job = 0; job < 300; ++job) {
+      std::atomic<uint32_t> present{0};
+      pool.parallel_for(threads, [&](size_t) {
+        present.fetch_add(1);
+        while (present.load() < threads) std::this_thread::yield();
+      });
+      ASSERT_EQ(present.load(), threads);
+    }
   }
 }
 
