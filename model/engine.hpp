@@ -40,6 +40,7 @@ struct ChoiceUpdate {
   uint32_t prompt_first_index = 0;
   std::vector<TokenOut> prompt_tokens;
   std::optional<Finish> finish;           ///< Set exactly once per choice, in its last update.
+  std::string error;                      ///< Why, when it finished as `failed`.
   std::optional<RequestTimings> timings;  ///< Set with `finish`.
 };
 

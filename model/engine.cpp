@@ -1,0 +1,201 @@
+#include "model/engine.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/limits.hpp"
+#include "model/engine_state.hpp"
+
+namespace outrider::model {
+namespace {
+
+/// Rows of logits in memory at a time: a vocabulary is wide.
+constexpr uint32_t k_logit_rows = 64;
+
+Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& options) {
+  Sha256 hash;
+  hash.update("outrider engine 1\n");
+  hash.update(to_hex(model.weights.digest)).update("\n");
+  hash.update(model.ops->numerics_class()).update("\n");
+  hash.update(kernels::kv_kind_name(options.k_kind)).update("\n");
+  hash.update(kernels::kv_kind_name(options.v_kind)).update("\n");
+  hash.update(to_hex(model.tokenizer->fingerprint())).update("\n");
+  for (const int32_t id : model.tokenizer->end_of_generation()) {
+    hash.update(static_cast<uint64_t>(id));
+  }
+  return hash.finish();
+}
+
+Result<void> check_range(uint32_t value, uint32_t max, const char* field) {
+  if (value >= 1 && value <= max) return {};
+  return fail(
+      ErrorCode::invalid_argument,
+      std::string(field) + " is " + std::to_string(value) + ", not 1 to " + std::to_string(max),
+      field);
+}
+
+/// Blocks of the pool: what the memory holds (one more stays zero), but not more than twice what
+/// all running sequences could use.
+uint64_t pool_blocks(const EngineOptions& options, const kernels::KvGeometry& geometry,
+                     uint32_t context) {
+  const uint64_t affordable = options.kv_memory_bytes / geometry.block_bytes();
+  const uint64_t blocks_per_sequence =
+      (uint64_t{context} + options.block_tokens - 1) / options.block_tokens;
+  const uint64_t useful = 2 * uint64_t{options.sequences} * blocks_per_sequence;
+  return std::min({affordable == 0 ? 0 : affordable - 1, useful, uint64_t{INT32_MAX} - 1});
+}
+
+Result<uint32_t> choose_context(const EngineOptions& options, const ModelConfig& config) {
+  if (options.context_tokens > config.context_length) {
+    return fail(ErrorCode::invalid_argument,
+                "a context of " + std::to_string(options.context_tokens) +
+                    " tokens is longer than the model's " + std::to_string(config.context_length),
+                "context_tokens");
+  }
+  return options.context_tokens == 0 ? config.context_length : options.context_tokens;
+}
+
+}  // namespace
+
+Engine::Engine() = default;
+Engine::~Engine() = default;
+
+Engine::State::State(std::shared_ptr<const LoadedModel> loaded, const EngineOptions& opts,
+                     const Clock& time, std::unique_ptr<KvCache> kv, uint32_t context)
+    : model(std::move(loaded)),
+      options(opts),
+      clock(time),
+      context_tokens(context),
+      batch_tokens(opts.batch_tokens),
+      fingerprint(make_fingerprint(*model, opts)),
+      cache(std::move(kv)),
+      transformer(model, cache->geometry(),
+                  {.rows = opts.batch_tokens,
+                   .logit_rows = std::min(opts.batch_tokens, k_logit_rows),
+                   .positions = context}) {}
+
+Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel> model,
+                                               const EngineOptions& options, const Clock& clock) {
+  OUTRIDER_TRY(check_range(options.batch_tokens, limits::batch_tokens_max, "batch_tokens"));
+  OUTRIDER_TRY(check_range(options.sequences, limits::sequences_max, "sequences"));
+  OUTRIDER_TRY(check_range(options.block_tokens, 1024, "block_tokens"));
+  const auto wanted = choose_context(options, model->config);
+  if (!wanted) return wanted.error();
+  const kernels::KvGeometry geometry =
+      kv_geometry(model->config, options.block_tokens, options.k_kind, options.v_kind);
+  const uint64_t blocks = pool_blocks(options, geometry, *wanted);
+  const uint64_t capacity = blocks * options.block_tokens;
+  if (capacity == 0 || capacity < options.context_tokens) {
+    return fail(ErrorCode::invalid_argument,
+                std::to_string(options.kv_memory_bytes) + " bytes of KV memory hold " +
+                    std::to_string(capacity) + " tokens, not " +
+                    std::to_string(std::max(options.context_tokens, options.block_tokens)),
+                "kv_memory");
+  }
+  auto cache = KvCache::create(model->ops, geometry, static_cast<uint32_t>(blocks));
+  if (!cache) return cache.error();
+  const auto context = static_cast<uint32_t>(std::min<uint64_t>(*wanted, capacity));
+  auto engine = std::unique_ptr<Engine>(new Engine());
+  engine->state_ =
+      std::make_unique<State>(std::move(model), options, clock, std::move(cache).value(), context);
+  return engine;
+}
+
+Result<void> Engine::submit(RequestKey key, GenerationRequest request) {
+  State& s = *state_;
+  OUTRIDER_CHECK(s.requests.find(key) == s.requests.end(), key.session, key.generation);
+  const auto waiting = std::count_if(s.requests.begin(), s.requests.end(),
+                                     [](const auto& r) { return !r.second->admitted; });
+  if (static_cast<uint64_t>(waiting) >= s.options.waiting) {
+    return fail(ErrorCode::overloaded, std::to_string(waiting) + " requests are waiting already");
+  }
+  auto active = make_active_request(key, std::move(request), *s.model, s.context_tokens, *s.cache);
+  if (!active) return active.error();
+  active->submitted = s.clock.now();
+  for (Choice& choice : active->choices) choice.arrival = s.arrivals++;
+  s.requests.emplace(key, std::make_unique<ActiveRequest>(std::move(active).value()));
+  return {};
+}
+
+void Engine::cancel(RequestKey key) {
+  const auto at = state_->requests.find(key);
+  if (at != state_->requests.end()) at->second->cancelled = true;
+}
+
+void Engine::set_parked(RequestKey key, bool parked) {
+  const auto at = state_->requests.find(key);
+  if (at != state_->requests.end()) at->second->parked = parked;
+}
+
+bool Engine::idle() const {
+  return state_->requests.empty();
+}
+
+std::span<const ChoiceUpdate> Engine::step() {
+  State& s = *state_;
+  s.now = s.clock.now();
+  s.updates.clear();
+  s.end_early();
+  const StepPlan plan = s.plan();
+  s.apply(plan);
+  s.build_batch(plan);
+  if (!s.ids.empty()) {
+    s.transformer.forward({s.ids, s.positions, s.segments}, s.cache->memory());
+    s.now = s.clock.now();
+    s.read_results();
+    ++s.counters.steps;
+  }
+  s.forget_finished();
+  return s.updates;
+}
+
+EngineStats Engine::stats() const {
+  EngineStats stats = state_->counters;
+  for (const auto& [key, request] : state_->requests) {
+    for (const Choice& choice : request->choices) {
+      if (choice.stage == Choice::Stage::done) continue;
+      if (request->parked) {
+        ++stats.parked;
+      } else {
+        ++(choice.stage == Choice::Stage::running ? stats.running : stats.waiting);
+      }
+    }
+  }
+  stats.blocks_total = state_->cache->pool().total();
+  stats.blocks_free = state_->cache->pool().free();
+  return stats;
+}
+
+const Digest256& Engine::fingerprint() const {
+  return state_->fingerprint;
+}
+uint32_t Engine::context_tokens() const {
+  return state_->context_tokens;
+}
+
+void Engine::check_conservation() const {
+  std::vector<const KvSequence*> sequences;
+  for (const auto& [key, request] : state_->requests) {
+    for (const Choice& choice : request->choices) {
+      OUTRIDER_CHECK(choice.stage == Choice::Stage::running || choice.kv.length() == 0, key.session,
+                     choice.index);
+      sequences.push_back(&choice.kv);
+    }
+  }
+  state_->cache->check_conservation(sequences);
+}
+
+void Engine::preempt_all() {
+  for (const auto& [key, request] : state_->requests) {
+    for (Choice& choice : request->choices) {
+      if (choice.stage == Choice::Stage::running) state_->preempt({request.get(), &choice});
+    }
+  }
+}
+
+void Engine::set_batch_tokens(uint32_t batch_tokens) {
+  state_->batch_tokens = std::clamp(batch_tokens, 1u, state_->options.batch_tokens);
+}
+
+}  // namespace outrider::model

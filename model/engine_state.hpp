@@ -1,0 +1,77 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "model/engine.hpp"
+#include "model/engine_request.hpp"
+#include "model/kv_cache.hpp"
+#include "model/sampler.hpp"
+#include "model/scheduler.hpp"
+#include "model/transformer.hpp"
+
+/// What one engine is made of: internal to engine*.cpp.
+namespace outrider::model {
+
+struct Engine::State {
+  State(std::shared_ptr<const LoadedModel> loaded, const EngineOptions& opts, const Clock& time,
+        std::unique_ptr<KvCache> kv, uint32_t context);
+
+  // The stages of a step, in this order.
+  void end_early();  ///< Cancelled, over their deadline, or with nothing left to sample.
+  StepPlan plan();
+  void apply(const StepPlan& plan);
+  void build_batch(const StepPlan& plan);
+  void read_results();
+  void forget_finished();
+
+  /// One use of one row's logits.
+  struct Reading {
+    uint32_t row = 0;
+    ActiveRequest* request = nullptr;
+    Choice* choice = nullptr;
+    uint32_t scored = 0;  ///< Prompt index whose logprob it gives; 0: the row samples.
+  };
+  /// A view's choice.
+  struct Scheduled {
+    ActiveRequest* request = nullptr;
+    Choice* choice = nullptr;
+  };
+
+  void add_rows(const Scheduled& scheduled, uint32_t rows);
+  void preempt(const Scheduled& scheduled);
+  void read(const Reading& reading, std::span<const float> logits);
+  void score_prompt(const Reading& reading, std::span<const float> logits);
+  void fork_choices(ActiveRequest& request);
+  void sample_next(ActiveRequest& request, Choice& choice, std::span<const float> logits);
+  void finish(ActiveRequest& request, Choice& choice, Finish finish, std::string error = {});
+  void report_prompt_start(ActiveRequest& request, Choice& choice);
+  ChoiceUpdate& update_of(ActiveRequest& request, Choice& choice);
+  uint32_t running() const;
+
+  std::shared_ptr<const LoadedModel> model;
+  EngineOptions options;
+  const Clock& clock;
+  uint32_t context_tokens;
+  uint32_t batch_tokens;
+  Digest256 fingerprint{};
+  std::unique_ptr<KvCache> cache;  ///< Before the requests, whose sequences point to it.
+  Transformer transformer;
+  std::map<RequestKey, std::unique_ptr<ActiveRequest>> requests;
+  uint64_t arrivals = 0;
+  EngineStats counters;
+  TimePoint now{};  ///< Of this step.
+
+  // Work space of a step.
+  SampleScratch scratch;
+  std::vector<SequenceView> views;
+  std::vector<Scheduled> scheduled;  ///< views[i]'s choice
+  std::vector<int32_t> ids;          ///< [rows]
+  std::vector<int32_t> positions;    ///< [rows]
+  std::vector<kernels::Segment> segments;
+  std::vector<Reading> readings;  ///< ascending rows
+  std::vector<ChoiceUpdate> updates;
+};
+
+}  // namespace outrider::model

@@ -1,0 +1,240 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/check.hpp"
+#include "model/engine_state.hpp"
+
+namespace outrider::model {
+
+using Stage = Choice::Stage;
+
+ChoiceUpdate& Engine::State::update_of(ActiveRequest& request, Choice& choice) {
+  if (!choice.update) {
+    choice.update = updates.size();
+    ChoiceUpdate update;
+    update.key = request.key;
+    update.choice = choice.index;
+    update.first_index = static_cast<uint32_t>(choice.output.size());
+    update.prompt_first_index = request.prompt_scored;
+    updates.push_back(std::move(update));
+  }
+  return updates[*choice.update];
+}
+
+void Engine::State::finish(ActiveRequest& request, Choice& choice, Finish finish,
+                           std::string error) {
+  OUTRIDER_CHECK(choice.stage != Stage::done, request.key.session, choice.index);
+  ChoiceUpdate& update = update_of(request, choice);
+  update.finish = finish;
+  update.error = std::move(error);
+  update.timings = request.timings(now);
+  choice.stage = Stage::done;
+  choice.kv.reset();
+}
+
+uint32_t Engine::State::running() const {
+  uint32_t count = 0;
+  for (const auto& [key, request] : requests) {
+    if (request->parked) continue;
+    for (const Choice& choice : request->choices) count += choice.stage == Stage::running ? 1 : 0;
+  }
+  return count;
+}
+
+void Engine::State::end_early() {
+  for (const auto& [key, request] : requests) {
+    for (Choice& choice : request->choices) choice.update.reset();
+    const Duration deadline = std::chrono::milliseconds(request->request.deadline_ms);
+    std::optional<Finish> end;
+    if (request->over && !request->wants_prompt_logprobs()) end = request->over;
+    if (deadline.count() > 0 && now - request->submitted >= deadline) {
+      end = Finish{.reason = FinishReason::deadline_exceeded};
+    }
+    if (request->cancelled) end = Finish{.reason = FinishReason::cancelled};
+    if (!end) continue;
+    for (Choice& choice : request->choices) {
+      if (choice.stage != Stage::done) finish(*request, choice, *end);
+    }
+  }
+}
+
+StepPlan Engine::State::plan() {
+  views.clear();
+  scheduled.clear();
+  for (const auto& [key, request] : requests) {
+    const bool forks = request->forks_pending();
+    for (Choice& choice : request->choices) {
+      if (choice.stage != Stage::waiting && choice.stage != Stage::running) continue;
+      scheduled.push_back({request.get(), &choice});
+      views.push_back({.running = choice.stage == Stage::running,
+                       .parked = request->parked,
+                       .priority = request->request.priority,
+                       .arrival = choice.arrival,
+                       .slots = forks ? request->request.choices : 1,
+                       .length = request->length(choice),
+                       .computed = choice.kv.length(),
+                       .blocks = static_cast<uint32_t>(choice.kv.table().size()),
+                       .exclusive_blocks = choice.kv.exclusive_blocks(),
+                       .shared_tail = choice.kv.shared_tail()});
+    }
+  }
+  return plan_step(views, {.batch_tokens = batch_tokens,
+                           .sequences = options.sequences,
+                           .blocks_free = cache->pool().free(),
+                           .block_tokens = options.block_tokens});
+}
+
+void Engine::State::preempt(const Scheduled& victim) {
+  victim.choice->kv.reset();
+  victim.choice->stage = Stage::waiting;
+  ++victim.request->preemptions;
+  ++counters.preemptions;
+}
+
+void Engine::State::apply(const StepPlan& plan) {
+  for (const uint32_t i : plan.preempt) preempt(scheduled[i]);
+  for (const uint32_t i : plan.admit) {
+    scheduled[i].choice->stage = Stage::running;
+    if (!scheduled[i].request->admitted) scheduled[i].request->admitted = now;
+  }
+}
+
+void Engine::State::build_batch(const StepPlan& plan) {
+  ids.clear();
+  positions.clear();
+  segments.clear();
+  readings.clear();
+  for (const PlannedRows& planned : plan.rows) add_rows(scheduled[planned.sequence], planned.rows);
+}
+
+void Engine::State::add_rows(const Scheduled& entry, uint32_t rows) {
+  ActiveRequest& request = *entry.request;
+  Choice& choice = *entry.choice;
+  const auto first_row = static_cast<uint32_t>(ids.size());
+  const uint32_t first = choice.kv.length();
+  const uint32_t length = request.length(choice);
+  const bool has_room = choice.kv.append(rows);
+  OUTRIDER_CHECK(has_room, rows, cache->pool().free());
+  segments.push_back({.block_table = choice.kv.table().data(),
+                      .first_row = first_row,
+                      .rows = rows,
+                      .first_position = first});
+  const bool scores = choice.index == 0 && request.wants_prompt_logprobs();
+  for (uint32_t i = 0; i < rows; ++i) {
+    const uint32_t position = first + i;
+    ids.push_back(request.token_at(choice, position));
+    positions.push_back(static_cast<int32_t>(position));
+    counters.prompt_tokens += position < request.prompt_size() ? 1 : 0;
+    const uint32_t next = position + 1;
+    if (scores && next < request.prompt_size() && next >= request.prompt_scored) {
+      readings.push_back({first_row + i, &request, &choice, next});
+    }
+    if (next == length) readings.push_back({first_row + i, &request, &choice, 0});
+  }
+}
+
+void Engine::State::read_results() {
+  std::vector<uint32_t> rows;
+  for (size_t first = 0; first < readings.size();) {
+    rows.clear();
+    size_t end = first;
+    while (end < readings.size() && rows.size() < transformer.logit_rows_max()) {
+      rows.push_back(readings[end++].row);
+    }
+    const std::span<const float> logits = transformer.logits(rows);
+    const size_t vocabulary = model->config.vocab;
+    for (size_t i = first; i < end; ++i) {
+      read(readings[i], logits.subspan((i - first) * vocabulary, vocabulary));
+    }
+    first = end;
+  }
+}
+
+void Engine::State::read(const Reading& reading, std::span<const float> logits) {
+  ActiveRequest& request = *reading.request;
+  if (reading.choice->stage == Stage::done) return;
+  if (reading.choice->index == 0) report_prompt_start(request, *reading.choice);
+  if (reading.scored > 0) {
+    score_prompt(reading, logits);
+    return;
+  }
+  if (request.over) {
+    finish(request, *reading.choice, *request.over);
+    for (Choice& choice : request.choices) {
+      if (choice.stage == Stage::dormant) finish(request, choice, *request.over);
+    }
+    return;
+  }
+  if (!request.first_token) request.first_token = now;
+  if (!request.forks_pending()) {
+    sample_next(request, *reading.choice, logits);
+    return;
+  }
+  fork_choices(request);
+  for (Choice& choice : request.choices) sample_next(request, choice, logits);
+}
+
+/// The first prompt token has no logprob; it is reported with whatever comes first.
+void Engine::State::report_prompt_start(ActiveRequest& request, Choice& choice) {
+  if (!request.wants_prompt_logprobs() || request.prompt_scored > 0) return;
+  update_of(request, choice).prompt_tokens.push_back({request.request.prompt[0], std::nullopt});
+  request.prompt_scored = 1;
+}
+
+void Engine::State::score_prompt(const Reading& reading, std::span<const float> logits) {
+  ActiveRequest& request = *reading.request;
+  const int32_t id = request.request.prompt[reading.scored];
+  auto logprob = token_logprob(logits, id, request.request.prompt_logprobs, scratch);
+  if (!logprob) {
+    const Finish failed{.reason = FinishReason::failed};
+    for (Choice& choice : request.choices) finish(request, choice, failed, logprob.error().message);
+    return;
+  }
+  ChoiceUpdate& update = update_of(request, *reading.choice);
+  update.prompt_tokens.push_back({id, std::move(logprob).value()});
+  request.prompt_scored = reading.scored + 1;
+}
+
+/// All choices go on from the prompt that choice 0 has computed, as far as there are slots; the
+/// others compute it again when their turn comes.
+void Engine::State::fork_choices(ActiveRequest& request) {
+  uint32_t slots = options.sequences - std::min(options.sequences, running());
+  for (Choice& choice : request.choices) {
+    if (choice.stage != Stage::dormant) continue;
+    choice.stage = slots > 0 ? Stage::running : Stage::waiting;
+    if (slots == 0) continue;
+    choice.kv = request.choices[0].kv.fork();
+    --slots;
+  }
+}
+
+void Engine::State::sample_next(ActiveRequest& request, Choice& choice,
+                                std::span<const float> logits) {
+  const SamplingParams& params = request.request.sampling;
+  const auto fail_with = [&](const Error& error) {
+    finish(request, choice, {.reason = FinishReason::failed}, error.message);
+  };
+  const auto id = sample({.logits = logits,
+                          .params = params,
+                          .seed = params.seed + choice.index,
+                          .position = uint64_t{request.prompt_size()} + choice.output.size(),
+                          .counts = &choice.counts,
+                          .forbidden = request.forbidden(choice)},
+                         scratch);
+  if (!id) return fail_with(id.error());
+  TokenOut out{*id, std::nullopt};
+  if (request.request.logprobs >= 0) {
+    auto logprob = token_logprob(logits, *id, request.request.logprobs, scratch);
+    if (!logprob) return fail_with(logprob.error());
+    out.logprob = std::move(logprob).value();
+  }
+  update_of(request, choice).tokens.push_back(std::move(out));
+  ++counters.generated_tokens;
+  if (const auto end = request.commit(choice, *id)) finish(request, choice, *end);
+}
+
+void Engine::State::forget_finished() {
+  std::erase_if(requests, [](const auto& entry) { return entry.second->done(); });
+}
+
+}  // namespace outrider::model

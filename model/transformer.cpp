@@ -1,0 +1,94 @@
+#include "model/transformer.hpp"
+
+#include <algorithm>
+
+#include "base/check.hpp"
+
+namespace outrider::model {
+
+kernels::KvGeometry kv_geometry(const ModelConfig& config, uint32_t block_tokens,
+                                kernels::KvKind k_kind, kernels::KvKind v_kind) {
+  return {.layers = config.layers,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .block_tokens = block_tokens,
+          .k_kind = k_kind,
+          .v_kind = v_kind};
+}
+
+Transformer::Transformer(std::shared_ptr<const LoadedModel> model,
+                         const kernels::KvGeometry& geometry, const Sizes& sizes)
+    : model_(std::move(model)), geometry_(geometry), sizes_(sizes) {
+  const ModelConfig& config = model_->config;
+  rope_ = model_->ops->make_rope_table(config.rope.params(), sizes.positions);
+  hidden_ = take(size_t{sizes.rows} * config.hidden);
+  normed_ = take(size_t{sizes.rows} * config.hidden);
+  q_ = take(size_t{sizes.rows} * config.q_dim());
+  k_ = take(size_t{sizes.rows} * config.kv_dim());
+  v_ = take(size_t{sizes.rows} * config.kv_dim());
+  attended_ = take(size_t{sizes.rows} * config.q_dim());
+  gate_ = take(size_t{sizes.rows} * config.ffn);
+  up_ = take(size_t{sizes.rows} * config.ffn);
+  chosen_ = take(size_t{sizes.logit_rows} * config.hidden);
+  logits_ = take(size_t{sizes.logit_rows} * config.vocab);
+}
+
+float* Transformer::take(size_t floats) {
+  buffers_.push_back(model_->ops->allocate(floats * sizeof(float)));
+  return reinterpret_cast<float*>(buffers_.back().get());
+}
+
+void Transformer::forward(const StepBatch& batch, std::byte* pool) {
+  const size_t m = batch.ids.size();
+  OUTRIDER_CHECK(m <= sizes_.rows && m == batch.positions.size(), m, sizes_.rows);
+  model_->ops->embed(*model_->weights.token_embd, batch.ids, hidden_);
+  for (uint32_t layer = 0; layer < model_->config.layers; ++layer) {
+    attention_block(layer, batch, pool);
+    feed_forward_block(layer, m);
+  }
+}
+
+/// hidden += O · attention(rope(Q x), rope(K x), V x), x = norm(hidden)
+void Transformer::attention_block(uint32_t layer, const StepBatch& batch, std::byte* pool) {
+  const ModelConfig& c = model_->config;
+  const LayerWeights& w = model_->weights.layers[layer];
+  kernels::Ops& ops = *model_->ops;
+  const size_t m = batch.ids.size();
+  const auto bias = [](const std::vector<float>& b) { return LayerWeights::or_null(b); };
+  ops.rms_norm(hidden_, w.attn_norm.data(), c.rms_eps, m, c.hidden, normed_);
+  ops.matmul(*w.attn_q, normed_, bias(w.q_bias), m, false, q_);
+  ops.matmul(*w.attn_k, normed_, bias(w.k_bias), m, false, k_);
+  ops.matmul(*w.attn_v, normed_, bias(w.v_bias), m, false, v_);
+  ops.rope(*rope_, batch.positions.data(), m, c.heads, c.head_dim, q_);
+  ops.rope(*rope_, batch.positions.data(), m, c.kv_heads, c.head_dim, k_);
+  ops.kv_append(geometry_, layer, batch.segments, k_, v_, pool);
+  ops.attention(geometry_, layer, batch.segments, q_, c.heads, c.attention_scale, pool, attended_);
+  ops.matmul(*w.attn_output, attended_, nullptr, m, true, hidden_);
+}
+
+/// hidden += down · (silu(gate x) * up x), x = norm(hidden)
+void Transformer::feed_forward_block(uint32_t layer, size_t m) {
+  const ModelConfig& c = model_->config;
+  const LayerWeights& w = model_->weights.layers[layer];
+  kernels::Ops& ops = *model_->ops;
+  ops.rms_norm(hidden_, w.ffn_norm.data(), c.rms_eps, m, c.hidden, normed_);
+  ops.matmul(*w.ffn_gate, normed_, nullptr, m, false, gate_);
+  ops.matmul(*w.ffn_up, normed_, nullptr, m, false, up_);
+  ops.swiglu(gate_, up_, m, c.ffn, gate_);
+  ops.matmul(*w.ffn_down, gate_, nullptr, m, true, hidden_);
+}
+
+std::span<const float> Transformer::logits(std::span<const uint32_t> rows) {
+  const ModelConfig& c = model_->config;
+  OUTRIDER_CHECK(rows.size() <= sizes_.logit_rows, rows.size(), sizes_.logit_rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::copy_n(hidden_ + size_t{rows[i]} * c.hidden, c.hidden, chosen_ + i * c.hidden);
+  }
+  kernels::Ops& ops = *model_->ops;
+  ops.rms_norm(chosen_, model_->weights.output_norm.data(), c.rms_eps, rows.size(), c.hidden,
+               chosen_);
+  ops.matmul(model_->weights.head(), chosen_, nullptr, rows.size(), false, logits_);
+  return {logits_, rows.size() * c.vocab};
+}
+
+}  // namespace outrider::model

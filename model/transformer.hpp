@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/ops.hpp"
+#include "model/loaded_model.hpp"
+
+namespace outrider::model {
+
+/// The rows of one step: ids[i] stands at positions[i]; the segments say which rows are consecutive
+/// positions of which sequence, and name its blocks, which already have room for them.
+struct StepBatch {
+  std::span<const int32_t> ids;
+  std::span<const int32_t> positions;
+  std::span<const kernels::Segment> segments;
+};
+
+/// The network of the llama and qwen2 families over a paged KV pool. All activations are allocated
+/// once; a step allocates nothing. Not thread-safe; owned by the engine.
+class Transformer {
+ public:
+  struct Sizes {
+    uint32_t rows = 0;        ///< of one step, at most
+    uint32_t logit_rows = 0;  ///< of one call of `logits`, at most
+    uint32_t positions = 0;   ///< longest sequence
+  };
+  Transformer(std::shared_ptr<const LoadedModel> model, const kernels::KvGeometry& geometry,
+              const Sizes& sizes);
+
+  /// Runs all layers: writes the rows' keys and values into `pool`, keeps their last hidden states.
+  void forward(const StepBatch& batch, std::byte* pool);
+
+  /// Logits [rows.size(), vocab] of rows of the last `forward`. Valid until the next call.
+  std::span<const float> logits(std::span<const uint32_t> rows);
+
+  uint32_t logit_rows_max() const { return sizes_.logit_rows; }
+
+ private:
+  void attention_block(uint32_t layer, const StepBatch& batch, std::byte* pool);
+  void feed_forward_block(uint32_t layer, size_t m);
+  float* take(size_t floats);
+
+  std::shared_ptr<const LoadedModel> model_;
+  kernels::KvGeometry geometry_;
+  Sizes sizes_;
+  std::unique_ptr<kernels::RopeTable> rope_;
+  std::vector<kernels::Ops::Buffer> buffers_;
+  float* hidden_ = nullptr;    ///< [rows, hidden] the residual stream
+  float* normed_ = nullptr;    ///< [rows, hidden]
+  float* q_ = nullptr;         ///< [rows, heads * head_dim]
+  float* k_ = nullptr;         ///< [rows, kv_heads * head_dim]
+  float* v_ = nullptr;         ///< [rows, kv_heads * head_dim]
+  float* attended_ = nullptr;  ///< [rows, heads * head_dim]
+  float* gate_ = nullptr;      ///< [rows, ffn]
+  float* up_ = nullptr;        ///< [rows, ffn]
+  float* chosen_ = nullptr;    ///< [logit_rows, hidden]
+  float* logits_ = nullptr;    ///< [logit_rows, vocab]
+};
+
+/// Layout of the KV pool for a model.
+kernels::KvGeometry kv_geometry(const ModelConfig& config, uint32_t block_tokens,
+                                kernels::KvKind k_kind, kernels::KvKind v_kind);
+
+}  // namespace outrider::model
