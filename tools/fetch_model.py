@@ -102,7 +102,7 @@ def pip_command():
                                stderr=subprocess.DEVNULL, check=False)
         if probe.returncode == 0:
             return [python, "-m", "pip"]
-    raise FetchError("no pip found: install python3-pip, or run 'make setup' for a .venv")
+    raise FetchError("no pip found: install python3-pip, or run tools/setup.sh for a .venv")
 
 
 def bytes_below(directory):
