@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "base/result.hpp"
+
+namespace outrider::model::jinja {
+
+/// Stops a parse or a render. Thrown and caught inside the interpreter only: jinja_template.cpp
+/// turns it into an Error, and a line of 0 into the line that was running.
+class TemplateError : public std::runtime_error {
+ public:
+  TemplateError(ErrorCode why, const std::string& message, uint32_t where = 0)
+      : std::runtime_error(message), code(why), line(where) {}
+
+  ErrorCode code;
+  uint32_t line;
+};
+
+/// A value has the wrong type or range for what the template does with it.
+[[noreturn]] inline void fail_value(const std::string& message) {
+  throw TemplateError(ErrorCode::invalid_argument, message);
+}
+
+/// What one render may use up. Work is counted in bytes, elements and evaluated nodes.
+class Budget {
+ public:
+  Budget(uint64_t work, uint32_t nesting) : work_(work), nesting_(nesting) {}
+
+  void charge(uint64_t units) {
+    if (units > work_) {
+      throw TemplateError(ErrorCode::too_large, "the template does more work than is allowed");
+    }
+    work_ -= units;
+  }
+
+ private:
+  friend class Nesting;
+  uint64_t work_;
+  uint32_t nesting_;
+};
+
+/// One level of recursion, over the template's nodes or over a value's elements.
+class Nesting {
+ public:
+  explicit Nesting(Budget& budget) : budget_(budget) {
+    if (budget_.nesting_ == 0) {
+      throw TemplateError(ErrorCode::too_large, "the template or its values nest too deeply");
+    }
+    --budget_.nesting_;
+  }
+  ~Nesting() { ++budget_.nesting_; }
+  Nesting(const Nesting&) = delete;
+  Nesting& operator=(const Nesting&) = delete;
+
+ private:
+  Budget& budget_;
+};
+
+}  // namespace outrider::model::jinja
