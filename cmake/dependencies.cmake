@@ -10,6 +10,7 @@ find_package(prometheus-cpp REQUIRED)
 find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(ZLIB REQUIRED)
 
 # Debian's CAF, PCRE2 and xxHash carry no CMake configuration.
 find_path(CAF_INCLUDE_DIR caf/all.hpp REQUIRED)
