@@ -40,6 +40,9 @@ Result<void> check(const GenerationRequest& request, const LoadedModel& model,
                     std::to_string(limits::choices_max),
                 "n");
   }
+  for (const std::string& text : request.stop.stop_strings) {
+    if (text.empty()) return fail(ErrorCode::invalid_argument, "a stop string is empty", "stop");
+  }
   if (!request.committed.empty() && request.choices != 1) {
     return fail(ErrorCode::invalid_argument, "only a single choice can be continued", "committed");
   }

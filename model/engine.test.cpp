@@ -1,0 +1,218 @@
+#include "model/engine.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "model/engine_world.test.hpp"
+
+namespace outrider::model {
+namespace {
+
+using testing::HasSubstr;
+
+Error refusal(GenerationRequest request) {
+  EngineWorld world;
+  const auto accepted = world.engine->submit({1, 0}, std::move(request));
+  return accepted.ok() ? Error{} : accepted.error();
+}
+
+TEST(Engine, RefusesAPromptThatFillsTheContextAndSaysBothNumbers) {
+  const Error error = refusal(EngineWorld::request(1, 128, 4));
+  EXPECT_EQ(error.code, ErrorCode::too_large);
+  EXPECT_EQ(error.field, "prompt");
+  EXPECT_THAT(error.message, HasSubstr("128 tokens"));
+  EXPECT_THAT(error.message, HasSubstr("context of 128"));
+}
+
+TEST(Engine, RefusesIdsOutsideTheVocabularyAndEmptyOrImpossibleRequests) {
+  GenerationRequest request = EngineWorld::request(1, 4, 4);
+  request.prompt[2] = -1;
+  EXPECT_EQ(refusal(request).field, "prompt");
+  request.prompt[2] = static_cast<int32_t>(EngineWorld::model()->config.vocab);
+  EXPECT_EQ(refusal(request).field, "prompt");
+  request.prompt.clear();
+  EXPECT_EQ(refusal(request).field, "prompt");
+  request = EngineWorld::request(1, 4, 4);
+  request.choices = 0;
+  EXPECT_EQ(refusal(request).field, "n");
+  request.choices = 1'000'000;
+  EXPECT_EQ(refusal(request).field, "n");
+  request.choices = 2;
+  request.committed = {1};
+  EXPECT_EQ(refusal(request).field, "committed");
+  request.choices = 1;
+  request.committed = {-5};
+  EXPECT_EQ(refusal(request).field, "committed");
+  request.committed.clear();
+  request.stop.stop_strings = {""};
+  EXPECT_EQ(refusal(request).field, "stop");
+}
+
+TEST(Engine, RefusesOptionsThatNoModelOrMemoryCanMeet) {
+  const SteadyClock clock;
+  const auto field = [&](EngineOptions options) {
+    const auto engine = Engine::create(EngineWorld::model(), options, clock);
+    return engine.ok() ? std::string() : engine.error().field;
+  };
+  EngineOptions options = EngineWorld::small();
+  options.batch_tokens = 0;
+  EXPECT_EQ(field(options), "batch_tokens");
+  options = EngineWorld::small();
+  options.sequences = 1'000'000;
+  EXPECT_EQ(field(options), "sequences");
+  options = EngineWorld::small();
+  options.block_tokens = 17;
+  EXPECT_EQ(field(options), "block_tokens");
+  options = EngineWorld::small();
+  options.context_tokens = 1'000'000;
+  EXPECT_EQ(field(options), "context_tokens");
+  options = EngineWorld::small();
+  options.kv_memory_bytes = 100;
+  EXPECT_EQ(field(options), "kv_memory");
+}
+
+TEST(Engine, SaysOverloadedWhenItsQueueIsFull) {
+  EngineOptions options = EngineWorld::small();
+  options.waiting = 2;
+  EngineWorld world(options);
+  world.submit(EngineWorld::request(1, 4, 4));
+  world.submit(EngineWorld::request(2, 4, 4));
+  const auto third = world.engine->submit({99, 0}, EngineWorld::request(3, 4, 4));
+  ASSERT_FALSE(third.ok());
+  EXPECT_EQ(third.error().code, ErrorCode::overloaded);
+  world.step();
+  EXPECT_TRUE(world.engine->submit({99, 0}, EngineWorld::request(3, 4, 4)).ok());
+  world.run();
+}
+
+TEST(Engine, EndsWithLengthAtMaxTokensOrWhereTheContextEnds) {
+  EngineWorld world;
+  Heard heard = world.alone(EngineWorld::request(1, 10, 7))[0];
+  EXPECT_EQ(heard.tokens.size(), 7u);
+  EXPECT_EQ(heard.finish->reason, FinishReason::length);
+  EXPECT_EQ(heard.timings.prompt_tokens, 10u);
+  heard = world.alone(EngineWorld::request(1, 120, 500))[0];
+  EXPECT_EQ(heard.tokens.size(), 8u);
+  EXPECT_EQ(heard.finish->reason, FinishReason::length);
+}
+
+TEST(Engine, AStopIdEndsTheChoiceAsItsLastToken) {
+  EngineWorld world;
+  GenerationRequest request = EngineWorld::request(3, 10, 30);
+  const std::vector<int32_t> free = world.alone(request)[0].ids();
+  const auto at = std::find(free.begin(), free.end(), free[12]) - free.begin();
+  request.stop.stop_token_ids = {free[12]};
+  const Heard heard = world.alone(request)[0];
+  EXPECT_EQ(heard.ids(), std::vector<int32_t>(free.begin(), free.begin() + at + 1));
+  EXPECT_EQ(heard.finish->reason, FinishReason::stop);
+  EXPECT_EQ(heard.finish->stop_token, free[12]);
+  EXPECT_EQ(heard.finish->stop_string, -1);
+}
+
+TEST(Engine, EosEndsAChoiceUnlessIgnoredAndWaitsForMinTokens) {
+  EngineWorld world;
+  const int32_t eos = EngineWorld::model()->tokenizer->eos();
+  GenerationRequest request = EngineWorld::request(3, 10, 12);
+  request.sampling.logit_bias = {{eos, 100.0f}};
+  EXPECT_EQ(world.alone(request)[0].tokens.size(), 12u);
+  request.stop.ignore_eos = false;
+  Heard heard = world.alone(request)[0];
+  EXPECT_EQ(heard.ids(), std::vector<int32_t>{eos});
+  EXPECT_EQ(heard.finish->stop_token, eos);
+  request.stop.min_tokens = 5;
+  heard = world.alone(request)[0];
+  EXPECT_EQ(heard.tokens.size(), 6u);
+  EXPECT_EQ(heard.finish->stop_token, eos);
+}
+
+TEST(Engine, AStopStringEndsTheChoiceAndIsNamedByIndex) {
+  EngineWorld world;
+  const Tokenizer& tokenizer = *EngineWorld::model()->tokenizer;
+  GenerationRequest request = EngineWorld::request(5, 10, 40);
+  const Heard free = world.alone(request)[0];
+  for (size_t i = 3; i < free.tokens.size(); ++i) {
+    const std::string text(tokenizer.token_bytes(free.tokens[i].id));
+    if (text.size() < 2 || !utf8_valid(text)) continue;
+    request.stop.stop_strings = {"never \x01 written", text};
+    const Heard heard = world.alone(request)[0];
+    ASSERT_EQ(heard.finish->reason, FinishReason::stop);
+    EXPECT_EQ(heard.finish->stop_string, 1);
+    EXPECT_LE(heard.tokens.size(), i + 1);
+    return;
+  }
+  FAIL() << "no token of two valid bytes";
+}
+
+TEST(Engine, LogprobsAreThoseOfPromptScoring) {
+  EngineWorld world;
+  GenerationRequest request = EngineWorld::request(6, 40, 20);
+  request.logprobs = 3;
+  const Heard heard = world.alone(request)[0];
+  GenerationRequest scoring = request;
+  for (const int32_t id : heard.ids()) scoring.prompt.push_back(id);
+  scoring.prompt_logprobs = 3;
+  scoring.stop.max_tokens = 0;
+  const Heard scored = world.alone(scoring)[0];
+  EXPECT_TRUE(scored.tokens.empty());
+  ASSERT_EQ(scored.prompt_tokens.size(), 60u);
+  EXPECT_FALSE(scored.prompt_tokens[0].logprob.has_value());
+  for (size_t i = 0; i < 60; ++i) EXPECT_EQ(scored.prompt_tokens[i].id, scoring.prompt[i]);
+  for (size_t i = 0; i < 20; ++i) EXPECT_EQ(scored.prompt_tokens[40 + i], heard.tokens[i]) << i;
+}
+
+TEST(Engine, ChoicesAreThoseOfRequestsWithTheNextSeedsAndShareThePrompt) {
+  EngineWorld world;
+  GenerationRequest request = EngineWorld::request(7, 70, 12);
+  std::vector<std::vector<int32_t>> expected;
+  for (uint64_t i = 0; i < 4; ++i) {
+    GenerationRequest single = request;
+    single.sampling.seed += i;
+    expected.push_back(world.alone(single)[0].ids());
+  }
+  EXPECT_NE(expected[0], expected[1]);
+  request.choices = 4;
+  const uint64_t computed = world.engine->stats().prompt_tokens;
+  EngineWorld::Choices choices = world.alone(request);
+  EXPECT_EQ(world.engine->stats().prompt_tokens - computed, 70u) << "computed once";
+  ASSERT_EQ(choices.size(), 4u);
+  for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(choices[i].ids(), expected[i]) << i;
+}
+
+TEST(Engine, MoreChoicesThanSlotsGetTheSameTokens) {
+  EngineWorld world;
+  GenerationRequest request = EngineWorld::request(8, 20, 10);
+  request.choices = 8;
+  EngineWorld::Choices expected = world.alone(request);
+  EngineOptions options = EngineWorld::small();
+  options.sequences = 3;
+  EngineWorld narrow(options);
+  EngineWorld::Choices choices = narrow.alone(request);
+  for (uint32_t i = 0; i < 8; ++i) EXPECT_EQ(choices[i].ids(), expected[i].ids()) << i;
+}
+
+TEST(Engine, ALogitThatOverflowsFailsTheRequestAndNoOther) {
+  EngineWorld world;
+  GenerationRequest bad = EngineWorld::request(9, 10, 5);
+  bad.sampling.logit_bias = {{3, std::numeric_limits<float>::infinity()}};
+  const RequestKey failed = world.submit(bad);
+  const RequestKey fine = world.submit(EngineWorld::request(10, 10, 5));
+  world.run();
+  EXPECT_EQ(world.heard[failed][0].finish->reason, FinishReason::failed);
+  EXPECT_THAT(world.heard[failed][0].error, HasSubstr("overflow"));
+  EXPECT_EQ(world.heard[fine][0].tokens.size(), 5u);
+}
+
+TEST(Engine, TheFingerprintIsThatOfTheNumbersNotOfTheMachine) {
+  EngineOptions options = EngineWorld::small();
+  const Digest256 first = EngineWorld(options).engine->fingerprint();
+  options.batch_tokens = 7;
+  options.block_tokens = 32;
+  EXPECT_EQ(EngineWorld(options).engine->fingerprint(), first);
+  options.k_kind = kernels::KvKind::fp32;
+  EXPECT_NE(EngineWorld(options).engine->fingerprint(), first);
+}
+
+}  // namespace
+}  // namespace outrider::model

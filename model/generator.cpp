@@ -1,0 +1,205 @@
+#include "model/generator.hpp"
+
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "model/stopping.hpp"
+
+namespace outrider::model {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// Collects the updates of one request.
+class Collector {
+ public:
+  Collector(const GenerationRequest& request, const std::shared_ptr<const Tokenizer>& tokenizer)
+      : shows_stop_(request.stop.include_stop_str_in_output),
+        results_(request.choices),
+        texts_(request.choices, TextStream(tokenizer, request.stop)) {}
+
+  /// The text that became certain.
+  std::string add(const ChoiceUpdate& update) {
+    Generation& result = results_[update.choice];
+    TextStream& text = texts_[update.choice];
+    std::string piece;
+    for (const TokenOut& token : update.tokens) {
+      const bool ended =
+          update.finish && update.finish->stop_token == token.id && &token == &update.tokens.back();
+      if (!ended || shows_stop_) piece += text.push(token.id);
+    }
+    if (update.finish) piece += text.finish();
+    result.text += piece;
+    append(result.tokens, update.tokens);
+    append(result.prompt_tokens, update.prompt_tokens);
+    if (update.finish) {
+      result.finish = *update.finish;
+      result.timings = *update.timings;
+      if (update.finish->reason == FinishReason::failed) error_ = update.error;
+      ++finished_;
+    }
+    return piece;
+  }
+
+  bool done() const { return finished_ == results_.size(); }
+  const std::optional<std::string>& error() const { return error_; }
+  std::vector<Generation> take() { return std::move(results_); }
+
+ private:
+  static void append(std::vector<TokenOut>& to, const std::vector<TokenOut>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  }
+
+  bool shows_stop_;
+  std::vector<Generation> results_;
+  std::vector<TextStream> texts_;
+  size_t finished_ = 0;
+  std::optional<std::string> error_;
+};
+
+ordered_json message(std::string_view role, std::string_view content) {
+  return {{"role", role}, {"content", content}};
+}
+
+}  // namespace
+
+struct Generator::State {
+  std::shared_ptr<const LoadedModel> model;
+  SteadyClock clock;
+  std::unique_ptr<Engine> engine;
+  ordered_json history = ordered_json::array();
+  uint64_t sessions = 0;
+
+  Result<std::vector<std::vector<Generation>>> run(std::vector<GenerationRequest> requests,
+                                                   const StreamCallback& on_text);
+  void drain(uint64_t first);
+};
+
+/// Ends whatever still runs.
+void Generator::State::drain(uint64_t first) {
+  for (uint64_t i = first; i <= sessions; ++i) engine->cancel({i, 0});
+  while (!engine->idle()) engine->step();
+}
+
+Result<std::vector<std::vector<Generation>>> Generator::State::run(
+    std::vector<GenerationRequest> requests, const StreamCallback& on_text) {
+  const uint64_t first = sessions + 1;
+  std::vector<Collector> collectors;
+  size_t submitted = 0;
+  while (submitted < requests.size() || !engine->idle()) {
+    while (submitted < requests.size()) {
+      const auto accepted = engine->submit({first + submitted, 0}, requests[submitted]);
+      if (!accepted && accepted.error().code == ErrorCode::overloaded && !engine->idle()) break;
+      if (!accepted) {
+        drain(first);
+        return accepted.error();
+      }
+      collectors.emplace_back(requests[submitted], model->tokenizer);
+      sessions = first + submitted++;
+    }
+    for (const ChoiceUpdate& update : engine->step()) {
+      Collector& collector = collectors[update.key.session - first];
+      const std::string piece = collector.add(update);
+      if (update.choice == 0 && on_text && !on_text(piece, update.tokens)) {
+        engine->cancel(update.key);
+      }
+    }
+  }
+  std::vector<std::vector<Generation>> results;
+  for (Collector& collector : collectors) {
+    OUTRIDER_CHECK(collector.done());
+    if (collector.error()) return fail(ErrorCode::internal, *collector.error());
+    results.push_back(collector.take());
+  }
+  return results;
+}
+
+Generator::Generator() : state_(std::make_unique<State>()) {}
+Generator::~Generator() = default;
+
+Result<std::unique_ptr<Generator>> Generator::open(const std::string& path,
+                                                   const EngineOptions& options, uint32_t threads) {
+  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  std::shared_ptr<kernels::Ops> ops = kernels::make_cpu_ops(threads, kernels::default_isa());
+  auto model = load_model(path, std::move(ops));
+  if (!model) return model.error();
+  return create(std::move(model).value(), options);
+}
+
+Result<std::unique_ptr<Generator>> Generator::create(std::shared_ptr<const LoadedModel> model,
+                                                     const EngineOptions& options) {
+  auto generator = std::unique_ptr<Generator>(new Generator());
+  State& state = *generator->state_;
+  auto engine = Engine::create(model, options, state.clock);
+  if (!engine) return engine.error();
+  state.model = std::move(model);
+  state.engine = std::move(engine).value();
+  return generator;
+}
+
+const LoadedModel& Generator::model() const {
+  return *state_->model;
+}
+
+Engine& Generator::engine() {
+  return *state_->engine;
+}
+
+GenerationRequest Generator::request(std::string_view prompt) const {
+  GenerationRequest request;
+  request.prompt = state_->model->tokenizer->encode(prompt);
+  return request;
+}
+
+Result<GenerationRequest> Generator::chat_request(const ordered_json& messages) const {
+  const auto now =
+      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
+  const auto text =
+      state_->model->chat_template->render(messages, nullptr, true, ordered_json::object(), now);
+  if (!text) return text.error();
+  // The template writes the special tokens itself.
+  GenerationRequest request;
+  request.prompt = state_->model->tokenizer->encode(*text, {.add_special = false});
+  return request;
+}
+
+Result<std::vector<Generation>> Generator::generate(GenerationRequest request,
+                                                    const StreamCallback& on_text) {
+  std::vector<GenerationRequest> requests;
+  requests.push_back(std::move(request));
+  auto results = state_->run(std::move(requests), on_text);
+  if (!results) return results.error();
+  return std::move(results->front());
+}
+
+Result<std::vector<std::vector<Generation>>> Generator::generate_batch(
+    std::vector<GenerationRequest> requests) {
+  return state_->run(std::move(requests), {});
+}
+
+Result<Generation> Generator::chat(std::string_view user_message, GenerationRequest settings,
+                                   const StreamCallback& on_text) {
+  ordered_json messages = state_->history;
+  messages.push_back(message("user", user_message));
+  auto request = chat_request(messages);
+  if (!request) return request.error();
+  settings.prompt = std::move(request->prompt);
+  settings.committed.clear();
+  settings.choices = 1;
+  auto answers = generate(std::move(settings), on_text);
+  if (!answers) return answers.error();
+  messages.push_back(message("assistant", answers->front().text));
+  state_->history = std::move(messages);
+  return std::move(answers->front());
+}
+
+void Generator::reset() {
+  state_->history = ordered_json::array();
+}
+
+}  // namespace outrider::model
