@@ -1,0 +1,46 @@
+#include "tests/exactness/axes.hpp"
+
+#include <sstream>
+
+namespace outrider::exactness {
+
+Axes reference_axes(kernels::Isa isa) {
+  Axes axes;
+  axes.isa = isa;
+  return axes;
+}
+
+Axes random_axes(Random& random, std::span<const kernels::Isa> isas) {
+  const auto maybe = [&](float probability, float value) {
+    return random.chance(probability) ? value * random.uniform() : 0.0f;
+  };
+  Axes axes;
+  // The last is the fastest and what users run: half of all batches.
+  axes.isa =
+      random.chance(0.5f) ? isas.back() : isas[random.below(static_cast<uint32_t>(isas.size()))];
+  axes.threads = 1 + random.below(3);
+  axes.batch_tokens = 1 + random.below(random.chance(0.3f) ? 16 : 300);
+  axes.sequences = random.chance(0.3f) ? 1 + random.below(6) : 32;
+  axes.block_tokens = 16u << random.below(3);
+  axes.spare_blocks = random.chance(0.5f) ? random.below(12) : 512;
+  axes.arrival = random.chance(0.3f) ? 1.0f : 0.1f + 0.9f * random.uniform();
+  axes.preempt_all = maybe(0.4f, 0.1f);
+  axes.rechunk = maybe(0.5f, 0.3f);
+  axes.rethread = maybe(0.3f, 0.2f);
+  axes.park = maybe(0.4f, 0.3f);
+  axes.cancel = maybe(0.4f, 0.3f);
+  axes.resume = maybe(0.5f, 1.0f);
+  return axes;
+}
+
+std::string describe(const Axes& a) {
+  std::ostringstream out;
+  out << kernels::isa_name(a.isa) << ", " << a.threads << " threads, batch_tokens "
+      << a.batch_tokens << ", sequences " << a.sequences << ", block_tokens " << a.block_tokens
+      << ", spare_blocks " << a.spare_blocks << ", arrival " << a.arrival << ", preempt_all "
+      << a.preempt_all << ", rechunk " << a.rechunk << ", rethread " << a.rethread << ", park "
+      << a.park << ", cancel " << a.cancel << ", resume " << a.resume;
+  return out.str();
+}
+
+}  // namespace outrider::exactness

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/philox.hpp"
+#include "kernels/ops.hpp"
+
+namespace outrider::exactness {
+
+/// All that may differ between two runs of a request without changing its answer. A new feature
+/// that promises so (a drafter, a cache tier, a kill) adds its field here, draws it in
+/// `random_axes`, names it in `describe` and obeys it in `play`.
+struct Axes {
+  // The machine.
+  kernels::Isa isa = kernels::Isa::portable;
+  uint32_t threads = 1;
+  // The engine.
+  uint32_t batch_tokens = 2048;
+  uint32_t sequences = 64;
+  uint32_t block_tokens = 16;
+  uint32_t spare_blocks = 1024;  ///< Of the pool, beyond one longest sequence.
+  // What happens, as probabilities a step.
+  float arrival = 1.0f;  ///< The next request is submitted.
+  float preempt_all = 0;
+  float rechunk = 0;  ///< Another batch_tokens from here on.
+  float rethread = 0;
+  float park = 0;    ///< Of one request; unparked with 0.3 a step.
+  float cancel = 0;  ///< A stranger joins, to be cancelled some steps later.
+  // Who resumes.
+  float resume = 0;  ///< Probability that a request starts after some tokens of its own answer.
+};
+
+/// The axes of the run that everything is compared with: alone, one thread, one chunk.
+Axes reference_axes(kernels::Isa isa);
+
+Axes random_axes(Random& random, std::span<const kernels::Isa> isas);
+
+/// For a report.
+std::string describe(const Axes& axes);
+
+}  // namespace outrider::exactness

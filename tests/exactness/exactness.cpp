@@ -1,0 +1,66 @@
+/// Runs random requests alone and inside random batches, and compares every token and logprob bit:
+///   outrider_exactness --model models/smollm2-135m.gguf --seed 1 --count 300
+/// Exit code 0: no difference; 1: some, with seed and circumstances; 2: cannot run.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+
+#include "base/clock.hpp"
+#include "tests/exactness/harness.hpp"
+
+namespace {
+
+using outrider::exactness::Options;
+
+int run(const Options& options, bool verbose) {
+  const outrider::SteadyClock clock;
+  const outrider::TimePoint start = clock.now();
+  const auto report = outrider::exactness::run(options, verbose ? &std::cerr : nullptr);
+  if (!report) {
+    std::fprintf(stderr, "outrider_exactness: %s\n", report.error().message.c_str());
+    return 2;
+  }
+  const auto& happened = report->disturbances;
+  std::printf("%s: seed %llu: %s\n", report->tally.exact() ? "exact" : "NOT EXACT",
+              static_cast<unsigned long long>(options.seed), to_string(report->tally).c_str());
+  std::printf(
+      "  %llu steps, %llu preemptions, %llu parkings, %llu strangers cancelled, "
+      "%llu resumptions; %.1f s\n",
+      static_cast<unsigned long long>(happened.steps),
+      static_cast<unsigned long long>(happened.preemptions),
+      static_cast<unsigned long long>(happened.parkings),
+      static_cast<unsigned long long>(happened.strangers),
+      static_cast<unsigned long long>(happened.resumptions),
+      outrider::to_seconds(clock.now() - start));
+  for (const std::string& failure : report->failures) std::printf("  %s\n", failure.c_str());
+  return report->tally.exact() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  bool verbose = false;
+  std::vector<std::string> isas;
+  CLI::App app{"Compares requests alone with the same requests in batches, bit for bit"};
+  app.add_option("--model", options.model, "GGUF file")->required();
+  app.add_option("--seed", options.seed, "of everything random");
+  app.add_option("--count", options.count, "requests");
+  app.add_option("--rounds", options.rounds, "batches that each request joins");
+  app.add_option("--batch", options.batch, "requests of one batch, at most")
+      ->check(CLI::Range(1, 256));
+  app.add_option("--isa", isas, "instruction sets, fastest last; default: all of this machine");
+  app.add_flag("--verbose", verbose, "one line for each batch");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  for (const std::string& name : isas) {
+    for (const outrider::kernels::Isa isa : outrider::kernels::available_isas()) {
+      if (outrider::kernels::isa_name(isa) == name) options.isas.push_back(isa);
+    }
+  }
+  return run(options, verbose);
+}

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "kernels/ops.hpp"
+
+namespace outrider::exactness {
+
+/// Another back end, unchanged; tests override what they want to break.
+class ForwardingOps : public kernels::Ops {
+ public:
+  explicit ForwardingOps(std::unique_ptr<kernels::Ops> inner) : inner_(std::move(inner)) {}
+
+  std::string_view numerics_class() const override { return inner_->numerics_class(); }
+  std::string_view description() const override { return inner_->description(); }
+  uint32_t threads() const override { return inner_->threads(); }
+  void set_threads(uint32_t threads) override { inner_->set_threads(threads); }
+  Buffer allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  std::unique_ptr<kernels::Matrix> pack(const kernels::WeightView& weights) override {
+    return inner_->pack(weights);
+  }
+  std::unique_ptr<kernels::RopeTable> make_rope_table(const kernels::RopeParams& params,
+                                                      uint32_t positions) override {
+    return inner_->make_rope_table(params, positions);
+  }
+  void embed(const kernels::Matrix& table, std::span<const int32_t> ids, float* out) override {
+    inner_->embed(table, ids, out);
+  }
+  void rms_norm(const float* x, const float* weight, float eps, size_t m, size_t d,
+                float* out) override {
+    inner_->rms_norm(x, weight, eps, m, d, out);
+  }
+  void matmul(const kernels::Matrix& w, const float* x, const float* bias, size_t m,
+              bool accumulate, float* y) override {
+    inner_->matmul(w, x, bias, m, accumulate, y);
+  }
+  void rope(const kernels::RopeTable& table, const int32_t* positions, size_t m, size_t heads,
+            size_t head_dim, float* x) override {
+    inner_->rope(table, positions, m, heads, head_dim, x);
+  }
+  void kv_append(const kernels::KvGeometry& geometry, uint32_t layer,
+                 std::span<const kernels::Segment> segments, const float* k, const float* v,
+                 std::byte* pool) override {
+    inner_->kv_append(geometry, layer, segments, k, v, pool);
+  }
+  void attention(const kernels::KvGeometry& geometry, uint32_t layer,
+                 std::span<const kernels::Segment> segments, const float* q, size_t heads,
+                 float scale, const std::byte* pool, float* out) override {
+    inner_->attention(geometry, layer, segments, q, heads, scale, pool, out);
+  }
+  void swiglu(const float* gate, const float* up, size_t m, size_t d, float* out) override {
+    inner_->swiglu(gate, up, m, d, out);
+  }
+  void copy_block(const kernels::KvGeometry& geometry, int32_t from, int32_t to,
+                  std::byte* pool) override {
+    inner_->copy_block(geometry, from, to, pool);
+  }
+
+ private:
+  std::unique_ptr<kernels::Ops> inner_;
+};
+
+}  // namespace outrider::exactness

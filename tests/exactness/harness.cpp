@@ -1,0 +1,121 @@
+#include "tests/exactness/harness.hpp"
+
+#include <algorithm>
+#include <map>
+#include <ostream>
+#include <utility>
+
+namespace outrider::exactness {
+namespace {
+
+constexpr size_t k_failures_kept = 10;
+
+class Harness {
+ public:
+  Harness(const Options& options, std::ostream* progress)
+      : options_(options), progress_(progress), random_(options.seed) {
+    if (options_.isas.empty()) {
+      const auto all = kernels::available_isas();
+      options_.isas.assign(all.begin(), all.end());
+    }
+    if (!options_.make_ops) {
+      options_.make_ops = [](kernels::Isa isa) {
+        return std::shared_ptr<kernels::Ops>(kernels::make_cpu_ops(1, isa));
+      };
+    }
+  }
+
+  Result<Report> run() {
+    for (const kernels::Isa isa : options_.isas) {
+      auto model = model::load_model(options_.model, options_.make_ops(isa));
+      if (!model) return model.error();
+      models_[isa] = std::move(model).value();
+    }
+    make_requests();
+    run_alone();
+    for (uint32_t round = 0; round < options_.rounds; ++round) run_round();
+    return std::move(report_);
+  }
+
+ private:
+  void make_requests() {
+    const model::LoadedModel& model = *models_[options_.isas.back()];
+    options_.limits.vocab = model.config.vocab;
+    for (uint32_t i = 0; i < options_.count; ++i) {
+      requests_.push_back(random_request(random_, options_.limits, *model.tokenizer));
+    }
+  }
+
+  Scene scene_of(std::span<const uint32_t> indices, bool known) const {
+    Scene scene;
+    scene.context_tokens = options_.limits.context_tokens();
+    for (const uint32_t i : indices) {
+      scene.requests.push_back(&requests_[i]);
+      if (known) scene.known.push_back(&expected_[i]);
+    }
+    return scene;
+  }
+
+  void run_alone() {
+    const kernels::Isa isa = options_.isas.back();
+    const Axes axes = reference_axes(isa);
+    Disturbances none;
+    for (uint32_t i = 0; i < requests_.size(); ++i) {
+      auto outcomes = play(models_[isa], axes, scene_of({&i, 1}, false), random_, none);
+      expected_.push_back(std::move(outcomes.front()));
+    }
+    if (progress_ != nullptr) *progress_ << requests_.size() << " requests ran alone" << std::endl;
+  }
+
+  void run_round() {
+    std::vector<uint32_t> order(requests_.size());
+    for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+    for (uint32_t i = static_cast<uint32_t>(order.size()); i > 1; --i) {
+      std::swap(order[i - 1], order[random_.below(i)]);
+    }
+    for (size_t first = 0; first < order.size();) {
+      const size_t most = std::min<size_t>(options_.batch, order.size() - first);
+      const size_t size = 1 + random_.below(static_cast<uint32_t>(most));
+      run_batch(std::span(order).subspan(first, size));
+      first += size;
+    }
+  }
+
+  void run_batch(std::span<const uint32_t> indices) {
+    const Axes axes = random_axes(random_, options_.isas);
+    const auto outcomes =
+        play(models_[axes.isa], axes, scene_of(indices, true), random_, report_.disturbances);
+    Tally batch;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      ++batch.requests;
+      const std::vector<Outcome>& expected = expected_[indices[i]];
+      for (size_t c = 0; c < expected.size(); ++c) {
+        const Tally one = compare(expected[c], outcomes[i][c]);
+        batch += one;
+        if (!one.exact() && report_.failures.size() < k_failures_kept) {
+          report_.failures.push_back("seed " + std::to_string(options_.seed) + ", request " +
+                                     std::to_string(indices[i]) + ", choice " + std::to_string(c) +
+                                     ": " + to_string(one) + "; " + describe(axes));
+        }
+      }
+    }
+    if (progress_ != nullptr) *progress_ << to_string(batch) << "; " << describe(axes) << std::endl;
+    report_.tally += batch;
+  }
+
+  Options options_;
+  std::ostream* progress_;
+  Random random_;
+  std::map<kernels::Isa, std::shared_ptr<const model::LoadedModel>> models_;
+  std::vector<GenerationRequest> requests_;
+  std::vector<std::vector<Outcome>> expected_;  ///< [request][choice]
+  Report report_;
+};
+
+}  // namespace
+
+Result<Report> run(const Options& options, std::ostream* progress) {
+  return Harness(options, progress).run();
+}
+
+}  // namespace outrider::exactness

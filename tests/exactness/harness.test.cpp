@@ -1,0 +1,124 @@
+#include "tests/exactness/harness.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/exactness/forwarding_ops.test.hpp"
+
+namespace outrider::exactness {
+namespace {
+
+using testing::IsEmpty;
+using testing::Not;
+
+Options tiny(const std::string& name, uint64_t seed, uint32_t count) {
+  Options options;
+  options.model = "tests/support/models/" + name + ".gguf";
+  options.seed = seed;
+  options.count = count;
+  return options;
+}
+
+Report must_run(const Options& options) {
+  auto report = run(options, nullptr);
+  OUTRIDER_CHECK(report.ok(), report.error().message);
+  return std::move(report).value();
+}
+
+TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
+  for (const std::string name : {"tiny-llama", "tiny-qwen2"}) {
+    const Report report = must_run(tiny(name, 1, 96));
+    EXPECT_THAT(report.failures, IsEmpty()) << name << ": " << to_string(report.tally);
+    EXPECT_TRUE(report.tally.exact());
+    EXPECT_EQ(report.tally.requests, 96u);
+    EXPECT_GT(report.tally.tokens, 500u);
+    EXPECT_GT(report.tally.logprobs, 500u);
+    EXPECT_GT(report.disturbances.preemptions, 0u) << name;
+    EXPECT_GT(report.disturbances.parkings, 0u) << name;
+    EXPECT_GT(report.disturbances.strangers, 0u) << name;
+    EXPECT_GT(report.disturbances.resumptions, 0u) << name;
+  }
+}
+
+/// A back end whose products depend, by a few parts in a million, on the number of rows.
+class BatchVariantOps final : public ForwardingOps {
+ public:
+  using ForwardingOps::ForwardingOps;
+
+  void matmul(const kernels::Matrix& w, const float* x, const float* bias, size_t m,
+              bool accumulate, float* y) override {
+    ForwardingOps::matmul(w, x, bias, m, accumulate, y);
+    const float error = 1.0f + 1e-6f * static_cast<float>(m % 5);
+    for (size_t i = 0; i < m * w.rows(); ++i) y[i] *= error;
+  }
+};
+
+/// A back end that leaks: a row sees a trace of the one before it.
+class LeakingOps final : public ForwardingOps {
+ public:
+  using ForwardingOps::ForwardingOps;
+
+  void attention(const kernels::KvGeometry& geometry, uint32_t layer,
+                 std::span<const kernels::Segment> segments, const float* q, size_t heads,
+                 float scale, const std::byte* pool, float* out) override {
+    ForwardingOps::attention(geometry, layer, segments, q, heads, scale, pool, out);
+    const size_t width = heads * geometry.head_dim;
+    for (const kernels::Segment& s : segments) {
+      if (s.first_row > 0) out[s.first_row * width] += 1e-5f * out[(s.first_row - 1) * width];
+    }
+  }
+};
+
+template <class BadOps>
+Report run_with(uint64_t seed) {
+  Options options = tiny("tiny-llama", seed, 24);
+  options.make_ops = [](kernels::Isa isa) {
+    return std::make_shared<BadOps>(kernels::make_cpu_ops(1, isa));
+  };
+  return must_run(options);
+}
+
+TEST(Exactness, ABackEndThatDependsOnTheBatchSizeIsCaught) {
+  const Report report = run_with<BatchVariantOps>(2);
+  EXPECT_FALSE(report.tally.exact());
+  EXPECT_GT(report.tally.differing_logprobs, 0u);
+  ASSERT_THAT(report.failures, Not(IsEmpty()));
+  EXPECT_THAT(report.failures[0], testing::HasSubstr("seed 2, request "));
+}
+
+TEST(Exactness, ABackEndThatLeaksBetweenSequencesIsCaught) {
+  EXPECT_FALSE(run_with<LeakingOps>(3).tally.exact());
+}
+
+TEST(Exactness, AMissingModelIsAnError) {
+  Options options = tiny("tiny-none", 1, 1);
+  EXPECT_FALSE(run(options, nullptr).ok());
+}
+
+TEST(Outcome, EachKindOfDifferenceIsCounted) {
+  Outcome a;
+  a.tokens = {{5, TokenLogprob{-1.0f, 1, {{5, -1.0f}}}}, {6, std::nullopt}};
+  EXPECT_TRUE(compare(a, a).exact());
+  EXPECT_EQ(compare(a, a).logprobs, 2u);
+  Outcome b = a;
+  b.tokens[1].id = 7;
+  EXPECT_EQ(compare(a, b).differing_tokens, 1u);
+  b = a;
+  b.tokens.pop_back();
+  EXPECT_EQ(compare(a, b).differing_tokens, 1u);
+  b = a;
+  b.tokens[0].logprob->logprob = std::nextafter(-1.0f, 0.0f);
+  EXPECT_EQ(compare(a, b).differing_logprobs, 1u);
+  b = a;
+  b.tokens[0].logprob->top[0].first = 4;
+  EXPECT_EQ(compare(a, b).differing_logprobs, 1u);
+  b = a;
+  b.finish.reason = FinishReason::length;
+  EXPECT_EQ(compare(a, b).differing_ends, 1u);
+  b = a;
+  b.prompt_tokens = {{1, std::nullopt}};
+  EXPECT_EQ(compare(a, b).differing_tokens, 1u);
+}
+
+}  // namespace
+}  // namespace outrider::exactness

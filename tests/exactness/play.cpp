@@ -1,0 +1,185 @@
+#include "tests/exactness/play.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/check.hpp"
+#include "model/transformer.hpp"
+
+namespace outrider::exactness {
+namespace {
+
+/// Steps after which a scene counts as stuck.
+constexpr uint64_t k_steps_max = 1'000'000;
+
+std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::LoadedModel>& model,
+                                           const Axes& axes, uint32_t context_tokens,
+                                           const Clock& clock) {
+  model::EngineOptions options;
+  options.context_tokens = context_tokens;
+  options.batch_tokens = axes.batch_tokens;
+  options.sequences = axes.sequences;
+  options.waiting = 4096;
+  options.block_tokens = axes.block_tokens;
+  const auto geometry =
+      model::kv_geometry(model->config, axes.block_tokens, options.k_kind, options.v_kind);
+  const uint32_t longest = (context_tokens + axes.block_tokens - 1) / axes.block_tokens;
+  options.kv_memory_bytes = uint64_t{longest + axes.spare_blocks + 1} * geometry.block_bytes();
+  auto engine = model::Engine::create(model, options, clock);
+  OUTRIDER_CHECK(engine.ok(), engine.error().message);
+  return std::move(engine).value();
+}
+
+class Player {
+ public:
+  Player(const std::shared_ptr<const model::LoadedModel>& model, const Axes& axes,
+         const Scene& scene, Random& random, Disturbances& disturbances)
+      : ops_(*model->ops),
+        axes_(axes),
+        scene_(scene),
+        random_(random),
+        happened_(disturbances),
+        engine_(make_engine(model, axes, scene.context_tokens, clock_)),
+        outcomes_(scene.requests.size()),
+        finished_(scene.requests.size()) {}
+
+  std::vector<std::vector<Outcome>> run() {
+    ops_.set_threads(axes_.threads);
+    uint64_t steps = 0;
+    while (submitted_ < scene_.requests.size() || !engine_->idle()) {
+      disturb();
+      for (const model::ChoiceUpdate& update : engine_->step()) hear(update);
+      engine_->check_conservation();
+      OUTRIDER_CHECK(++steps < k_steps_max, describe(axes_));
+    }
+    for (size_t i = 0; i < outcomes_.size(); ++i) {
+      OUTRIDER_CHECK(finished_[i].size() == scene_.requests[i]->choices, i);
+    }
+    const model::EngineStats stats = engine_->stats();
+    OUTRIDER_CHECK(stats.blocks_free == stats.blocks_total, stats.blocks_free);
+    happened_.steps += stats.steps;
+    happened_.preemptions += stats.preemptions;
+    return std::move(outcomes_);
+  }
+
+ private:
+  static constexpr uint32_t k_stranger = 1;  ///< generation of keys whose answer nobody wants
+
+  void disturb() {
+    if (submitted_ < scene_.requests.size() && (engine_->idle() || random_.chance(axes_.arrival))) {
+      submit_next();
+    }
+    if (random_.chance(axes_.preempt_all)) engine_->preempt_all();
+    if (random_.chance(axes_.rechunk)) {
+      engine_->set_batch_tokens(1 + random_.below(axes_.batch_tokens));
+    }
+    if (random_.chance(axes_.rethread)) ops_.set_threads(1 + random_.below(3));
+    park_some();
+    cancel_strangers();
+  }
+
+  void submit_next() {
+    const size_t i = submitted_++;
+    GenerationRequest request = *scene_.requests[i];
+    outcomes_[i].resize(request.choices);
+    if (request.choices == 1 && !scene_.known.empty() && random_.chance(axes_.resume)) {
+      const std::vector<TokenOut>& answer = scene_.known[i]->front().tokens;
+      const uint32_t cut = random_.below(static_cast<uint32_t>(answer.size()) + 1);
+      for (uint32_t t = 0; t < cut; ++t) {
+        request.committed.push_back(answer[t].id);
+        outcomes_[i][0].tokens.push_back(answer[t]);
+      }
+      happened_.resumptions += cut > 0 ? 1 : 0;
+    }
+    const auto accepted = engine_->submit({i, 0}, std::move(request));
+    OUTRIDER_CHECK(accepted.ok(), accepted.error().message);
+  }
+
+  void park_some() {
+    for (auto at = parked_.begin(); at != parked_.end();) {
+      if (random_.chance(0.3f)) {
+        engine_->set_parked({*at, 0}, false);
+        at = parked_.erase(at);
+      } else {
+        ++at;
+      }
+    }
+    if (submitted_ > 0 && random_.chance(axes_.park)) {
+      const uint64_t i = random_.below(static_cast<uint32_t>(submitted_));
+      engine_->set_parked({i, 0}, true);
+      parked_.insert(i);
+      ++happened_.parkings;
+    }
+  }
+
+  void cancel_strangers() {
+    for (auto at = strangers_.begin(); at != strangers_.end();) {
+      if (random_.chance(0.2f)) {
+        engine_->cancel({*at, k_stranger});
+        at = strangers_.erase(at);
+      } else {
+        ++at;
+      }
+    }
+    if (submitted_ < scene_.requests.size() && random_.chance(axes_.cancel)) {
+      const auto& request =
+          *scene_.requests[random_.below(static_cast<uint32_t>(scene_.requests.size()))];
+      const auto accepted = engine_->submit({++stranger_, k_stranger}, request);
+      OUTRIDER_CHECK(accepted.ok(), accepted.error().message);
+      strangers_.insert(stranger_);
+      ++happened_.strangers;
+    }
+  }
+
+  void hear(const model::ChoiceUpdate& update) {
+    if (update.key.generation == k_stranger) return;
+    const size_t i = update.key.session;
+    Outcome& outcome = outcomes_[i][update.choice];
+    OUTRIDER_CHECK(finished_[i].count(update.choice) == 0, i, update.choice);
+    OUTRIDER_CHECK(update.tokens.empty() || update.first_index == outcome.tokens.size(), i,
+                   update.first_index, outcome.tokens.size());
+    OUTRIDER_CHECK(update.prompt_tokens.empty() ||
+                   update.prompt_first_index == outcome.prompt_tokens.size());
+    outcome.tokens.insert(outcome.tokens.end(), update.tokens.begin(), update.tokens.end());
+    outcome.prompt_tokens.insert(outcome.prompt_tokens.end(), update.prompt_tokens.begin(),
+                                 update.prompt_tokens.end());
+    if (!update.finish) return;
+    outcome.finish = *update.finish;
+    finished_[i].insert(update.choice);
+  }
+
+  kernels::Ops& ops_;
+  const Axes& axes_;
+  const Scene& scene_;
+  Random& random_;
+  Disturbances& happened_;
+  ManualClock clock_;
+  std::unique_ptr<model::Engine> engine_;
+  std::vector<std::vector<Outcome>> outcomes_;  ///< [request][choice]
+  std::vector<std::set<uint32_t>> finished_;
+  size_t submitted_ = 0;
+  std::set<uint64_t> parked_;
+  std::set<uint64_t> strangers_;
+  uint64_t stranger_ = 0;
+};
+
+}  // namespace
+
+Disturbances& Disturbances::operator+=(const Disturbances& other) {
+  steps += other.steps;
+  preemptions += other.preemptions;
+  parkings += other.parkings;
+  strangers += other.strangers;
+  resumptions += other.resumptions;
+  return *this;
+}
+
+std::vector<std::vector<Outcome>> play(const std::shared_ptr<const model::LoadedModel>& model,
+                                       const Axes& axes, const Scene& scene, Random& random,
+                                       Disturbances& disturbances) {
+  return Player(model, axes, scene, random, disturbances).run();
+}
+
+}  // namespace outrider::exactness

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/philox.hpp"
+#include "model/engine.hpp"
+#include "tests/exactness/axes.hpp"
+#include "tests/exactness/outcome.hpp"
+
+namespace outrider::exactness {
+
+/// How often each disturbance really happened.
+struct Disturbances {
+  uint64_t steps = 0;
+  uint64_t preemptions = 0;
+  uint64_t parkings = 0;
+  uint64_t strangers = 0;
+  uint64_t resumptions = 0;
+
+  Disturbances& operator+=(const Disturbances& other);
+};
+
+/// Requests to run together, and what they are known to answer (empty in the reference run).
+struct Scene {
+  std::vector<const GenerationRequest*> requests;
+  std::vector<const std::vector<Outcome>*> known;
+  uint32_t context_tokens = 0;
+};
+
+/// Runs the requests in one engine under the axes; the outcome of each choice of each, with
+/// resumed tokens put back in front. Aborts when the engine breaks its protocol: an index that does
+/// not follow, a second finish, a block that is not conserved, a request that is refused.
+std::vector<std::vector<Outcome>> play(const std::shared_ptr<const model::LoadedModel>& model,
+                                       const Axes& axes, const Scene& scene, Random& random,
+                                       Disturbances& disturbances);
+
+}  // namespace outrider::exactness
