@@ -72,8 +72,8 @@ kj::Promise<void> stop_signal(kj::UnixEventPort& port) {
 
 void print_ready(const std::string& name, const std::string& description, uint16_t http,
                  uint16_t rpc) {
-  std::cout << "\nOutrider serves " << name << " (" << description << ")\n  http://127.0.0.1:" << http
-            << "/v1   OpenAI wire\n";
+  std::cout << "\nOutrider serves " << name << " (" << description
+            << ")\n  http://127.0.0.1:" << http << "/v1   OpenAI wire\n";
   if (rpc != 0) std::cout << "  127.0.0.1:" << rpc << "             Cap'n Proto\n";
   std::cout << "Try:\n  curl -N http://127.0.0.1:" << http
             << "/v1/chat/completions -H 'Content-Type: application/json' -d "
@@ -99,13 +99,13 @@ int serve(const Settings& settings, const std::string& path) {
   ServingMetrics metrics(name);
   EmbeddedCluster cluster(clock, metrics);
 
-  auto gateway = gateway::Gateway::open(
-      io, gateway_options(settings),
-      {.clock = clock,
-       .metrics = metrics,
-       .log = *log,
-       .cluster_json = [&cluster] { return cluster.describe(); },
-       .before_metrics = [&cluster] { cluster.update_metrics(); }});
+  auto gateway =
+      gateway::Gateway::open(io, gateway_options(settings),
+                             {.clock = clock,
+                              .metrics = metrics,
+                              .log = *log,
+                              .cluster_json = [&cluster] { return cluster.describe(); },
+                              .before_metrics = [&cluster] { cluster.update_metrics(); }});
   if (!gateway) return report(gateway.error());
 
   BackgroundLoad load(settings);

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "schema/handles.hpp"
+#include "schema/messages.hpp"
+
+namespace outrider::tools {
+
+/// The router's list of workers and the front desk's count of sessions, as of the last heartbeat:
+/// asked for by an actor of its own, so that nobody waits for an answer. Thread-safe.
+class ClusterView : public std::enable_shared_from_this<ClusterView> {
+ public:
+  struct Snapshot {
+    std::vector<schema::WorkerInfo> workers;
+    uint32_t sessions_open = 0;
+  };
+
+  void start(caf::actor_system& system, const schema::RouterHandle& router,
+             const schema::FrontDeskHandle& front_desk);
+  void stop();
+  Snapshot snapshot() const;
+
+  void set_workers(std::vector<schema::WorkerInfo> workers);
+  void set_sessions(uint32_t open);
+
+ private:
+  mutable std::mutex mutex_;
+  Snapshot snapshot_;
+  caf::actor poller_;
+};
+
+}  // namespace outrider::tools

@@ -1,0 +1,194 @@
+#include "tools/embedded_cluster.hpp"
+
+#include <atomic>
+#include <caf/actor_system.hpp>
+#include <caf/send.hpp>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "actors/engine_loop.hpp"
+#include "actors/front_desk.hpp"
+#include "actors/system_config.hpp"
+#include "actors/target_actor.hpp"
+#include "gateway/caf_bridge.hpp"
+#include "router/router_actor.hpp"
+#include "tools/cluster_view.hpp"
+
+namespace outrider::tools {
+namespace {
+
+uint64_t draw_id() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+schema::Announce announcement(const model::LoadedModel& model, const model::Engine& engine,
+                              const std::string& name, const model::EngineOptions& options) {
+  schema::Announce announce;
+  announce.worker = draw_id();
+  announce.incarnation = draw_id();
+  announce.role = schema::Role::target;
+  announce.name = "target-0";
+  announce.model = name;
+  announce.fingerprint = to_hex(engine.fingerprint());
+  announce.tokenizer_fingerprint = to_hex(model.tokenizer->fingerprint());
+  announce.context_tokens = engine.context_tokens();
+  announce.sequences = options.sequences;
+  announce.waiting = options.waiting;
+  announce.blocks_total = engine.stats().blocks_total;
+  announce.block_tokens = options.block_tokens;
+  return announce;
+}
+
+/// The target actor's hold on its engine. Shared, so that metrics can look at a live engine without
+/// keeping a stopped one.
+class EngineHold final : public actors::EnginePort {
+ public:
+  explicit EngineHold(std::shared_ptr<actors::EngineLoop> loop) : loop_(std::move(loop)) {}
+
+  Result<void> submit(RequestKey key, GenerationRequest request) override {
+    return loop_->submit(key, std::move(request));
+  }
+  void cancel(RequestKey key) override { loop_->cancel(key); }
+  void set_parked(RequestKey key, bool parked) override { loop_->set_parked(key, parked); }
+  actors::EngineSnapshot snapshot() const override { return loop_->snapshot(); }
+
+ private:
+  std::shared_ptr<actors::EngineLoop> loop_;
+};
+
+/// Brings a counter up to a total that something else counts.
+void raise_to(prometheus::Counter& counter, uint64_t total) {
+  const double missing = static_cast<double>(total) - counter.Value();
+  if (missing > 0) counter.Increment(missing);
+}
+
+}  // namespace
+
+struct EmbeddedCluster::State {
+  std::shared_ptr<const model::LoadedModel> model;
+  gateway::ServedModel served;
+  actors::SystemConfig config;
+  std::unique_ptr<caf::actor_system> system;
+  schema::RouterHandle router;
+  schema::TargetHandle target;
+  schema::FrontDeskHandle front_desk;
+  std::shared_ptr<ClusterView> view = std::make_shared<ClusterView>();
+  std::unique_ptr<gateway::Backend> backend;
+  std::shared_ptr<std::atomic<std::weak_ptr<actors::EngineLoop>>> engine =
+      std::make_shared<std::atomic<std::weak_ptr<actors::EngineLoop>>>();
+};
+
+EmbeddedCluster::EmbeddedCluster(const Clock& clock, ServingMetrics& metrics)
+    : clock_(clock), metrics_(metrics) {}
+
+EmbeddedCluster::~EmbeddedCluster() {
+  if (!state_) return;
+  for (caf::actor actor :
+       {caf::actor_cast<caf::actor>(state_->front_desk),
+        caf::actor_cast<caf::actor>(state_->target), caf::actor_cast<caf::actor>(state_->router)}) {
+    caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+  }
+  state_->view->stop();
+  state_->backend.reset();
+  state_->front_desk = nullptr;
+  state_->target = nullptr;
+  state_->router = nullptr;
+  state_->system.reset();  // waits for the actors
+}
+
+Result<void> EmbeddedCluster::start(std::shared_ptr<const model::LoadedModel> model,
+                                    const std::string& name, const model::EngineOptions& options) {
+  auto engine = model::Engine::create(model, options, clock_);
+  if (!engine) return engine.error();
+  auto state = std::make_unique<State>();
+  state->model = model;
+  const schema::Announce announce = announcement(*model, **engine, name, options);
+  state->served.name = name;
+  state->served.text = {name, model->config, model->tokenizer, model->chat_template};
+  state->served.context_tokens = announce.context_tokens;
+  state->served.fingerprint = announce.fingerprint;
+  state->served.created_s = std::chrono::duration_cast<std::chrono::seconds>(
+                                std::chrono::system_clock::now().time_since_epoch())
+                                .count();
+
+  state->system = std::make_unique<caf::actor_system>(state->config);
+  caf::actor_system& system = *state->system;
+  state->router = system.spawn(router::router_actor);
+  auto shared_engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(*engine));
+  const Clock& clock = clock_;
+  actors::TargetSetup target{.announce = announce,
+                             .router = state->router,
+                             .engine = [shared_engine, &clock](actors::EngineListener listener) {
+                               return std::make_unique<actors::EngineLoop>(
+                                   actors::make_stepper(std::move(*shared_engine)),
+                                   std::move(listener), clock);
+                             }};
+  state->target = system.spawn(actors::target_actor, std::move(target));
+  state->front_desk = system.spawn(actors::front_desk,
+                                   actors::FrontDeskSetup{.router = state->router, .model = name});
+  state->view->start(system, state->router, state->front_desk);
+  state->backend = gateway::make_caf_bridge(state->front_desk);
+  state_ = std::move(state);
+  return {};
+}
+
+gateway::Backend& EmbeddedCluster::backend() {
+  return *state_->backend;
+}
+
+gateway::ServedModel EmbeddedCluster::served_model() const {
+  return state_->served;
+}
+
+std::string EmbeddedCluster::device() const {
+  return std::string(state_->model->ops->description());
+}
+
+std::string EmbeddedCluster::describe() const {
+  const auto snapshot = state_ ? state_->view->snapshot() : ClusterView::Snapshot{};
+  nlohmann::ordered_json out;
+  out["sessions_open"] = snapshot.sessions_open;
+  out["members"] = nlohmann::ordered_json::array();
+  for (const schema::WorkerInfo& worker : snapshot.workers) {
+    const schema::Announce& announce = worker.announce;
+    const schema::Load& load = worker.load;
+    out["members"].push_back({{"name", announce.name},
+                              {"role", "target"},
+                              {"model", announce.model},
+                              {"fingerprint", announce.fingerprint},
+                              {"incarnation", announce.incarnation},
+                              {"context_tokens", announce.context_tokens},
+                              {"silent_ms", worker.silent_ms},
+                              {"load",
+                               {{"running", load.running},
+                                {"waiting", load.waiting},
+                                {"parked", load.parked},
+                                {"blocks_free", load.blocks_free},
+                                {"blocks_total", load.blocks_total},
+                                {"queued_rows", load.queued_rows},
+                                {"rows_per_s", load.rows_per_s}}}});
+  }
+  return out.dump();
+}
+
+void EmbeddedCluster::update_metrics() {
+  if (!state_) return;
+  metrics_.sessions_open.Set(state_->view->snapshot().sessions_open);
+  const auto loop = state_->engine->load().lock();
+  if (!loop) return;
+  const actors::EngineSnapshot snapshot = loop->snapshot();
+  const model::EngineStats& stats = snapshot.stats;
+  metrics_.requests_running.Set(stats.running);
+  metrics_.requests_waiting.Set(stats.waiting + snapshot.inbox);
+  metrics_.requests_parked.Set(stats.parked);
+  metrics_.kv_blocks_total.Set(stats.blocks_total);
+  metrics_.kv_blocks_free.Set(stats.blocks_free);
+  const double used = static_cast<double>(stats.blocks_total) - stats.blocks_free;
+  metrics_.kv_cache_usage.Set(stats.blocks_total == 0 ? 0 : used / stats.blocks_total);
+  raise_to(metrics_.preemptions, stats.preemptions);
+  raise_to(metrics_.engine_steps, stats.steps);
+}
+
+}  // namespace outrider::tools
