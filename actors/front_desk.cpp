@@ -1,5 +1,6 @@
 #include "actors/front_desk.hpp"
 
+#include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
 
 #include "actors/session_actor.hpp"
@@ -12,14 +13,16 @@ constexpr uint32_t k_retry_after_ms = 1000;
 
 }  // namespace
 
+FrontDeskState::~FrontDeskState() {
+  for (const auto& [id, session] : sessions_) {
+    caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
+  }
+}
+
 void FrontDeskState::start(schema::FrontDeskHandle::pointer self, FrontDeskSetup setup) {
   self_ = self;
   setup_ = std::move(setup);
   self_->set_down_handler([this](caf::down_msg& down) { closed(down.source); });
-  self_->set_exit_handler([this](caf::exit_msg& exit) {
-    for (const auto& [id, session] : sessions_) self_->send_exit(session, exit.reason);
-    self_->quit(exit.reason);
-  });
 }
 
 Result<void> FrontDeskState::admit(const schema::OpenSession& message) const {

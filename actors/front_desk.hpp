@@ -18,11 +18,12 @@ struct FrontDeskSetup {
 };
 
 /// Spawns a session per request and passes cancel and resume on. Each OpenSession gets its one
-/// terminal event, from its session or, if refused, from here. When the desk stops, its sessions
-/// stop (as `failed`).
+/// terminal event, from its session or, if refused, from here. However the desk ends, its sessions
+/// end too (as `failed`).
 class FrontDeskState {
  public:
   FrontDeskState() = default;
+  ~FrontDeskState();
 
   void start(schema::FrontDeskHandle::pointer self, FrontDeskSetup setup);
   schema::FrontDeskHandle::behavior_type make_behavior();

@@ -79,6 +79,7 @@ std::vector<schema::Tokens> RequestRecord::add(const model::ChoiceUpdate& update
                         update.prompt_tokens.end());
   choice.finish = update.finish;
   if (update.finish) --unfinished_;
+  if (update.finish && update.finish->reason == FinishReason::failed) error_ = update.error;
   if (update.timings) {
     const RequestTimings& timings = *update.timings;
     const uint32_t preemptions = timings_.preemptions + timings.preemptions;
@@ -112,12 +113,7 @@ schema::Done RequestRecord::done_message(RequestKey key) const {
   schema::Done done;
   done.key = key;
   done.timings = timings_;
-  for (const Choice& choice : choices_) {
-    if (choice.finish && choice.finish->reason == FinishReason::failed) {
-      done.error =
-          schema::Refusal::of(fail(ErrorCode::internal, "the engine could not go on with it"));
-    }
-  }
+  if (error_) done.error = schema::Refusal::of(fail(ErrorCode::internal, *error_));
   return done;
 }
 

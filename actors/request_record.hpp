@@ -54,6 +54,7 @@ class RequestRecord {
   std::vector<Choice> choices_;
   std::vector<TokenOut> prompt_tokens_;
   uint32_t unfinished_;
+  std::optional<std::string> error_;  ///< Of a choice that failed.
   RequestTimings timings_;
 };
 

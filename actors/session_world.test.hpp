@@ -34,7 +34,6 @@ class SessionWorld : public World {
         SessionSetup{7, "tiny", std::make_shared<GenerationRequest>(request_), client_}));
     run();
   }
-  bool alive() const { return caf::actor_cast<caf::strong_actor_ptr>(actors_.back()) != nullptr; }
 
   const schema::PlaceRequest& placed() const { return router_log_->places.back(); }
   RequestKey key() const { return placed().key; }

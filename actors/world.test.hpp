@@ -115,8 +115,8 @@ class World : public ::testing::Test {
 
   World() { router_ = own(system_.spawn(scripted_router, router_log_)); }
   ~World() override {
-    for (const caf::actor_addr& actor : actors_) {
-      caf::anon_send_exit(actor, caf::exit_reason::kill);
+    for (const caf::strong_actor_ptr& actor : actors_) {
+      caf::anon_send_exit(caf::actor_cast<caf::actor>(actor), caf::exit_reason::kill);
     }
     router_ = nullptr;
     run();
@@ -130,7 +130,7 @@ class World : public ::testing::Test {
   }
   template <class Handle>
   Handle own(Handle handle) {
-    actors_.push_back(handle->address());
+    actors_.push_back(caf::actor_cast<caf::strong_actor_ptr>(handle));
     return handle;
   }
   template <class Handle, class Message>
@@ -149,7 +149,7 @@ class World : public ::testing::Test {
   Scheduler& scheduler_ = dynamic_cast<Scheduler&>(system_.scheduler());
   std::shared_ptr<RouterLog> router_log_ = std::make_shared<RouterLog>();
   schema::RouterHandle router_;
-  std::vector<caf::actor_addr> actors_;
+  std::vector<caf::strong_actor_ptr> actors_;  ///< Scripted ones too: without a reference they end.
 };
 
 }  // namespace outrider::actors

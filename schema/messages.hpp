@@ -228,7 +228,7 @@ struct WorkerInfo {
   Announce announce;
   Load load;
   uint32_t silent_ms = 0;
-  uint32_t charged_requests = 0;
+  uint32_t charged_choices = 0;
 };
 
 struct WorkerList {

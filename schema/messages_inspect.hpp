@@ -41,7 +41,7 @@ OUTRIDER_INSPECT(Load, x.worker, x.incarnation, x.sequence, x.running, x.waiting
                  x.generated_tokens)
 OUTRIDER_INSPECT(AnnounceAgain, x.worker)
 OUTRIDER_INSPECT(ListWorkers)
-OUTRIDER_INSPECT(WorkerInfo, x.announce, x.load, x.silent_ms, x.charged_requests)
+OUTRIDER_INSPECT(WorkerInfo, x.announce, x.load, x.silent_ms, x.charged_choices)
 OUTRIDER_INSPECT(WorkerList, x.workers)
 
 #undef OUTRIDER_INSPECT

@@ -1,0 +1,187 @@
+#include "actors/engine_loop.hpp"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <map>
+#include <thread>
+
+#include "actors/fake_engine.test.hpp"
+
+namespace outrider::actors {
+namespace {
+
+GenerationRequest request_of(int32_t prompt, uint32_t max_tokens) {
+  GenerationRequest request;
+  request.prompt = {prompt, prompt + 1};
+  request.stop.max_tokens = max_tokens;
+  return request;
+}
+
+/// Everything published, safe to read once the loop is idle or gone.
+class Published {
+ public:
+  EngineListener listener() {
+    return [this](EngineEvents events) { take(std::move(events)); };
+  }
+  std::vector<int32_t> ids(RequestKey key) {
+    const std::lock_guard lock(mutex_);
+    return ids_[key];
+  }
+  size_t accepted() {
+    const std::lock_guard lock(mutex_);
+    return accepted_;
+  }
+  std::vector<Error> rejected() {
+    const std::lock_guard lock(mutex_);
+    return rejected_;
+  }
+  FinishReason finish(RequestKey key) {
+    const std::lock_guard lock(mutex_);
+    return finishes_.at(key);
+  }
+
+ private:
+  void take(EngineEvents events) {
+    const std::lock_guard lock(mutex_);
+    accepted_ += events.accepted.size();
+    for (auto& [key, error] : events.rejected) rejected_.push_back(std::move(error));
+    for (const model::ChoiceUpdate& update : events.updates) {
+      for (const TokenOut& token : update.tokens) ids_[update.key].push_back(token.id);
+      if (update.finish) finishes_[update.key] = update.finish->reason;
+    }
+  }
+
+  std::mutex mutex_;
+  std::map<RequestKey, std::vector<int32_t>> ids_;
+  std::map<RequestKey, FinishReason> finishes_;
+  std::vector<Error> rejected_;
+  size_t accepted_ = 0;
+};
+
+/// An engine whose first step waits for the test.
+class GatedEngine final : public Stepper {
+ public:
+  GatedEngine(std::promise<void>& reached, std::future<void> open)
+      : reached_(reached), open_(std::move(open)) {}
+  Result<void> submit(RequestKey key, GenerationRequest request) override {
+    return engine_.submit(key, std::move(request));
+  }
+  void cancel(RequestKey key) override { engine_.cancel(key); }
+  void set_parked(RequestKey key, bool parked) override { engine_.set_parked(key, parked); }
+  bool idle() const override { return engine_.idle(); }
+  std::span<const model::ChoiceUpdate> step() override {
+    if (open_.valid()) {
+      reached_.set_value();
+      open_.get();
+    }
+    return engine_.step();
+  }
+  model::EngineStats stats() const override { return engine_.stats(); }
+  void check_conservation() const override { engine_.check_conservation(); }
+
+ private:
+  FakeEngine engine_;
+  std::promise<void>& reached_;
+  std::future<void> open_;
+};
+
+const SteadyClock k_clock;
+
+TEST(EngineLoop, ServesManyThreadsAtOnce) {
+  Published published;
+  EngineLoop loop(std::make_unique<FakeEngine>(), published.listener(), k_clock);
+  constexpr uint32_t k_each = 50;
+  std::vector<std::thread> clients;
+  for (uint32_t client = 0; client < 4; ++client) {
+    clients.emplace_back([&loop, client] {
+      for (uint32_t i = 0; i < k_each; ++i) {
+        EXPECT_TRUE(loop.submit({client, i}, request_of(static_cast<int32_t>(i), 1 + i % 7)));
+        if (i % 10 == 0) (void)loop.snapshot();
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  loop.wait_idle();
+  EXPECT_EQ(published.accepted(), 4 * k_each);
+  for (uint32_t client = 0; client < 4; ++client) {
+    for (uint32_t i = 0; i < k_each; ++i) {
+      const auto request = request_of(static_cast<int32_t>(i), 1 + i % 7);
+      const auto ids = published.ids({client, i});
+      ASSERT_EQ(ids.size(), request.stop.max_tokens);
+      for (uint32_t at = 0; at < ids.size(); ++at) EXPECT_EQ(ids[at], fake_token(request, 0, at));
+    }
+  }
+  EXPECT_EQ(loop.snapshot().stats.blocks_free, loop.snapshot().stats.blocks_total);
+}
+
+TEST(EngineLoop, RefusesWhatDoesNotFitItsInboxWithoutWaiting) {
+  Published published;
+  std::promise<void> reached;
+  std::promise<void> open;
+  EngineLoop loop(std::make_unique<GatedEngine>(reached, open.get_future()), published.listener(),
+                  k_clock, EngineLoop::Options{2});
+  ASSERT_TRUE(loop.submit({1, 0}, request_of(1, 1)));
+  reached.get_future().get();  // The engine is inside a step: the inbox fills.
+  EXPECT_TRUE(loop.submit({1, 1}, request_of(1, 1)));
+  EXPECT_TRUE(loop.submit({1, 2}, request_of(1, 1)));
+  const auto third = loop.submit({1, 3}, request_of(1, 1));
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, ErrorCode::overloaded);
+  EXPECT_EQ(loop.snapshot().inbox, 2u);
+  loop.cancel({1, 1});  // Never refused.
+  open.set_value();
+  loop.wait_idle();
+  EXPECT_EQ(published.finish({1, 1}), FinishReason::cancelled);
+  EXPECT_EQ(published.finish({1, 2}), FinishReason::length);
+  EXPECT_TRUE(loop.submit({1, 3}, request_of(1, 1)));
+}
+
+TEST(EngineLoop, PassesTheEnginesRefusalOn) {
+  Published published;
+  EngineLoop loop(std::make_unique<FakeEngine>(), published.listener(), k_clock);
+  ASSERT_TRUE(loop.submit({1, 0}, request_of(-5, 1)));
+  loop.wait_idle();
+  ASSERT_EQ(published.rejected().size(), 1u);
+  EXPECT_EQ(published.rejected()[0].code, ErrorCode::invalid_argument);
+}
+
+TEST(EngineLoop, AParkedRequestGoesOnWhenItIsUnparked) {
+  Published published;
+  std::promise<void> reached;
+  std::promise<void> open;
+  EngineLoop loop(std::make_unique<GatedEngine>(reached, open.get_future()), published.listener(),
+                  k_clock);
+  ASSERT_TRUE(loop.submit({1, 0}, request_of(1, 5)));
+  reached.get_future().get();
+  loop.set_parked({1, 0}, true);
+  open.set_value();
+  while (loop.snapshot().stats.parked == 0) std::this_thread::yield();
+  EXPECT_LT(published.ids({1, 0}).size(), 5u);
+  loop.set_parked({1, 0}, false);
+  loop.wait_idle();
+  EXPECT_EQ(published.ids({1, 0}).size(), 5u);
+}
+
+TEST(EngineLoop, StopsInTheMiddleOfItsWork) {
+  Published published;
+  {
+    EngineLoop loop(std::make_unique<FakeEngine>(), published.listener(), k_clock);
+    ASSERT_TRUE(loop.submit({1, 0}, request_of(1, 4'000'000'000u)));
+    while (published.ids({1, 0}).empty()) std::this_thread::yield();
+  }
+  const size_t produced = published.ids({1, 0}).size();
+  EXPECT_GT(produced, 0u);
+}
+
+TEST(EngineLoop, MeasuresItsSpeedWhileItWorks) {
+  Published published;
+  EngineLoop loop(std::make_unique<FakeEngine>(), published.listener(), k_clock);
+  EXPECT_EQ(loop.snapshot().rows_per_s, 0u);
+  ASSERT_TRUE(loop.submit({1, 0}, request_of(1, 100)));
+  loop.wait_idle();
+  EXPECT_GT(loop.snapshot().rows_per_s, 0u);
+}
+
+}  // namespace
+}  // namespace outrider::actors

@@ -1,0 +1,231 @@
+#include "actors/target_actor.hpp"
+
+#include "actors/fake_engine.test.hpp"
+#include "actors/world.test.hpp"
+#include "base/limits.hpp"
+
+namespace outrider::actors {
+namespace {
+
+using Heard = std::variant<schema::Accepted, schema::Rejected, schema::Tokens, schema::Done>;
+
+/// A target with a fake engine between a scripted router and scripted sessions.
+class Target : public World {
+ protected:
+  Target() {
+    TargetSetup setup;
+    setup.announce.worker = 9;
+    setup.announce.incarnation = 4;
+    setup.announce.model = "tiny";
+    setup.announce.context_tokens = 64;
+    setup.router = router_;
+    setup.engine = [this](EngineListener listener) {
+      auto engine = std::make_unique<ManualEngine>(std::move(listener), engine_);
+      port_ = engine.get();
+      return engine;
+    };
+    target_ = own(system_.spawn(target_actor, setup));
+    session_ = session();
+    run();
+    request_.prompt = {1, 2, 3};
+    request_.stop.max_tokens = 3;
+  }
+
+  schema::SessionHandle session() {
+    const auto heard = heard_;
+    const auto note = [heard](auto message) { heard->emplace_back(std::move(message)); };
+    return own(system_.spawn([note]() -> schema::SessionHandle::behavior_type {
+      return {[](const schema::PlaceReply&) {},
+              [note](const schema::Accepted& m) { note(m); },
+              [note](const schema::Rejected& m) { note(m); },
+              [note](const schema::Tokens& m) { note(m); },
+              [note](const schema::Done& m) { note(m); },
+              [](const schema::CancelSession&) {},
+              [](const schema::ResumeSession&) {}};
+    }));
+  }
+  template <class Message>
+  void from_session(Message message) {
+    const auto target = caf::actor_cast<caf::strong_actor_ptr>(target_);
+    target->enqueue(caf::actor_cast<caf::strong_actor_ptr>(session_), caf::make_message_id(),
+                    caf::make_message(std::move(message)), nullptr);
+    run();
+  }
+  void begin(RequestKey key, uint32_t parts = 1) {
+    from_session(schema::SubmitBegin{key, session_, schema::to_wire(request_),
+                                     static_cast<uint32_t>(request_.prompt.size()),
+                                     static_cast<uint32_t>(request_.committed.size()), parts});
+  }
+  void submit(RequestKey key) {
+    begin(key);
+    std::vector<int32_t> ids = request_.prompt;
+    ids.insert(ids.end(), request_.committed.begin(), request_.committed.end());
+    from_session(schema::PromptPart{key, 0, ids});
+    from_session(schema::SubmitEnd{key});
+  }
+  void step() {
+    port_->step();
+    run();
+  }
+  template <class Message>
+  std::vector<Message> all() const {
+    std::vector<Message> found;
+    for (const Heard& message : *heard_) {
+      if (const auto* match = std::get_if<Message>(&message)) found.push_back(*match);
+    }
+    return found;
+  }
+  ErrorCode rejected() const {
+    const auto refusals = all<schema::Rejected>();
+    return refusals.empty() ? ErrorCode{} : refusals.back().refusal.error_code();
+  }
+
+  std::shared_ptr<FakeEngine> engine_ = std::make_shared<FakeEngine>();
+  ManualEngine* port_ = nullptr;
+  std::shared_ptr<std::vector<Heard>> heard_ = std::make_shared<std::vector<Heard>>();
+  TargetActor target_;
+  schema::SessionHandle session_;
+  GenerationRequest request_;
+  const RequestKey key_{5, 1};
+};
+
+TEST_F(Target, AnnouncesItselfAndItsLoad) {
+  ASSERT_EQ(router_log_->announces.size(), 1u);
+  EXPECT_EQ(router_log_->announces[0].target, caf::actor_cast<schema::TargetHandle>(target_));
+  submit(key_);
+  advance(limits::heartbeat_interval_ms);
+  const schema::Load load = router_log_->loads.back();
+  EXPECT_EQ(load.worker, 9u);
+  EXPECT_EQ(load.incarnation, 4u);
+  EXPECT_EQ(load.sequence, router_log_->loads.size());
+  EXPECT_EQ(load.running, 1u);
+  EXPECT_EQ(load.queued_rows, 3u + 3u) << "three of the prompt, three to come";
+  tell(target_, schema::AnnounceAgain{9});
+  EXPECT_EQ(router_log_->announces.size(), 2u);
+}
+
+TEST_F(Target, ServesARequestAndForgetsItWhenAcknowledged) {
+  submit(key_);
+  EXPECT_EQ(all<schema::Accepted>().size(), 1u);
+  for (int i = 0; i < 3; ++i) step();
+  const auto tokens = all<schema::Tokens>();
+  ASSERT_EQ(tokens.size(), 3u);
+  EXPECT_EQ(tokens[2].first_index, 2u);
+  EXPECT_EQ(tokens[2].finish.finish().reason, FinishReason::length);
+  ASSERT_EQ(all<schema::Done>().size(), 1u);
+  from_session(schema::Resend{key_, 0, 0, 0});
+  EXPECT_EQ(all<schema::Tokens>().back().tokens.ids.size(), 3u) << "kept until acknowledged";
+  from_session(schema::DoneAck{key_});
+  from_session(schema::Resend{key_, 0, 0, 0});
+  EXPECT_EQ(rejected(), ErrorCode::not_found);
+}
+
+TEST_F(Target, ContinuesAfterCommittedTokensWithAbsoluteIndices) {
+  request_.committed = {fake_token(request_, 0, 0), fake_token(request_, 0, 1)};
+  submit(key_);
+  step();
+  const auto tokens = all<schema::Tokens>();
+  ASSERT_EQ(tokens.size(), 1u);
+  EXPECT_EQ(tokens[0].first_index, 2u);
+  EXPECT_EQ(tokens[0].tokens.ids, std::vector<int32_t>{fake_token(request_, 0, 2)});
+  EXPECT_EQ(all<schema::Done>().size(), 1u);
+}
+
+TEST_F(Target, SendsAnyGapAgain) {
+  submit(key_);
+  step();
+  step();
+  from_session(schema::Resend{key_, 0, 1, 0});
+  const auto tokens = all<schema::Tokens>();
+  EXPECT_EQ(tokens.back().first_index, 1u);
+  EXPECT_EQ(tokens.back().tokens.ids.size(), 1u);
+  from_session(schema::Resend{key_, 0, 2, 0});
+  EXPECT_EQ(all<schema::Accepted>().size(), 2u) << "nothing is missing: it says that it lives";
+}
+
+TEST_F(Target, RejectsAPromptWithALostPart) {
+  begin(key_, 2);
+  from_session(schema::PromptPart{key_, 1, {2, 3}});
+  EXPECT_EQ(rejected(), ErrorCode::unavailable);
+  begin({5, 2}, 2);
+  from_session(schema::PromptPart{{5, 2}, 0, {1, 2}});
+  from_session(schema::SubmitEnd{{5, 2}});
+  EXPECT_EQ(all<schema::Rejected>().size(), 2u);
+  EXPECT_TRUE(engine_->idle());
+}
+
+TEST_F(Target, RejectsMoreTokensThanAnnounced) {
+  begin(key_);
+  from_session(schema::PromptPart{key_, 0, {1, 2, 3, 4}});
+  EXPECT_EQ(rejected(), ErrorCode::unavailable);
+}
+
+TEST_F(Target, RejectsAPromptLongerThanTheContext) {
+  request_.prompt.assign(65, 1);
+  begin(key_);
+  EXPECT_EQ(rejected(), ErrorCode::too_large);
+}
+
+TEST_F(Target, PassesTheEnginesRefusalOn) {
+  request_.prompt = {-1};
+  submit(key_);
+  EXPECT_EQ(rejected(), ErrorCode::invalid_argument);
+  EXPECT_TRUE(all<schema::Accepted>().empty());
+  engine_->refuse_next(1);
+  request_.prompt = {1};
+  submit({5, 2});
+  EXPECT_EQ(rejected(), ErrorCode::overloaded);
+  EXPECT_GT(all<schema::Rejected>().back().refusal.retry_after_ms, 0u);
+}
+
+TEST_F(Target, ACancelFreesTheRequestWithinOneStep) {
+  submit(key_);
+  step();
+  from_session(schema::CancelRequest{key_});
+  step();
+  EXPECT_FALSE(engine_->holds(key_));
+  engine_->check_conservation();
+  EXPECT_EQ(all<schema::Tokens>().size(), 1u) << "nobody listens any more";
+  EXPECT_TRUE(all<schema::Done>().empty());
+}
+
+TEST_F(Target, ADeadSessionIsACancel) {
+  submit(key_);
+  step();
+  kill(session_);
+  step();
+  EXPECT_FALSE(engine_->holds(key_));
+}
+
+TEST_F(Target, ParksAndResumesARow) {
+  submit(key_);
+  from_session(schema::SetParked{key_, true});
+  step();
+  EXPECT_TRUE(all<schema::Tokens>().empty());
+  from_session(schema::SetParked{key_, false});
+  step();
+  EXPECT_EQ(all<schema::Tokens>().size(), 1u);
+}
+
+TEST_F(Target, RepeatedSubmitsAreTheSameRequest) {
+  submit(key_);
+  submit(key_);
+  step();
+  EXPECT_EQ(all<schema::Tokens>().size(), 1u);
+  EXPECT_EQ(all<schema::Rejected>().size(), 0u);
+}
+
+TEST_F(Target, KeepsABoundedNumberOfFinishedRequests) {
+  request_.stop.max_tokens = 1;
+  const uint32_t count = limits::finished_requests_kept + 1;
+  for (uint32_t generation = 1; generation <= count; ++generation) submit({5, generation});
+  step();
+  EXPECT_EQ(all<schema::Done>().size(), count);
+  from_session(schema::Resend{{5, 1}, 0, 0, 0});
+  EXPECT_EQ(rejected(), ErrorCode::not_found) << "the oldest was forgotten";
+  from_session(schema::Resend{{5, count}, 0, 0, 0});
+  EXPECT_EQ(all<schema::Done>().size(), count + 1);
+}
+
+}  // namespace
+}  // namespace outrider::actors

@@ -1,0 +1,56 @@
+#include "router/admission.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/limits.hpp"
+#include "router/placement.hpp"
+
+namespace outrider::router {
+namespace {
+
+constexpr double k_retry_min_ms = 1'000;
+constexpr double k_retry_max_ms = 30'000;
+
+schema::Refusal overloaded(std::string why, double shortest_queue_ms) {
+  const double retry = std::clamp(shortest_queue_ms, k_retry_min_ms, k_retry_max_ms);
+  return schema::Refusal::of(fail(ErrorCode::overloaded, std::move(why)),
+                             static_cast<uint32_t>(retry));
+}
+
+}  // namespace
+
+std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
+                                     const std::vector<const WorkerView*>& candidates,
+                                     const TenantShares& shares) {
+  bool room = false;
+  uint64_t slots = 0;
+  double queue_ms = k_retry_max_ms;
+  double start_ms = -1;
+  for (const WorkerView* worker : candidates) {
+    const PlacementCost cost = placement_cost(request, *worker);
+    slots += worker->slots();
+    queue_ms = std::min(queue_ms, cost.queue_ms);
+    if (worker->full()) continue;
+    room = true;
+    start_ms = start_ms < 0 ? cost.start_ms() : std::min(start_ms, cost.start_ms());
+  }
+  if (!room) return overloaded("all workers' queues are full", queue_ms);
+  if (!request.fingerprint.empty()) return std::nullopt;
+  const uint64_t share = std::max<uint64_t>(1, slots * limits::tenant_share_percent / 100);
+  if (shares.others > 0 && shares.own + request.choices > share) {
+    return overloaded("this key holds " + std::to_string(shares.own) + " of its " +
+                          std::to_string(share) + " request slots while others wait",
+                      queue_ms);
+  }
+  if (request.deadline_left_ms > 0 && start_ms > request.deadline_left_ms) {
+    return schema::Refusal::of(fail(ErrorCode::deadline_exceeded,
+                                    "the deadline of " + std::to_string(request.deadline_left_ms) +
+                                        " ms cannot be met: the first token is predicted in " +
+                                        std::to_string(static_cast<uint64_t>(start_ms)) + " ms",
+                                    "deadline_ms"));
+  }
+  return std::nullopt;
+}
+
+}  // namespace outrider::router

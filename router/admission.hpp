@@ -1,0 +1,26 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "router/worker_table.hpp"
+#include "schema/messages.hpp"
+
+/// Whether a request may enter at all: a pure function, asked before placement.
+namespace outrider::router {
+
+/// Requests in flight, counted in choices.
+struct TenantShares {
+  uint32_t own = 0;     ///< Of the request's tenant.
+  uint32_t others = 0;  ///< Of all other tenants.
+};
+
+/// Nothing, or why not: `overloaded` (with a time to retry after) if each worker's queue is full or
+/// the tenant holds its share while others wait too; `deadline_exceeded` if no worker could begin
+/// its answer in time. A request that was admitted once (it has a fingerprint) is only refused for
+/// want of room. `candidates` is not empty.
+std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
+                                     const std::vector<const WorkerView*>& candidates,
+                                     const TenantShares& shares);
+
+}  // namespace outrider::router

@@ -1,0 +1,75 @@
+#include "router/admission.hpp"
+
+#include <gtest/gtest.h>
+
+#include "router/workers.test.hpp"
+
+namespace outrider::router {
+namespace {
+
+TEST(Admission, AcceptsWhileAnyWorkerHasRoom) {
+  WorkerView full = view_of(1);
+  full.load.running = 8;
+  full.load.waiting = 8;
+  const WorkerView free = view_of(2);
+  EXPECT_FALSE(admit(request_of(1), {&full, &free}, {}));
+}
+
+TEST(Admission, FullQueuesAreOverloadedWithATimeToRetry) {
+  WorkerView full = view_of(1);
+  full.load.running = 8;
+  full.load.waiting = 7;
+  full.charged_choices = 1;
+  full.load.queued_rows = 2500;
+  const auto refusal = admit(request_of(1), {&full}, {});
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->error_code(), ErrorCode::overloaded);
+  EXPECT_EQ(refusal->retry_after_ms, 2500u);
+}
+
+TEST(Admission, RetryAfterStaysWithinReason) {
+  WorkerView full = view_of(1);
+  full.load.running = 16;
+  EXPECT_EQ(admit(request_of(1), {&full}, {})->retry_after_ms, 1000u);
+  full.load.queued_rows = 100'000'000;
+  EXPECT_EQ(admit(request_of(1), {&full}, {})->retry_after_ms, 30'000u);
+}
+
+TEST(Admission, ATenantMayHoldEverythingWhileItIsAlone) {
+  const WorkerView view = view_of(1);
+  EXPECT_FALSE(admit(request_of(1), {&view}, {.own = 15, .others = 0}));
+}
+
+TEST(Admission, ATenantKeepsToItsShareWhileOthersWait) {
+  const WorkerView view = view_of(1);
+  EXPECT_FALSE(admit(request_of(1), {&view}, {.own = 7, .others = 1}));
+  const auto refusal = admit(request_of(1), {&view}, {.own = 8, .others = 1});
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->error_code(), ErrorCode::overloaded);
+}
+
+TEST(Admission, ARequestThatMovesIsNotJudgedByShareOrDeadlineAgain) {
+  const WorkerView view = view_of(1);
+  schema::PlaceRequest moving = request_of(1);
+  moving.fingerprint = "fp";
+  moving.deadline_left_ms = 1;
+  EXPECT_FALSE(admit(moving, {&view}, {.own = 99, .others = 1}));
+}
+
+TEST(Admission, ADeadlineThatCannotBeMetIsRefusedAtOnce) {
+  WorkerView slow = view_of(1);
+  slow.load.queued_rows = 5000;
+  WorkerView quick = view_of(2);
+  quick.load.queued_rows = 400;
+  schema::PlaceRequest request = request_of(1, 100);
+  request.deadline_left_ms = 499;
+  const auto refusal = admit(request, {&slow, &quick}, {});
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->error_code(), ErrorCode::deadline_exceeded);
+  EXPECT_EQ(refusal->field, "deadline_ms");
+  request.deadline_left_ms = 500;
+  EXPECT_FALSE(admit(request, {&slow, &quick}, {}));
+}
+
+}  // namespace
+}  // namespace outrider::router

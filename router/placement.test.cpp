@@ -1,0 +1,188 @@
+#include "router/placement.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/limits.hpp"
+#include "router/workers.test.hpp"
+
+namespace outrider::router {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::vector<const WorkerView*> pointers(const std::vector<WorkerView>& views) {
+  std::vector<const WorkerView*> all;
+  for (const WorkerView& view : views) all.push_back(&view);
+  return all;
+}
+
+TEST(Placement, CostListsEachTerm) {
+  WorkerView view = view_of(7);
+  view.load.queued_rows = 300;
+  view.charged_rows = 200;
+  view.announce.prefill_row_ns = 500'000;
+  view.announce.attention_pair_ps = 1'000'000;
+  const PlacementCost cost = placement_cost(request_of(1, 100), view);
+  EXPECT_DOUBLE_EQ(cost.queue_ms, 500.0);
+  EXPECT_DOUBLE_EQ(cost.prefill_ms, 50.0);
+  EXPECT_DOUBLE_EQ(cost.attention_ms, 5.0);
+  EXPECT_DOUBLE_EQ(cost.kv_pressure_ms, 0.0);
+  EXPECT_EQ(explain(cost),
+            "worker 7: 555.0 ms = queue 500.0 + prefill 50.0 + attention 5.0 + kv 0.0");
+}
+
+TEST(Placement, ATermThatWasNotMeasuredCostsNothing) {
+  WorkerView view = view_of(7);
+  view.load.rows_per_s = 0;
+  const PlacementCost cost = placement_cost(request_of(1), view);
+  EXPECT_EQ(cost.total_ms(), 0.0);
+}
+
+TEST(Placement, KvPressureBeginsAboveNinetyPercent) {
+  WorkerView view = view_of(7);
+  view.load.blocks_free = 101;
+  EXPECT_DOUBLE_EQ(placement_cost(request_of(1), view).kv_pressure_ms, 0.0);
+  view.load.blocks_free = 0;
+  EXPECT_NEAR(placement_cost(request_of(1), view).kv_pressure_ms, 1000.0, 1e-6);
+}
+
+TEST(Placement, TakesTheCheapestWorkerThatHasRoom) {
+  std::vector<WorkerView> views = {view_of(1), view_of(2), view_of(3)};
+  views[0].load.queued_rows = 900;
+  views[1].load.running = 16;
+  views[2].load.queued_rows = 800;
+  EXPECT_EQ(place(request_of(1), pointers(views))->worker, 3u);
+  views[0].load.running = views[2].load.running = 16;
+  EXPECT_FALSE(place(request_of(1), pointers(views)));
+}
+
+TEST(Placement, AvoidsAWorkerThatJustFailedUnlessItIsTheOnlyOne) {
+  std::vector<WorkerView> views = {view_of(1), view_of(2)};
+  views[1].load.queued_rows = 100'000;
+  schema::PlaceRequest request = request_of(1);
+  request.avoid = {1};
+  EXPECT_EQ(place(request, pointers(views))->worker, 2u);
+  views.pop_back();
+  EXPECT_EQ(place(request, pointers(views))->worker, 1u);
+}
+
+TEST(Placement, EqualWorkersAreChosenByTheRequestAlone) {
+  const std::vector<WorkerView> views = {view_of(1), view_of(2), view_of(3)};
+  std::vector<const WorkerView*> order = pointers(views);
+  const std::vector<const WorkerView*> reversed(order.rbegin(), order.rend());
+  std::set<uint64_t> used;
+  for (uint64_t session = 0; session < 100; ++session) {
+    const uint64_t worker = place(request_of(session), order)->worker;
+    EXPECT_EQ(worker, place(request_of(session), reversed)->worker);
+    used.insert(worker);
+  }
+  EXPECT_EQ(used.size(), 3u);
+}
+
+TEST(Placement, AThousandRequestsBetweenHeartbeatsDoNotHerd) {
+  WorkerTable table;
+  for (uint64_t worker = 1; worker <= 4; ++worker) {
+    schema::Announce announce = announce_of(worker);
+    announce.waiting = 2000;
+    table.announce(announce, milliseconds(0));
+    ASSERT_TRUE(table.update(load_of(worker), milliseconds(0)));
+  }
+  std::map<uint64_t, uint32_t> placed;
+  for (uint64_t session = 0; session < 1000; ++session) {
+    const auto request = request_of(session, 50 + static_cast<uint32_t>(session * 37 % 200));
+    const auto cost = place(request, table.candidates("tiny", ""));
+    ASSERT_TRUE(cost);
+    ++placed[cost->worker];
+    table.charge(charge_for(request, cost->worker, milliseconds(1)));
+  }
+  ASSERT_EQ(placed.size(), 4u);
+  for (const auto& [worker, count] : placed) {
+    EXPECT_GE(count, 225u) << worker;
+    EXPECT_LE(count, 275u) << worker;
+  }
+  uint64_t least = UINT64_MAX;
+  uint64_t most = 0;
+  for (const auto& [worker, view] : table.workers()) {
+    least = std::min(least, view.charged_rows);
+    most = std::max(most, view.charged_rows);
+  }
+  EXPECT_LE(most - least, 300u) << "the work differs by about one request";
+}
+
+TEST(WorkerTable, AChargeLastsUntilAHeartbeatThatMustIncludeIt) {
+  WorkerTable table;
+  table.announce(announce_of(1), milliseconds(0));
+  table.charge(charge_for(request_of(5), 1, milliseconds(1000)));
+  EXPECT_EQ(table.workers().at(1).charged_rows, 150u);
+  ASSERT_TRUE(table.update(load_of(1, 1), milliseconds(1100)));
+  EXPECT_EQ(table.workers().at(1).charged_choices, 1u) << "it may have been sent before";
+  ASSERT_TRUE(table.update(load_of(1, 2), milliseconds(1600)));
+  EXPECT_EQ(table.workers().at(1).charged_choices, 0u);
+  EXPECT_EQ(table.workers().at(1).charged_rows, 0u);
+}
+
+TEST(WorkerTable, AReleasedSessionBurdensNobody) {
+  WorkerTable table;
+  table.announce(announce_of(1), milliseconds(0));
+  table.charge(charge_for(request_of(5), 1, milliseconds(0)));
+  table.charge(charge_for(request_of(6), 1, milliseconds(0)));
+  table.release(5);
+  EXPECT_EQ(table.workers().at(1).charged_choices, 1u);
+  EXPECT_EQ(table.workers().at(1).charged_rows, 150u);
+}
+
+TEST(WorkerTable, ANewIncarnationStartsFromNothing) {
+  WorkerTable table;
+  table.announce(announce_of(1, 10), milliseconds(0));
+  schema::Load busy = load_of(1, 50, 10);
+  busy.queued_rows = 999;
+  ASSERT_TRUE(table.update(busy, milliseconds(0)));
+  table.charge(charge_for(request_of(5), 1, milliseconds(0)));
+  EXPECT_FALSE(table.update(load_of(1, 1, 11), milliseconds(1))) << "not announced yet";
+  table.announce(announce_of(1, 11), milliseconds(2));
+  EXPECT_EQ(table.workers().at(1).load.queued_rows, 0u);
+  EXPECT_EQ(table.workers().at(1).charged_choices, 0u);
+  EXPECT_FALSE(table.update(busy, milliseconds(3))) << "the dead incarnation's last words";
+  ASSERT_TRUE(table.update(load_of(1, 1, 11), milliseconds(3)));
+}
+
+TEST(WorkerTable, AnOldLoadIsAliveButNotNews) {
+  WorkerTable table;
+  table.announce(announce_of(1), milliseconds(0));
+  schema::Load newer = load_of(1, 9);
+  newer.running = 4;
+  ASSERT_TRUE(table.update(newer, milliseconds(0)));
+  ASSERT_TRUE(table.update(load_of(1, 8), milliseconds(0)));
+  EXPECT_EQ(table.workers().at(1).load.running, 4u);
+}
+
+TEST(WorkerTable, SilentWorkersAgeOut) {
+  WorkerTable table;
+  table.announce(announce_of(1), milliseconds(0));
+  table.announce(announce_of(2), milliseconds(0));
+  ASSERT_TRUE(table.update(load_of(2), milliseconds(1000)));
+  EXPECT_TRUE(table.age_out(milliseconds(limits::heartbeat_timeout_ms)).empty());
+  EXPECT_EQ(table.age_out(milliseconds(limits::heartbeat_timeout_ms + 1)),
+            std::vector<uint64_t>{1});
+  EXPECT_EQ(table.workers().size(), 1u);
+}
+
+TEST(WorkerTable, OnlyTwinsOfTheModelAreCandidates) {
+  WorkerTable table;
+  schema::Announce other = announce_of(2);
+  other.fingerprint = "another";
+  schema::Announce draft = announce_of(3);
+  draft.role = schema::Role::draft;
+  table.announce(announce_of(1), milliseconds(0));
+  table.announce(other, milliseconds(0));
+  table.announce(draft, milliseconds(0));
+  EXPECT_EQ(table.candidates("tiny", "").size(), 2u);
+  ASSERT_EQ(table.candidates("tiny", "fp").size(), 1u);
+  EXPECT_EQ(table.candidates("tiny", "fp")[0]->announce.worker, 1u);
+  EXPECT_TRUE(table.candidates("big", "").empty());
+}
+
+}  // namespace
+}  // namespace outrider::router

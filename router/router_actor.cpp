@@ -1,0 +1,164 @@
+#include "router/router_actor.hpp"
+
+#include <algorithm>
+#include <caf/actor_clock.hpp>
+#include <caf/stateful_actor.hpp>
+
+#include "base/limits.hpp"
+#include "router/placement.hpp"
+
+namespace outrider::router {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto k_tick = milliseconds(limits::heartbeat_interval_ms);
+/// Before the asking session would take silence for a loss.
+constexpr Duration k_hold = milliseconds(limits::control_timeout_ms / 2);
+constexpr uint32_t k_retry_after_ms = 1'000;
+
+}  // namespace
+
+void RouterState::start(RouterActor::pointer self) {
+  self_ = self;
+  self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
+  self_->delayed_send(caf::actor_cast<RouterActor>(self_), k_tick, caf::tick_atom_v);
+}
+
+TimePoint RouterState::now() const {
+  return std::chrono::duration_cast<TimePoint>(self_->clock().now().time_since_epoch());
+}
+
+void RouterState::place(const schema::PlaceRequest& request) {
+  if (!request.reply_to) return;
+  if (!try_place(request)) hold(request);
+}
+
+bool RouterState::try_place(const schema::PlaceRequest& request) {
+  const auto candidates = table_.candidates(request.model, request.fingerprint);
+  if (candidates.empty()) return false;
+  if (auto refusal = admit(request, candidates, shares(request))) {
+    refuse(request, std::move(*refusal));
+    return true;
+  }
+  const auto cost = router::place(request, candidates);
+  if (!cost) return false;
+  admit_client(request);
+  table_.charge(charge_for(request, cost->worker, now()));
+  const schema::Announce& worker = table_.workers().at(cost->worker).announce;
+  self_->send(
+      request.reply_to,
+      schema::PlaceReply{
+          request.key, {}, worker.target, worker.worker, worker.incarnation, worker.fingerprint});
+  return true;
+}
+
+void RouterState::hold(const schema::PlaceRequest& request) {
+  std::erase_if(held_, [&](const Held& held) { return held.request.key == request.key; });
+  if (held_.size() >= limits::router_pending_max) {
+    return refuse(request, schema::Refusal::of(
+                               fail(ErrorCode::overloaded, "too many requests wait for a worker"),
+                               k_retry_after_ms));
+  }
+  held_.push_back({request, now() + k_hold});
+}
+
+void RouterState::retry_held() {
+  std::deque<Held> waiting;
+  waiting.swap(held_);
+  for (Held& held : waiting) {
+    if (!try_place(held.request)) held_.push_back(std::move(held));
+  }
+}
+
+void RouterState::announce(const schema::Announce& announce) {
+  if (!announce.target) return;
+  self_->demonitor(announce.target.address());  // Repeated announcements: one monitor is enough.
+  self_->monitor(announce.target);
+  table_.announce(announce, now());
+  retry_held();
+}
+
+/// A worker or a session is gone.
+void RouterState::lost(const caf::actor_addr& actor) {
+  if (const auto client = clients_.find(actor); client != clients_.end()) {
+    uint32_t& choices = tenants_[client->second.tenant];
+    choices -= client->second.choices;
+    in_flight_ -= client->second.choices;
+    if (choices == 0) tenants_.erase(client->second.tenant);
+    table_.release(client->second.session);
+    clients_.erase(client);
+    return;
+  }
+  for (const auto& [id, worker] : table_.workers()) {
+    if (worker.announce.target.address() == actor) return table_.remove(id);
+  }
+}
+
+void RouterState::tick() {
+  table_.age_out(now());
+  while (!held_.empty() && held_.front().until <= now()) {
+    const schema::PlaceRequest request = std::move(held_.front().request);
+    held_.pop_front();
+    refuse(request, schema::Refusal::of(fail(ErrorCode::unavailable, "no worker serves this model"),
+                                        k_retry_after_ms));
+  }
+  self_->delayed_send(caf::actor_cast<RouterActor>(self_), k_tick, caf::tick_atom_v);
+}
+
+/// Counts the session once; its later attempts only move it.
+void RouterState::admit_client(const schema::PlaceRequest& request) {
+  const auto [client, is_new] = clients_.try_emplace(
+      request.reply_to.address(), Client{request.key.session, request.tenant, request.choices});
+  if (!is_new) return;
+  self_->monitor(request.reply_to);
+  tenants_[request.tenant] += request.choices;
+  in_flight_ += request.choices;
+}
+
+TenantShares RouterState::shares(const schema::PlaceRequest& request) const {
+  const auto tenant = tenants_.find(request.tenant);
+  uint32_t own = tenant == tenants_.end() ? 0 : tenant->second;
+  const uint32_t others = in_flight_ - own;
+  const auto client = clients_.find(request.reply_to.address());
+  if (client != clients_.end()) own -= client->second.choices;  // It asks for what it has.
+  return {own, others};
+}
+
+void RouterState::refuse(const schema::PlaceRequest& request, schema::Refusal refusal) {
+  schema::PlaceReply reply;
+  reply.key = request.key;
+  reply.refusal = std::move(refusal);
+  self_->send(request.reply_to, std::move(reply));
+}
+
+schema::WorkerList RouterState::list() const {
+  schema::WorkerList list;
+  for (const auto& [id, worker] : table_.workers()) {
+    const auto silent = std::chrono::duration_cast<milliseconds>(now() - worker.heard).count();
+    list.workers.push_back(
+        {worker.announce, worker.load, static_cast<uint32_t>(silent), worker.charged_choices});
+  }
+  return list;
+}
+
+RouterActor::behavior_type RouterState::make_behavior() {
+  return {
+      [this](const schema::PlaceRequest& request) { place(request); },
+      [this](const schema::Announce& message) { announce(message); },
+      [this](const schema::Load& load) {
+        if (table_.update(load, now())) return;
+        const auto target = caf::actor_cast<schema::TargetHandle>(self_->current_sender());
+        if (target) self_->send(target, schema::AnnounceAgain{load.worker});
+      },
+      [this](const schema::ListWorkers&) { return list(); },
+      [this](caf::tick_atom) { tick(); },
+  };
+}
+
+RouterActor::behavior_type router_actor(RouterActor::stateful_pointer<RouterState> self) {
+  self->state.start(self);
+  return self->state.make_behavior();
+}
+
+}  // namespace outrider::router

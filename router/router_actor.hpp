@@ -1,0 +1,62 @@
+#pragma once
+
+#include <caf/typed_event_based_actor.hpp>
+#include <deque>
+#include <map>
+#include <string>
+
+#include "router/admission.hpp"
+#include "router/worker_table.hpp"
+#include "schema/messages.hpp"
+
+namespace outrider::router {
+
+using RouterActor = schema::RouterHandle::extend<caf::reacts_to<caf::tick_atom>>;
+
+/// Thin shell around WorkerTable, admit() and place(): soft state in, decisions out. Never in the
+/// token path; when it is lost, streams go on and a new one relearns everything.
+class RouterState {
+ public:
+  RouterState() = default;
+
+  void start(RouterActor::pointer self);
+  RouterActor::behavior_type make_behavior();
+
+ private:
+  /// A session with something placed: its share is taken until it ends.
+  struct Client {
+    uint64_t session = 0;
+    std::string tenant;
+    uint32_t choices = 0;
+  };
+  /// Waits for a worker that can serve it.
+  struct Held {
+    schema::PlaceRequest request;
+    TimePoint until{0};
+  };
+
+  void place(const schema::PlaceRequest& request);
+  /// False if no known worker can serve it.
+  bool try_place(const schema::PlaceRequest& request);
+  void hold(const schema::PlaceRequest& request);
+  void retry_held();
+  void announce(const schema::Announce& announce);
+  void lost(const caf::actor_addr& actor);
+  void tick();
+  void admit_client(const schema::PlaceRequest& request);
+  TenantShares shares(const schema::PlaceRequest& request) const;
+  void refuse(const schema::PlaceRequest& request, schema::Refusal refusal);
+  schema::WorkerList list() const;
+  TimePoint now() const;
+
+  RouterActor::pointer self_ = nullptr;
+  WorkerTable table_;
+  std::map<caf::actor_addr, Client> clients_;
+  std::map<std::string, uint32_t> tenants_;  ///< Choices in flight.
+  uint32_t in_flight_ = 0;                   ///< Sum of tenants_.
+  std::deque<Held> held_;
+};
+
+RouterActor::behavior_type router_actor(RouterActor::stateful_pointer<RouterState> self);
+
+}  // namespace outrider::router

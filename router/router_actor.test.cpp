@@ -1,0 +1,220 @@
+#include "router/router_actor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <caf/actor_system.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+#include <caf/scoped_actor.hpp>
+#include <caf/send.hpp>
+#include <caf/stateful_actor.hpp>
+
+#include "base/limits.hpp"
+#include "router/workers.test.hpp"
+
+namespace outrider::router {
+namespace {
+
+struct Config : caf::actor_system_config {
+  Config() {
+    schema::add_messages(*this);
+    set("scheduler.policy", caf::atom("testing"));
+  }
+};
+
+using Replies = std::vector<schema::PlaceReply>;
+
+/// Fake sessions and workers around a real router, in virtual time.
+class Router : public ::testing::Test {
+ protected:
+  Router() { router_ = own(system_.spawn(router_actor)); }
+  ~Router() override {
+    for (const caf::strong_actor_ptr& actor : actors_) {
+      caf::anon_send_exit(caf::actor_cast<caf::actor>(actor), caf::exit_reason::kill);
+    }
+    run();
+  }
+
+  void run() { scheduler_.run(); }
+  void advance(uint32_t ms) {
+    scheduler_.advance_time(std::chrono::milliseconds(ms));
+    run();
+  }
+  template <class Handle>
+  Handle own(Handle handle) {
+    actors_.push_back(caf::actor_cast<caf::strong_actor_ptr>(handle));
+    return handle;
+  }
+  template <class Handle>
+  void kill(const Handle& actor) {
+    caf::anon_send_exit(actor, caf::exit_reason::kill);
+    run();
+  }
+
+  schema::TargetHandle worker(uint64_t id) {
+    const auto asked = asked_;
+    auto handle = own(system_.spawn([asked]() -> schema::TargetHandle::behavior_type {
+      return {
+          [](const schema::SubmitBegin&) {}, [](const schema::PromptPart&) {},
+          [](const schema::SubmitEnd&) {},   [](const schema::CancelRequest&) {},
+          [](const schema::SetParked&) {},   [](const schema::Resend&) {},
+          [](const schema::DoneAck&) {},     [asked](const schema::AnnounceAgain&) { ++*asked; }};
+    }));
+    announce(handle, announce_of(id));
+    return handle;
+  }
+  void announce(const schema::TargetHandle& handle, schema::Announce message) {
+    message.target = handle;
+    caf::anon_send(router_, message);
+    run();
+  }
+  void heartbeat(const schema::TargetHandle& from, const schema::Load& load) {
+    const auto sender = caf::actor_cast<caf::strong_actor_ptr>(from);
+    const auto router = caf::actor_cast<caf::strong_actor_ptr>(router_);
+    router->enqueue(sender, caf::make_message_id(), caf::make_message(load), nullptr);
+    run();
+  }
+  schema::SessionHandle session() {
+    const auto replies = replies_;
+    return own(system_.spawn([replies]() -> schema::SessionHandle::behavior_type {
+      return {[replies](const schema::PlaceReply& reply) { replies->push_back(reply); },
+              [](const schema::Accepted&) {},
+              [](const schema::Rejected&) {},
+              [](const schema::Tokens&) {},
+              [](const schema::Done&) {},
+              [](const schema::CancelSession&) {},
+              [](const schema::ResumeSession&) {}};
+    }));
+  }
+  schema::SessionHandle ask(schema::PlaceRequest request) {
+    auto from = session();
+    request.reply_to = from;
+    caf::anon_send(router_, request);
+    run();
+    return from;
+  }
+  std::vector<schema::WorkerInfo> workers() {
+    std::vector<schema::WorkerInfo> listed;
+    caf::scoped_actor self(system_);
+    self->send(router_, schema::ListWorkers{});
+    run();
+    self->receive([&](const schema::WorkerList& list) { listed = list.workers; });
+    return listed;
+  }
+
+  Config config_;
+  caf::actor_system system_{config_};
+  caf::scheduler::test_coordinator& scheduler_ =
+      dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
+  std::shared_ptr<Replies> replies_ = std::make_shared<Replies>();
+  std::shared_ptr<uint32_t> asked_ = std::make_shared<uint32_t>(0);
+  std::vector<caf::strong_actor_ptr> actors_;  ///< Scripted ones too: without a reference they end.
+  RouterActor router_;
+};
+
+TEST_F(Router, PlacesOnAnAnnouncedWorker) {
+  const auto target = worker(1);
+  ask(request_of(5));
+  ASSERT_EQ(replies_->size(), 1u);
+  EXPECT_TRUE(replies_->at(0).refusal.none());
+  EXPECT_EQ(replies_->at(0).target, target);
+  EXPECT_EQ(replies_->at(0).key, (RequestKey{5, 1}));
+  EXPECT_EQ(replies_->at(0).fingerprint, "fp");
+}
+
+TEST_F(Router, HoldsRequestsUntilAWorkerComes) {
+  ask(request_of(5));
+  EXPECT_TRUE(replies_->empty());
+  worker(1);
+  ASSERT_EQ(replies_->size(), 1u);
+  EXPECT_TRUE(replies_->at(0).refusal.none());
+}
+
+TEST_F(Router, SaysUnavailableBeforeTheSessionGivesUpOnIt) {
+  ask(request_of(5));
+  for (uint32_t ms = 0; ms < limits::control_timeout_ms - 500; ms += 500) advance(500);
+  ASSERT_EQ(replies_->size(), 1u);
+  EXPECT_EQ(replies_->at(0).refusal.error_code(), ErrorCode::unavailable);
+  EXPECT_GT(replies_->at(0).refusal.retry_after_ms, 0u);
+}
+
+TEST_F(Router, HoldsABoundedNumberOfRequests) {
+  const auto from = session();
+  for (uint32_t i = 0; i <= limits::router_pending_max; ++i) {
+    schema::PlaceRequest request = request_of(i);
+    request.reply_to = from;
+    caf::anon_send(router_, request);
+  }
+  run();
+  ASSERT_EQ(replies_->size(), 1u);
+  EXPECT_EQ(replies_->at(0).refusal.error_code(), ErrorCode::overloaded);
+}
+
+TEST_F(Router, ForgetsAWorkerThatGoesDown) {
+  const auto target = worker(1);
+  EXPECT_EQ(workers().size(), 1u);
+  kill(target);
+  EXPECT_TRUE(workers().empty());
+}
+
+TEST_F(Router, ForgetsAWorkerThatFallsSilentAndTakesItBack) {
+  const auto silent = worker(1);
+  const auto loud = worker(2);
+  for (uint64_t beat = 1; beat <= 8; ++beat) {
+    advance(limits::heartbeat_interval_ms);
+    heartbeat(loud, load_of(2, beat));
+  }
+  ASSERT_EQ(workers().size(), 1u);
+  EXPECT_EQ(workers()[0].announce.worker, 2u);
+  heartbeat(silent, load_of(1, 1));
+  EXPECT_EQ(*asked_, 1u) << "an unknown worker is asked who it is";
+  announce(silent, announce_of(1));
+  EXPECT_EQ(workers().size(), 2u);
+}
+
+TEST_F(Router, RejectsWhatIsTooMuchAndTakesMoreWhenSessionsEnd) {
+  worker(1);
+  std::vector<schema::SessionHandle> sessions;
+  for (uint64_t i = 0; i < 16; ++i) sessions.push_back(ask(request_of(i)));
+  for (const auto& reply : *replies_) EXPECT_TRUE(reply.refusal.none());
+  ask(request_of(16));
+  EXPECT_EQ(replies_->back().refusal.error_code(), ErrorCode::overloaded);
+  EXPECT_EQ(workers()[0].charged_choices, 16u);
+  kill(sessions[3]);
+  EXPECT_EQ(workers()[0].charged_choices, 15u);
+  ask(request_of(17));
+  EXPECT_TRUE(replies_->back().refusal.none());
+}
+
+TEST_F(Router, SharesSlotsBetweenTenants) {
+  worker(1);
+  schema::PlaceRequest other = request_of(100);
+  other.tenant = "b";
+  ask(other);
+  for (uint64_t i = 0; i < 8; ++i) {
+    ask(request_of(i));
+    EXPECT_TRUE(replies_->back().refusal.none()) << i;
+  }
+  ask(request_of(8));
+  EXPECT_EQ(replies_->back().refusal.error_code(), ErrorCode::overloaded);
+  other.key.session = 101;
+  ask(other);
+  EXPECT_TRUE(replies_->back().refusal.none());
+}
+
+TEST_F(Router, AMovingSessionGoesToATwinOnly) {
+  worker(1);
+  schema::PlaceRequest moving = request_of(5);
+  moving.fingerprint = "gone";
+  ask(moving);
+  EXPECT_TRUE(replies_->empty()) << "held: a twin may come";
+  auto twin = worker(2);
+  EXPECT_TRUE(replies_->empty());
+  schema::Announce announced = announce_of(2);
+  announced.fingerprint = "gone";
+  announce(twin, announced);
+  ASSERT_EQ(replies_->size(), 1u);
+  EXPECT_EQ(replies_->at(0).target, twin);
+}
+
+}  // namespace
+}  // namespace outrider::router

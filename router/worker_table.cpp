@@ -1,0 +1,102 @@
+#include "router/worker_table.hpp"
+
+#include <algorithm>
+
+#include "base/limits.hpp"
+
+namespace outrider::router {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A heartbeat this much younger than a charge was taken after the request had arrived.
+constexpr Duration k_charge_life = milliseconds(limits::heartbeat_interval_ms);
+constexpr Duration k_silence_max = milliseconds(limits::heartbeat_timeout_ms);
+
+}  // namespace
+
+void WorkerTable::announce(const schema::Announce& announce, TimePoint now) {
+  const auto found = workers_.find(announce.worker);
+  if (found != workers_.end() && found->second.announce.incarnation != announce.incarnation) {
+    remove(announce.worker);
+  }
+  WorkerView& worker = workers_[announce.worker];
+  worker.announce = announce;
+  worker.heard = now;
+  if (worker.load.incarnation == announce.incarnation) return;
+  worker.load = {};
+  worker.load.incarnation = announce.incarnation;
+  worker.load.blocks_free = announce.blocks_total;
+  worker.load.blocks_total = announce.blocks_total;
+}
+
+bool WorkerTable::update(const schema::Load& load, TimePoint now) {
+  const auto found = workers_.find(load.worker);
+  if (found == workers_.end() || found->second.announce.incarnation != load.incarnation) {
+    return false;
+  }
+  WorkerView& worker = found->second;
+  worker.heard = now;
+  if (load.sequence <= worker.load.sequence) return true;
+  worker.load = load;
+  drop_charges(load.worker, now - k_charge_life);
+  return true;
+}
+
+void WorkerTable::remove(uint64_t worker) {
+  workers_.erase(worker);
+  std::erase_if(charges_, [&](const Charge& charge) { return charge.worker == worker; });
+}
+
+std::vector<uint64_t> WorkerTable::age_out(TimePoint now) {
+  std::vector<uint64_t> silent;
+  for (const auto& [id, worker] : workers_) {
+    if (now - worker.heard > k_silence_max) silent.push_back(id);
+  }
+  for (const uint64_t id : silent) remove(id);
+  return silent;
+}
+
+void WorkerTable::charge(const Charge& charge) {
+  const auto found = workers_.find(charge.worker);
+  if (found == workers_.end()) return;
+  found->second.charged_choices += charge.choices;
+  found->second.charged_rows += charge.rows;
+  charges_.push_back(charge);
+}
+
+void WorkerTable::release(uint64_t session) {
+  std::erase_if(charges_, [&](const Charge& charge) {
+    if (charge.key.session != session) return false;
+    uncharge(charge);
+    return true;
+  });
+}
+
+std::vector<const WorkerView*> WorkerTable::candidates(const std::string& model,
+                                                       const std::string& fingerprint) const {
+  std::vector<const WorkerView*> found;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.announce.role != schema::Role::target || worker.announce.model != model) continue;
+    if (!fingerprint.empty() && worker.announce.fingerprint != fingerprint) continue;
+    found.push_back(&worker);
+  }
+  return found;
+}
+
+void WorkerTable::drop_charges(uint64_t worker, TimePoint made_until) {
+  std::erase_if(charges_, [&](const Charge& charge) {
+    if (charge.worker != worker || charge.at > made_until) return false;
+    uncharge(charge);
+    return true;
+  });
+}
+
+void WorkerTable::uncharge(const Charge& charge) {
+  const auto found = workers_.find(charge.worker);
+  if (found == workers_.end()) return;
+  found->second.charged_choices -= charge.choices;
+  found->second.charged_rows -= charge.rows;
+}
+
+}  // namespace outrider::router

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "schema/messages.hpp"
+
+namespace outrider::router {
+
+/// One worker as placement sees it: what it said last, and what was promised to it since.
+struct WorkerView {
+  schema::Announce announce;
+  schema::Load load;
+  TimePoint heard{0};
+  uint32_t charged_choices = 0;
+  uint64_t charged_rows = 0;
+
+  uint32_t held_choices() const {
+    return load.running + load.waiting + load.parked + charged_choices;
+  }
+  uint32_t slots() const { return announce.sequences + announce.waiting; }
+  bool full() const { return held_choices() >= slots(); }
+};
+
+/// What a placement promises to a worker before the worker can report it.
+struct Charge {
+  RequestKey key;
+  uint64_t worker = 0;
+  uint32_t choices = 0;
+  uint64_t rows = 0;
+  TimePoint at{0};
+};
+
+/// All that a router remembers; everything in it comes back with the next heartbeats and requests.
+/// Time is an argument. Not thread-safe, owned by the router actor.
+class WorkerTable {
+ public:
+  /// A new incarnation replaces the old one, charges and all.
+  void announce(const schema::Announce& announce, TimePoint now);
+  /// False if the worker or this incarnation is unknown: ask it to announce itself.
+  bool update(const schema::Load& load, TimePoint now);
+  void remove(uint64_t worker);
+  /// Drops workers that were silent too long; returns them.
+  std::vector<uint64_t> age_out(TimePoint now);
+
+  void charge(const Charge& charge);
+  /// The session has ended: nothing of it burdens anyone.
+  void release(uint64_t session);
+
+  const std::map<uint64_t, WorkerView>& workers() const { return workers_; }
+  /// Workers that can serve `model`; with a fingerprint, only twins of it.
+  std::vector<const WorkerView*> candidates(const std::string& model,
+                                            const std::string& fingerprint) const;
+
+ private:
+  void drop_charges(uint64_t worker, TimePoint made_until);
+  void uncharge(const Charge& charge);
+
+  std::map<uint64_t, WorkerView> workers_;
+  std::vector<Charge> charges_;  ///< At most what was placed within some heartbeats.
+};
+
+}  // namespace outrider::router
