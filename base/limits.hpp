@@ -130,6 +130,12 @@ inline constexpr size_t template_output_bytes_max = size_t{64} << 20;
 /// Elements of one `range`: the bound of Jinja's own sandbox.
 inline constexpr int64_t template_range_max = 100'000;
 
+// -- tokenizer -----------------------------------------------------------------------------------
+/// Steps of one match of a splitting rule. A rule steps back over a run of white space once, so that
+/// no text within template_output_bytes_max reaches it; PCRE2's own 10 million would be too few.
+inline constexpr uint32_t split_match_steps_max = 1u << 28;
+
+static_assert(split_match_steps_max >= 4 * template_output_bytes_max);
 static_assert(heartbeat_timeout_ms >= 4 * heartbeat_interval_ms,
               "a worker may lose three heartbeats before it counts as lost");
 static_assert(prompt_part_tokens_max * sizeof(int32_t) <= control_message_bytes_max / 2,

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <vector>
 
+#include "base/limits.hpp"
+
 namespace outrider::model {
 namespace {
 
@@ -74,6 +76,23 @@ std::string with_classes(std::string_view pattern) {
   return out;
 }
 
+/// PCRE2's working memory, for one thread at a time.
+struct MatchState {
+  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
+  pcre2_match_context* context = pcre2_match_context_create(nullptr);
+
+  MatchState() {
+    OUTRIDER_CHECK(data != nullptr && context != nullptr);
+    pcre2_set_match_limit(context, limits::split_match_steps_max);
+  }
+  MatchState(const MatchState&) = delete;
+  MatchState& operator=(const MatchState&) = delete;
+  ~MatchState() {
+    pcre2_match_data_free(data);
+    pcre2_match_context_free(context);
+  }
+};
+
 /// One compiled pattern.
 class Regex {
  public:
@@ -92,17 +111,19 @@ class Regex {
 
   /// Calls `on_piece` for each match and for each gap between matches.
   template <class OnPiece>
-  void split(std::string_view text, pcre2_match_data* match, const OnPiece& on_piece) const {
+  void split(std::string_view text, const MatchState& match, const OnPiece& on_piece) const {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     size_t at = 0;
     while (at < text.size()) {
-      int found = pcre2_match(code_, subject, text.size(), at, PCRE2_NO_UTF_CHECK, match, nullptr);
+      int found = pcre2_match(code_, subject, text.size(), at, PCRE2_NO_UTF_CHECK, match.data,
+                              match.context);
       if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
         found = pcre2_match(code_, subject, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                            match, nullptr);
+                            match.data, match.context);
       }
-      const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match);
-      if (found < 1 || range[1] <= range[0]) break;  // no more matches: the rest is one piece
+      const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.data);
+      // No more digits; the other patterns match any text. Should a limit strike: one piece.
+      if (found < 1 || range[1] <= range[0]) break;
       if (range[0] > at) on_piece(text.substr(at, range[0] - at));
       on_piece(text.substr(range[0], range[1] - range[0]));
       at = range[1];
@@ -112,14 +133,6 @@ class Regex {
 
  private:
   pcre2_code* code_;
-};
-
-struct MatchData {
-  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
-  MatchData() = default;
-  MatchData(const MatchData&) = delete;
-  MatchData& operator=(const MatchData&) = delete;
-  ~MatchData() { pcre2_match_data_free(data); }
 };
 
 uint8_t combining_class(utf8proc_int32_t c) {
@@ -215,15 +228,15 @@ void PreTokenizer::split(std::string_view text,
                          const std::function<void(std::string_view)>& on_word) const {
   const std::string normalised = state_->recipe->nfc ? nfc(text) : std::string();
   if (state_->recipe->nfc) text = normalised;
-  const MatchData match;
+  const MatchState match;
   const auto& regexes = state_->regexes;
   if (regexes.size() == 1) {
-    regexes[0]->split(text, match.data, on_word);
+    regexes[0]->split(text, match, on_word);
     return;
   }
   std::vector<std::string_view> pieces;
-  regexes[0]->split(text, match.data, [&](std::string_view piece) { pieces.push_back(piece); });
-  for (const std::string_view piece : pieces) regexes[1]->split(piece, match.data, on_word);
+  regexes[0]->split(text, match, [&](std::string_view piece) { pieces.push_back(piece); });
+  for (const std::string_view piece : pieces) regexes[1]->split(piece, match, on_word);
 }
 
 }  // namespace outrider::model

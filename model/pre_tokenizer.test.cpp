@@ -58,6 +58,24 @@ TEST(PreTokenizer, LettersNewerThanTheLibrarysTablesAreLetters) {
   EXPECT_THAT(words("smollm", "1\U00011F50"), ElementsAre("1", "\U00011F50"));
 }
 
+TEST(PreTokenizer, ARunOfWhiteSpaceEndsAtItsLastLineEnd) {
+  for (const char* rule : {"qwen2", "llama-bpe"}) {
+    EXPECT_THAT(words(rule, "a \n \r\n\t\n  b"), ElementsAre("a", " \n \r\n\t\n", " ", " b"))
+        << rule;
+    EXPECT_THAT(words(rule, "\u0085\n\x0B\f\u2028 x"),
+                ElementsAre("\u0085\n", "\x0B\f\u2028", " x"))
+        << rule;
+    EXPECT_THAT(words(rule, "!\n\n \n"), ElementsAre("!\n\n", " \n")) << rule;
+  }
+}
+
+TEST(PreTokenizer, NoRunIsTooLongForTheMatchLimit) {
+  const std::string spaces(size_t{12} << 20, ' ');  // PCRE2 gives up after 10 million steps by itself
+  for (const char* rule : {"gpt-2", "smollm", "qwen2", "llama-bpe"}) {
+    EXPECT_EQ(words(rule, spaces + "x").size(), 2u) << rule;
+  }
+}
+
 TEST(PreTokenizer, TheWordsJoinedAreTheText) {
   constexpr uint64_t k_seed = 9;
   Random random(k_seed);
