@@ -131,8 +131,8 @@ inline constexpr size_t template_output_bytes_max = size_t{64} << 20;
 inline constexpr int64_t template_range_max = 100'000;
 
 // -- tokenizer -----------------------------------------------------------------------------------
-/// Steps of one match of a splitting rule. A rule steps back over a run of white space once, so that
-/// no text within template_output_bytes_max reaches it; PCRE2's own 10 million would be too few.
+/// Steps of one match of a splitting rule. A rule steps back over a run of white space once, so no
+/// text within template_output_bytes_max reaches it; PCRE2's own 10 million would be too few.
 inline constexpr uint32_t split_match_steps_max = 1u << 28;
 
 static_assert(split_match_steps_max >= 4 * template_output_bytes_max);

@@ -70,7 +70,8 @@ TEST(PreTokenizer, ARunOfWhiteSpaceEndsAtItsLastLineEnd) {
 }
 
 TEST(PreTokenizer, NoRunIsTooLongForTheMatchLimit) {
-  const std::string spaces(size_t{12} << 20, ' ');  // PCRE2 gives up after 10 million steps by itself
+  // PCRE2 by itself gives up after 10 million steps.
+  const std::string spaces(size_t{12} << 20, ' ');
   for (const char* rule : {"gpt-2", "smollm", "qwen2", "llama-bpe"}) {
     EXPECT_EQ(words(rule, spaces + "x").size(), 2u) << rule;
   }
