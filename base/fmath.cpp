@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace outrider {
@@ -31,8 +32,9 @@ double polynomial(const double (&c)[n], double z) {
 
 }  // namespace
 
-// kernels/cpu/vector_math.inl.hpp does the same on 16 lanes: change both or none.
-float exp_f32(float x) {
+// kernels/cpu/vector_math.inl.hpp does the same on 16 lanes: change both or none. Inlined, so that
+// each caller below compiles it for its own instruction set; std::fma is exact on all of them.
+[[gnu::always_inline]] static inline float exp_one(float x) {
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
   const float t = std::fma(x, 0x1.715476p+0f, k_round_f32);
@@ -50,8 +52,45 @@ float exp_f32(float x) {
   const int32_t exponent =
       static_cast<int32_t>(std::bit_cast<uint32_t>(t) - std::bit_cast<uint32_t>(k_round_f32));
   const int32_t half = exponent >> 1;
-  if (x != x) return x;
-  return q * power_of_two(half) * power_of_two(exponent - half);
+  const float result = q * power_of_two(half) * power_of_two(exponent - half);
+  return x != x ? x : result;
+}
+
+float exp_f32(float x) {
+  return exp_one(x);
+}
+
+namespace {
+
+/// In blocks of fixed size and in local arrays, which compilers turn into vectors.
+[[gnu::always_inline]] inline void exp_blocks(const float* x, size_t n, float* out) {
+  constexpr size_t k_block = 16;
+  float in[k_block] = {};
+  float result[k_block];
+  for (size_t i = 0; i < n; i += k_block) {
+    const size_t count = n - i < k_block ? n - i : k_block;
+    std::memcpy(in, x + i, count * sizeof(float));
+    for (size_t j = 0; j < k_block; ++j) result[j] = exp_one(in[j]);
+    std::memcpy(out + i, result, count * sizeof(float));
+  }
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2,fma")]] void exp_blocks_fma(const float* x, size_t n, float* out) {
+  exp_blocks(x, n, out);
+}
+#endif
+
+}  // namespace
+
+void exp_f32_n(const float* x, size_t n, float* out) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    exp_blocks_fma(x, n, out);
+    return;
+  }
+#endif
+  exp_blocks(x, n, out);
 }
 
 float log_f32(float x) {

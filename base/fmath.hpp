@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 /// Elementary functions that give the same bits on every machine: written coefficients, every
@@ -10,6 +11,9 @@ namespace outrider {
 /// e^x, error below 1.0 ulp (0.9 measured). Underflows gradually to 0 below -104, infinity above
 /// 88.73; NaN stays NaN. `kernels/cpu` has the same function for 16 lanes, with the same bits.
 float exp_f32(float x);
+
+/// out[i] = exp_f32(x[i]), the same bits, many at a time. `out` may be `x`.
+void exp_f32_n(const float* x, size_t n, float* out);
 
 /// Natural logarithm, error below 1.0 ulp (0.85 measured). -infinity at 0, NaN below.
 float log_f32(float x);

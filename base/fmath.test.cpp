@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "base/philox.hpp"
 
@@ -119,6 +120,19 @@ TEST(FmathTest, BitsArePinned) {
     mix(std::bit_cast<uint64_t>(pow_f64(10'000.0, i * 0.001)));
   }
   EXPECT_EQ(digest, 13489909812904442944ull);
+}
+
+TEST(FmathTest, ManyExponentialsAtATimeHaveTheSameBits) {
+  std::vector<float> x = {0.0f, -0.0f, 88.7f, 89.5f, -104.5f, -87.4f, -95.0f};
+  x.push_back(std::numeric_limits<float>::infinity());
+  x.push_back(-std::numeric_limits<float>::infinity());
+  x.push_back(std::numeric_limits<float>::quiet_NaN());
+  for (int i = 0; i < 20'000; ++i) x.push_back(static_cast<float>(i) * 0.00973f - 105.0f);
+  std::vector<float> many(x.size());
+  exp_f32_n(x.data(), x.size(), many.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(many[i]), std::bit_cast<uint32_t>(exp_f32(x[i]))) << x[i];
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "model/engine.hpp"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -97,8 +98,12 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
   if (!cache) return cache.error();
   const auto context = static_cast<uint32_t>(std::min<uint64_t>(*wanted, capacity));
   auto engine = std::unique_ptr<Engine>(new Engine());
-  engine->state_ =
-      std::make_unique<State>(std::move(model), options, clock, std::move(cache).value(), context);
+  try {
+    engine->state_ = std::make_unique<State>(std::move(model), options, clock,
+                                             std::move(cache).value(), context);
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::io, "no memory for the activations of a step", "batch_tokens");
+  }
   return engine;
 }
 

@@ -61,11 +61,13 @@ int32_t argmax(std::span<const float> logits) {
 /// score = (logit - highest) / temperature of each allowed token, in order of id.
 void collect(std::span<const float> logits, float highest, float temperature,
              std::vector<Candidate>& out) {
-  out.clear();
+  out.resize(logits.size());
+  size_t count = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] == k_forbidden) continue;
-    out.push_back({(logits[i] - highest) / temperature, static_cast<int32_t>(i)});
+    out[count] = {(logits[i] - highest) / temperature, static_cast<int32_t>(i)};
+    count += logits[i] == k_forbidden ? 0 : 1;
   }
+  out.resize(count);
 }
 
 /// argmax of score + noise, lowest id wins a tie. Noise is computed only where it could win.
@@ -112,7 +114,7 @@ void keep_survivors(const SampleRow& row, const Prepared& prepared, SampleScratc
   collect(prepared.logits, prepared.logits[static_cast<size_t>(prepared.highest)],
           row.params.temperature, candidates);
   if (row.params.top_k > 0) keep_top_k(candidates, static_cast<size_t>(row.params.top_k));
-  if (row.params.top_p < 1.0f) keep_top_p(candidates, row.params.top_p);
+  if (row.params.top_p < 1.0f) keep_top_p(candidates, row.params.top_p, scratch.weights);
   if (row.params.min_p > 0.0f) keep_min_p(candidates, row.params.min_p);
 }
 
@@ -163,8 +165,12 @@ Result<TokenLogprob> token_logprob(std::span<const float> logits, int32_t id, in
   OUTRIDER_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size(), id, logits.size());
   if (!all_finite(logits)) return not_finite();
   const float highest = logits[static_cast<size_t>(argmax(logits))];
-  double sum = 0;
-  for (const float logit : logits) sum += double{exp_f32(logit - highest)};
+  scratch.weights.resize(logits.size());
+  std::transform(logits.begin(), logits.end(), scratch.weights.begin(),
+                 [&](float logit) { return logit - highest; });
+  exp_f32_n(scratch.weights.data(), logits.size(), scratch.weights.data());
+  double sum = 0;  // in order of id
+  for (const float weight : scratch.weights) sum += double{weight};
   const double log_sum = log_f64(sum);
   const auto logprob = [&](float logit) {
     return static_cast<float>(double{logit} - double{highest} - log_sum);

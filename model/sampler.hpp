@@ -46,6 +46,7 @@ struct SampleScratch {
     int32_t id = 0;
   };
   std::vector<float> logits;
+  std::vector<float> weights;
   std::vector<Candidate> candidates;
 };
 

@@ -150,7 +150,8 @@ TEST(Sampler, TopPOnALargeVocabularyEqualsFullSorting) {
       expected.push_back(c.id);
     }
     std::sort(expected.begin(), expected.end());
-    keep_top_p(all, top_p);
+    std::vector<float> weights;
+    keep_top_p(all, top_p, weights);
     std::vector<int32_t> kept;
     for (const auto& c : all) kept.push_back(c.id);
     EXPECT_EQ(kept, expected) << round;

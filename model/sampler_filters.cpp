@@ -26,9 +26,13 @@ void keep_top_k(std::vector<Candidate>& candidates, size_t k) {
   std::sort(candidates.begin(), candidates.end(), lower_id);
 }
 
-void keep_top_p(std::vector<Candidate>& candidates, float top_p) {
+void keep_top_p(std::vector<Candidate>& candidates, float top_p, std::vector<float>& weights) {
+  weights.resize(candidates.size());
+  std::transform(candidates.begin(), candidates.end(), weights.begin(),
+                 [](const Candidate& c) { return c.score; });
+  exp_f32_n(weights.data(), weights.size(), weights.data());
   double total = 0;  // in order of id
-  for (const Candidate& c : candidates) total += double{exp_f32(c.score)};
+  for (const float weight : weights) total += double{weight};
   const double wanted = double{top_p} * total;
   double cumulative = 0;  // in order of probability
   size_t kept = 0;
@@ -50,8 +54,11 @@ void keep_top_p(std::vector<Candidate>& candidates, float top_p) {
 }
 
 void keep_min_p(std::vector<Candidate>& candidates, float min_p) {
-  // The most probable candidate has score 0, probability 1 on this scale.
-  std::erase_if(candidates, [&](const Candidate& c) { return exp_f32(c.score) < min_p; });
+  // The most probable candidate has score 0, probability 1 on this scale. A score one below the
+  // limit's logarithm is clear without its exponential.
+  const float hopeless = log_f32(min_p) - 1.0f;
+  std::erase_if(candidates,
+                [&](const Candidate& c) { return c.score < hopeless || exp_f32(c.score) < min_p; });
 }
 
 }  // namespace outrider::model

@@ -18,7 +18,9 @@ inline bool more_probable(const SampleScratch::Candidate& a, const SampleScratch
 void keep_top_k(std::vector<SampleScratch::Candidate>& candidates, size_t k);
 
 /// The smallest prefix in order of probability whose share of the whole is at least `top_p`.
-void keep_top_p(std::vector<SampleScratch::Candidate>& candidates, float top_p);
+/// `weights` is work space.
+void keep_top_p(std::vector<SampleScratch::Candidate>& candidates, float top_p,
+                std::vector<float>& weights);
 
 /// Those at least `min_p` times as probable as the most probable one.
 void keep_min_p(std::vector<SampleScratch::Candidate>& candidates, float min_p);
