@@ -147,6 +147,8 @@ void Generation::observe_end() {
   m.request_prompt_tokens.Observe(static_cast<double>(totals_.prompt_tokens));
   m.request_generation_tokens.Observe(static_cast<double>(totals_.completion_tokens));
   m.prompt_tokens.Increment(static_cast<double>(totals_.prompt_tokens));
+  m.prefix_cache_queries.Increment(static_cast<double>(totals_.prompt_tokens));
+  m.prefix_cache_hits.Increment(static_cast<double>(totals_.cached_tokens));
   if (totals_.completion_tokens > 1) {
     const double after_first_s = total_s - totals_.ttft_ms * 1e-3;
     m.time_per_output_token_seconds.Observe(after_first_s /

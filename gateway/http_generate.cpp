@@ -58,7 +58,9 @@ class StreamAnswer final : public Answer {
 
   kj::Promise<void> run() {
     return event_or_ping().then([this](bool event) -> kj::Promise<void> {
-      std::string text = event ? take() : std::string(": ping\n\n");
+      if (!out_ && opening_.empty()) opening_ = writer_.opening();
+      std::string text = take();
+      if (!event && text.empty()) text = ": ping\n\n";
       // Nothing was sent yet: a rejection is still an HTTP status of its own.
       if (!out_ && generation().finished() && generation().error()) {
         return reply(reply_of(error()));
@@ -91,7 +93,7 @@ class StreamAnswer final : public Answer {
     shared_.serving.metrics().http_responses(200).Increment();
     auto headers = response_headers(head_, shared_.ids, head);
     out_ = std::optional(response_.send(200, "OK", headers));
-    text = writer_.opening() + text;
+    text = opening_ + text;
   }
 
   /// The next events are taken only when the client's socket took these.
@@ -100,6 +102,7 @@ class StreamAnswer final : public Answer {
     return connection_.bounded((*out_)->write(buffer_.data(), buffer_.size()));
   }
 
+  std::string opening_;
   std::string buffer_;
   std::optional<kj::Own<kj::AsyncOutputStream>> out_;
 };

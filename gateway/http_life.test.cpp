@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include "gateway/raw_client.test.hpp"
 
@@ -69,8 +68,6 @@ TEST_F(HttpLife, AClientThatLeavesCancelsItsWaitingAnswer) {
 TEST_F(HttpLife, ASlowReaderFillsItsOwnChannelAndNoMore) {
   client.send_request("POST", k_text_path, R"({"prompt":"x","stream":true,"logprobs":20})");
   auto& session = opened();
-  const int bytes = 4096;
-  client.stream().setsockopt(SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
   using Level = schema::ClientStream::Level;
   Level level = Level::flowing;
   uint64_t sent = 0;
@@ -100,7 +97,7 @@ TEST_F(HttpLife, ASlowReaderFillsItsOwnChannelAndNoMore) {
   EXPECT_EQ(tokens, session.sent[0]);
 }
 
-TEST_F(HttpLife, ReadersThatTakeNothingAreGivenUp) {
+TEST(HttpGateway, GivesUpReadersThatTakeNothing) {
   GatewayOptions options = quick_pings();
   options.http.write_timeout_ms = 50;
   LoopbackGateway strict(options);
@@ -115,7 +112,7 @@ TEST_F(HttpLife, ReadersThatTakeNothingAreGivenUp) {
   }
 }
 
-TEST_F(HttpLife, LoadingIs503UntilTheModelIsThere) {
+TEST(HttpGateway, Says503UntilTheModelIsThere) {
   LoopbackGateway loading({}, false);
   RawClient c(loading);
   EXPECT_EQ(c.request("GET", "/live").status, 200);
@@ -149,7 +146,7 @@ TEST_F(HttpLife, DrainRefusesNewRequestsAndFinishesAdmittedOnes) {
   gateway.run_until([&] { return drained; });
 }
 
-TEST_F(HttpLife, DrainIsBounded) {
+TEST(HttpGateway, DrainsForABoundedTime) {
   GatewayOptions options = quick_pings();
   options.drain_timeout_ms = 30;
   LoopbackGateway stuck(options);

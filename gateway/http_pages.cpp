@@ -100,7 +100,7 @@ Result<Json> tokenize(const std::string& text, const ServedModel& served) {
   } else if (body->contains("prompt")) {
     const Json& prompt = (*body)["prompt"];
     if (!prompt.is_string()) return wrong_type("prompt", "a string", prompt);
-    tokens = encode(prompt.get_ref<const std::string&>(), *special, served);
+    tokens = encode(prompt.get_ref<const std::string&>(), *special, served, "prompt");
   }
   if (!tokens) return tokens.error();
   Json out = Json::object();

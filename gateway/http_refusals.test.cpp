@@ -118,7 +118,7 @@ TEST_F(HttpRefusals, AnErrorInMidStreamIsAnEventAndTheEnd) {
   EXPECT_EQ(rest.find("[DONE]"), std::string::npos);
 }
 
-TEST_F(HttpRefusals, KeysGuardAllButTheProbes) {
+TEST(HttpKeys, GuardAllButTheProbes) {
   const std::string path = testing::TempDir() + "outrider_keys";
   FILE* file = std::fopen(path.c_str(), "w");
   std::fputs("team:sk-good\n", file);
@@ -156,8 +156,7 @@ TEST_F(HttpRefusals, BodiesOverTheLimitAre413Chunked) {
 
 TEST_F(HttpRefusals, SlowHeadersAndSlowBodiesEnd) {
   client.send("POST /v1/comp");
-  EXPECT_EQ(client.read_response().status, 408);
-  EXPECT_EQ(client.read_all(), "");
+  EXPECT_EQ(client.read_all(), "");  // KJ closes, without an answer
   RawClient second(gateway);
   second.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{");
   EXPECT_EQ(second.read_response().status, 408);

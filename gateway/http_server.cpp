@@ -14,7 +14,7 @@ constexpr size_t k_refused_upload_bytes = size_t{128} << 20;
 int status_of(const kj::Exception& exception) {
   const std::string_view text = exception.getDescription().cStr();
   if (text.find("request headers too large") != text.npos) return 431;
-  for (const char* framing : {"chunk size", "Content-Length", "Transfer-Encoding", "HTTP"}) {
+  for (const char* framing : {"chunk size", "Content-Length", "ransfer", "HTTP"}) {
     if (text.find(framing) != text.npos) return 400;
   }
   return 500;

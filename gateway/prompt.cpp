@@ -64,7 +64,8 @@ Result<std::vector<int32_t>> tokens_of(const PromptInput& input, const ParsedReq
     OUTRIDER_TRY(check_token_ids(*ids, "prompt", served));
     return *ids;
   }
-  return encode(std::get<std::string>(input), parsed.add_special_tokens.value_or(true), served);
+  return encode(std::get<std::string>(input), parsed.add_special_tokens.value_or(true), served,
+                "prompt");
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct ServedModel {
   uint32_t context_tokens = 0;  ///< Of the engine: prompt and output together.
   std::string fingerprint;      ///< `system_fingerprint`: the digest of all that bits depend on.
   int64_t created_s = 0;        ///< Unix time of the start, as /v1/models shows it.
+  uint32_t longest_token_bytes = 0;  ///< Set by Serving; 0: not known.
 };
 
 /// A request that is ready for the engine: one GenerationRequest per prompt.

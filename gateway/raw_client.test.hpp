@@ -32,6 +32,8 @@ class RawClient {
                   .wait(gateway.io.waitScope);
   }
 
+  ~RawClient() noexcept = default;
+
   void send(std::string_view bytes) {
     stream_->write(bytes.data(), bytes.size()).wait(gateway_.io.waitScope);
   }

@@ -34,17 +34,22 @@ struct RpcConnection {
 }  // namespace
 
 RpcServer::RpcServer(Serving& serving, kj::Timer& timer, const HttpSettings& settings)
-    : serving_(serving), timer_(timer), settings_(settings) {}
+    : serving_(serving), shared_(new RpcShared{&serving, timer, settings, {}}) {}
+
+RpcServer::~RpcServer() {
+  shared_->serving = nullptr;
+  shared_->running.cancel("the server stops");
+}
 
 void RpcServer::listen(kj::Own<kj::ConnectionReceiver> port) {
   listener_ = std::make_unique<Listener>(
-      Listener::Parts{kj::mv(port), timer_, serving_.metrics(), serving_.parts().log,
-                      settings_.connections_max},
+      Listener::Parts{kj::mv(port), shared_->timer, serving_.metrics(), serving_.parts().log,
+                      shared_->settings.connections_max},
       [this](kj::Own<kj::AsyncIoStream> stream) { return serve(kj::mv(stream)); });
 }
 
 kj::Promise<void> RpcServer::serve(kj::Own<kj::AsyncIoStream> stream) {
-  auto connection = kj::heap<RpcConnection>(kj::mv(stream), new_login(serving_, timer_, settings_));
+  auto connection = kj::heap<RpcConnection>(kj::mv(stream), new_login(shared_));
   auto gone = connection->network.onDisconnect();
   return gone.attach(kj::mv(connection));
 }

@@ -11,11 +11,14 @@
 
 namespace outrider::gateway {
 
+struct RpcShared;
+
 /// The Cap'n Proto port (schema/outrider.capnp): messages bounded in words and nesting, connections
 /// bounded in number. KJ thread; must be destroyed before `serving`.
 class RpcServer {
  public:
   RpcServer(Serving& serving, kj::Timer& timer, const HttpSettings& settings);
+  ~RpcServer();
 
   void listen(kj::Own<kj::ConnectionReceiver> port);
   uint16_t port() { return listener_->port(); }
@@ -24,8 +27,7 @@ class RpcServer {
   kj::Promise<void> serve(kj::Own<kj::AsyncIoStream> stream);
 
   Serving& serving_;
-  kj::Timer& timer_;
-  HttpSettings settings_;
+  std::shared_ptr<RpcShared> shared_;
   std::unique_ptr<Listener> listener_;
 };
 

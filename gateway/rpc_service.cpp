@@ -13,18 +13,22 @@
 namespace outrider::gateway {
 namespace {
 
+kj::Exception stopped() {
+  return KJ_EXCEPTION(DISCONNECTED, "the server has stopped");
+}
+
 /// One running `generate`; owned by the promise of its call, so that a dropped call destroys it.
 class GenerateCall {
  public:
   using Context = capnp::CallContext<rpc::Outrider::GenerateParams, rpc::Outrider::GenerateResults>;
 
   GenerateCall(kj::Own<RequestScope> scope, rpc::TokenSink::Client sink, Context context,
-               kj::Timer& timer, const HttpSettings& settings)
+               kj::Timer& timer, uint32_t push_timeout_ms)
       : scope_(kj::mv(scope)),
         sink_(kj::mv(sink)),
         context_(kj::mv(context)),
         timer_(timer),
-        settings_(settings) {}
+        push_timeout_ms_(push_timeout_ms) {}
 
   kj::Promise<void> run() {
     return generation().ready().then([this]() -> kj::Promise<void> {
@@ -40,10 +44,10 @@ class GenerateCall {
 
   /// A client that never returns from a call is given up like one that reads no bytes.
   kj::Promise<void> bounded(kj::Promise<void> call) {
-    auto timeout = timer_.afterDelay(settings_.write_timeout_ms * kj::MILLISECONDS)
-                       .then([]() -> kj::Promise<void> {
-                         return KJ_EXCEPTION(DISCONNECTED, "the client takes no tokens");
-                       });
+    auto timeout =
+        timer_.afterDelay(push_timeout_ms_ * kj::MILLISECONDS).then([]() -> kj::Promise<void> {
+          return KJ_EXCEPTION(DISCONNECTED, "the client takes no tokens");
+        });
     return call.exclusiveJoin(kj::mv(timeout));
   }
 
@@ -71,22 +75,21 @@ class GenerateCall {
   rpc::TokenSink::Client sink_;
   Context context_;
   kj::Timer& timer_;
-  const HttpSettings& settings_;
+  uint32_t push_timeout_ms_;
   std::vector<ChoiceDelta> deltas_;
   size_t next_ = 0;
 };
 
 class OutriderServer final : public rpc::Outrider::Server {
  public:
-  OutriderServer(Serving& serving, kj::Timer& timer, const HttpSettings& settings,
-                 std::string tenant)
-      : serving_(serving), timer_(timer), settings_(settings), tenant_(std::move(tenant)) {}
+  OutriderServer(std::shared_ptr<RpcShared> shared, std::string tenant)
+      : shared_(std::move(shared)), tenant_(std::move(tenant)) {}
 
   kj::Promise<void> generate(GenerateContext context) override {
     auto params = context.getParams();
     const RequestKind kind = request_kind(params.getRequest());
     auto scope =
-        kj::heap<RequestScope>(serving_, Caller{serving_.new_id("req-"), tenant_, "rpc"}, kind);
+        kj::heap<RequestScope>(serving(), Caller{serving().new_id("req-"), tenant_, "rpc"}, kind);
     if (auto started = start(*scope, kind, params.getRequest()); !started) {
       scope->set_status(error_reply(started.error()).status);
       return rpc_exception(started.error());
@@ -94,14 +97,15 @@ class OutriderServer final : public rpc::Outrider::Server {
     auto sink = params.getSink();
     context.releaseParams();
     context.allowCancellation();
-    auto call = kj::heap<GenerateCall>(kj::mv(scope), kj::mv(sink), context, timer_, settings_);
+    auto call = kj::heap<GenerateCall>(kj::mv(scope), kj::mv(sink), context, shared_->timer,
+                                       shared_->settings.write_timeout_ms);
     auto run = call->run();
-    return run.attach(kj::mv(call));
+    return shared_->running.wrap(run.attach(kj::mv(call)));
   }
 
   kj::Promise<void> models(ModelsContext context) override {
-    if (!serving_.served()) return kj::READY_NOW;
-    const auto& served = *serving_.served();
+    if (!serving().served()) return kj::READY_NOW;
+    const auto& served = *serving().served();
     auto entry = context.getResults().initModels(1)[0];
     entry.setId(served.name.c_str());
     entry.setMaxModelLen(served.context_tokens);
@@ -110,8 +114,8 @@ class OutriderServer final : public rpc::Outrider::Server {
   }
 
   kj::Promise<void> health(HealthContext context) override {
-    context.getResults().setStatus(to_string(serving_.phase()));
-    context.getResults().setVersion(serving_.parts().version.c_str());
+    context.getResults().setStatus(to_string(serving().phase()));
+    context.getResults().setVersion(serving().parts().version.c_str());
     return kj::READY_NOW;
   }
 
@@ -121,18 +125,18 @@ class OutriderServer final : public rpc::Outrider::Server {
     auto results = context.getResults();
     auto list = results.initTokens(static_cast<capnp::uint>(tokens->size()));
     for (capnp::uint i = 0; i < tokens->size(); ++i) list.set(i, (*tokens)[i]);
-    results.setMaxModelLen(serving_.served()->context_tokens);
+    results.setMaxModelLen(serving().served()->context_tokens);
     return kj::READY_NOW;
   }
 
   kj::Promise<void> detokenize(DetokenizeContext context) override {
-    if (auto admitted = serving_.admit(); !admitted) return rpc_exception(admitted.error());
+    if (auto admitted = serving().admit(); !admitted) return rpc_exception(admitted.error());
     std::vector<int32_t> ids;
     for (const int32_t id : context.getParams().getTokens()) ids.push_back(id);
-    if (auto valid = check_token_ids(ids, "tokens", *serving_.served()); !valid) {
+    if (auto valid = check_token_ids(ids, "tokens", *serving().served()); !valid) {
       return rpc_exception(valid.error());
     }
-    context.getResults().setText(decode(ids, *serving_.served()).c_str());
+    context.getResults().setText(decode(ids, *serving().served()).c_str());
     return kj::READY_NOW;
   }
 
@@ -147,11 +151,12 @@ class OutriderServer final : public rpc::Outrider::Server {
   }
 
   Result<std::vector<int32_t>> tokens_of(rpc::TokenizeInput::Reader input) {
-    OUTRIDER_TRY(serving_.admit());
+    OUTRIDER_TRY(serving().admit());
     const auto special = flag_of(input.getAddSpecialTokens());
     if (input.isPrompt()) {
       const auto text = input.getPrompt();
-      return encode({text.begin(), text.size()}, special.value_or(true), *serving_.served());
+      return encode({text.begin(), text.size()}, special.value_or(true), *serving().served(),
+                    "prompt");
     }
     auto raw = messages_json(input.getMessages());
     if (!raw) return raw.error();
@@ -159,42 +164,41 @@ class OutriderServer final : public rpc::Outrider::Server {
     if (!messages) return messages.error();
     return chat_prompt_tokens(
         {*messages, Json(), Json(), input.getAddGenerationPrompt(), special.value_or(false)},
-        *serving_.served());
+        *serving().served());
   }
 
-  Serving& serving_;
-  kj::Timer& timer_;
-  const HttpSettings& settings_;
+  Serving& serving() {
+    if (!shared_->serving) kj::throwFatalException(stopped());
+    return *shared_->serving;
+  }
+
+  std::shared_ptr<RpcShared> shared_;
   std::string tenant_;
 };
 
 class LoginServer final : public rpc::Login::Server {
  public:
-  LoginServer(Serving& serving, kj::Timer& timer, const HttpSettings& settings)
-      : serving_(serving), timer_(timer), settings_(settings) {}
+  explicit LoginServer(std::shared_ptr<RpcShared> shared) : shared_(std::move(shared)) {}
 
   kj::Promise<void> open(OpenContext context) override {
     const auto key = context.getParams().getApiKey();
-    auto tenant = serving_.parts().keys.tenant_of({key.begin(), key.size()});
+    if (!shared_->serving) return stopped();
+    auto tenant = shared_->serving->parts().keys.tenant_of({key.begin(), key.size()});
     if (!tenant) {
       return rpc_exception(fail(ErrorCode::unauthenticated, "a valid API key is needed"));
     }
-    context.getResults().setService(
-        kj::heap<OutriderServer>(serving_, timer_, settings_, std::move(*tenant)));
+    context.getResults().setService(kj::heap<OutriderServer>(shared_, std::move(*tenant)));
     return kj::READY_NOW;
   }
 
  private:
-  Serving& serving_;
-  kj::Timer& timer_;
-  const HttpSettings& settings_;
+  std::shared_ptr<RpcShared> shared_;
 };
 
 }  // namespace
 
-kj::Own<rpc::Login::Server> new_login(Serving& serving, kj::Timer& timer,
-                                      const HttpSettings& settings) {
-  return kj::heap<LoginServer>(serving, timer, settings);
+kj::Own<rpc::Login::Server> new_login(std::shared_ptr<RpcShared> shared) {
+  return kj::heap<LoginServer>(std::move(shared));
 }
 
 kj::Exception rpc_exception(const Error& error, uint32_t retry_after_ms) {

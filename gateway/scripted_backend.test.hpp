@@ -139,6 +139,8 @@ class LoopbackGateway {
     if (ready) serve();
   }
 
+  ~LoopbackGateway() noexcept = default;  // KJ's destructors may throw, gtest's may not
+
   void serve() {
     ServedModel served;
     served.name = "tiny";

@@ -6,6 +6,7 @@
 
 #include "base/check.hpp"
 #include "base/limits.hpp"
+#include "gateway/text.hpp"
 
 namespace outrider::gateway {
 namespace {
@@ -35,6 +36,7 @@ Serving::Serving(Parts parts) : parts_(std::move(parts)), next_session_(random_b
 
 void Serving::set_model(ServedModel served, Backend& backend) {
   OUTRIDER_CHECK(phase_ == Phase::loading);
+  served.longest_token_bytes = longest_token_bytes(*served.text.tokenizer);
   served_ = std::make_shared<const ServedModel>(std::move(served));
   backend_ = &backend;
   phase_ = Phase::ready;

@@ -1,10 +1,35 @@
 #include "gateway/text.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 namespace outrider::gateway {
 
-std::vector<int32_t> encode(std::string_view text, bool add_special, const ServedModel& served) {
+namespace {
+
+/// A tokenizer that normalises (NFC) may shrink text by at most this before it is split.
+constexpr uint64_t k_normalisation_shrink = 4;
+
+}  // namespace
+
+uint32_t longest_token_bytes(const model::Tokenizer& tokenizer) {
+  size_t longest = 1;
+  for (uint32_t id = 0; id < tokenizer.size(); ++id) {
+    longest = std::max(longest, tokenizer.token_bytes(static_cast<int32_t>(id)).size());
+  }
+  return static_cast<uint32_t>(longest);
+}
+
+Result<std::vector<int32_t>> encode(std::string_view text, bool add_special,
+                                    const ServedModel& served, const char* field) {
+  const uint64_t bytes_per_token = k_normalisation_shrink * served.longest_token_bytes;
+  if (bytes_per_token > 0 && text.size() / bytes_per_token > served.context_tokens) {
+    return fail(ErrorCode::invalid_argument,
+                "the prompt has at least " + std::to_string(text.size() / bytes_per_token) +
+                    " tokens, the context holds " + std::to_string(served.context_tokens) +
+                    " for prompt and output together",
+                field);
+  }
   return served.text.tokenizer->encode(text, {.add_special = add_special, .parse_special = true});
 }
 
@@ -30,7 +55,7 @@ Result<std::vector<int32_t>> chat_prompt_tokens(const ChatPrompt& chat, const Se
   auto text = served.text.chat_template->render(
       chat.messages, chat.tools, chat.add_generation_prompt, chat.template_variables, now);
   if (!text) return text.error();
-  return encode(*text, chat.add_special_tokens, served);
+  return encode(*text, chat.add_special_tokens, served, "messages");
 }
 
 }  // namespace outrider::gateway

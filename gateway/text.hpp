@@ -13,7 +13,12 @@
 namespace outrider::gateway {
 
 /// Special tokens written in the text are parsed; `add_special` adds the model's own (BOS, …).
-std::vector<int32_t> encode(std::string_view text, bool add_special, const ServedModel& served);
+/// A text that cannot fit the context whatever its tokens are is refused before it costs the KJ
+/// thread the time to tokenize it; the error says both numbers and names `field`.
+Result<std::vector<int32_t>> encode(std::string_view text, bool add_special,
+                                    const ServedModel& served, const char* field);
+/// Bytes of the longest token.
+uint32_t longest_token_bytes(const model::Tokenizer& tokenizer);
 /// Text of the ids, special ones included, with what is no UTF-8 replaced.
 std::string decode(std::span<const int32_t> ids, const ServedModel& served);
 /// An error that names the field and the id that the vocabulary does not have.

@@ -1,0 +1,311 @@
+#include "gateway/rpc_server.hpp"
+
+#include <capnp/rpc-twoparty.h>
+#include <capnp/schema.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "gateway/raw_client.test.hpp"
+#include "gateway/request_parser.hpp"
+#include "schema/outrider.capnp.h"
+
+namespace outrider::gateway {
+namespace {
+
+using namespace testing_support;
+using Outcome = schema::StreamDone::Outcome;
+
+/// Keeps what the server sends; may refuse to return from a push.
+class Sink final : public rpc::TokenSink::Server {
+ public:
+  struct Seen {
+    std::string text;
+    std::vector<int32_t> ids;
+    std::vector<float> logprobs;
+    uint32_t finishes = 0;
+    uint32_t dones = 0;
+    uint32_t pushes = 0;
+    bool stuck = false;
+  };
+  explicit Sink(Seen& seen) : seen_(seen) {}
+
+  kj::Promise<void> push(PushContext context) override {
+    const auto chunk = context.getParams().getChunk();
+    ++seen_.pushes;
+    seen_.text += chunk.getText().cStr();
+    for (auto token : chunk.getTokens()) {
+      seen_.ids.push_back(token.getId());
+      if (token.getHasLogprob()) seen_.logprobs.push_back(token.getLogprob());
+    }
+    if (chunk.getFinishReason() != rpc::FinishReason::NONE) ++seen_.finishes;
+    if (seen_.stuck) return kj::NEVER_DONE;
+    return kj::READY_NOW;
+  }
+  kj::Promise<void> done(DoneContext) override {
+    ++seen_.dones;
+    return kj::READY_NOW;
+  }
+
+ private:
+  Seen& seen_;
+};
+
+class RpcClient {
+ public:
+  explicit RpcClient(LoopbackGateway& gateway, const char* key = "")
+      : wait(gateway.io.waitScope),
+        stream(gateway.io.provider->getNetwork()
+                   .parseAddress("127.0.0.1", gateway.gateway->rpc_port())
+                   .wait(wait)
+                   ->connect()
+                   .wait(wait)),
+        client(*stream),
+        service(open(key)) {}
+
+  rpc::Outrider::Client open(const char* key) {
+    auto request = client.bootstrap().castAs<rpc::Login>().openRequest();
+    request.setApiKey(key);
+    return request.send().getService();
+  }
+  auto generate_request(const char* prompt, Sink::Seen& seen) {
+    auto request = service.generateRequest();
+    request.initRequest().getPrompt().setText(prompt);
+    request.setSink(kj::heap<Sink>(seen));
+    return request;
+  }
+
+  kj::WaitScope& wait;
+  kj::Own<kj::AsyncIoStream> stream;
+  capnp::TwoPartyClient client;
+  rpc::Outrider::Client service;
+};
+
+/// The error's JSON, from an exception's text.
+Json error_of(const kj::Exception& exception) {
+  const std::string text = exception.getDescription().cStr();
+  return Json::parse(text.substr(text.find('{')), nullptr, false).value("error", Json());
+}
+
+class RpcServerTest : public testing::Test {
+ protected:
+  RpcServerTest() {
+    gateway.backend.on_open = [this](ScriptedSession& s) { gateway.backend.answer(s, "Hello!"); };
+  }
+  template <class Promise>
+  Json failure(Promise promise) {
+    Json error;
+    auto caught = kj::runCatchingExceptions([&] { promise.wait(gateway.io.waitScope); });
+    KJ_IF_MAYBE (exception, caught) {
+      error = error_of(*exception);
+    }
+    EXPECT_TRUE(error.is_object()) << "no error came";
+    return error;
+  }
+  LoopbackGateway gateway;
+};
+
+std::string snake_case(kj::StringPtr camel) {
+  std::string out;
+  for (const char c : camel) {
+    if (c >= 'A' && c <= 'Z') out += '_';
+    out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+TEST_F(RpcServerTest, RequestFieldsMirrorHttpOneToOne) {
+  std::vector<std::string> fields;
+  for (auto field : capnp::Schema::from<rpc::GenerateRequest>().getFields()) {
+    fields.push_back(snake_case(field.getProto().getName()));
+  }
+  // RPC always streams into the sink, and its result always carries usage.
+  fields.push_back("stream");
+  fields.push_back("stream_options");
+  std::ranges::sort(fields);
+  EXPECT_EQ(fields, known_request_fields());
+}
+
+TEST_F(RpcServerTest, GeneratesWithTheSameRequestAsHttp) {
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  auto request = c.generate_request("hi there", seen);
+  auto r = request.getRequest();
+  r.setTemperature(0.5);
+  r.setTopP(0.7f);
+  r.setMaxTokens(9);
+  r.setLogprobs(2);
+  r.getSeed().setValue(7);
+  r.initStop(1).set(0, "END");
+  auto result = request.send().wait(c.wait);
+  EXPECT_EQ(seen.text, "Hello!");
+  EXPECT_EQ(seen.finishes, 1u);
+  EXPECT_EQ(seen.dones, 1u);
+  EXPECT_EQ(seen.logprobs.size(), seen.ids.size());
+  EXPECT_EQ(result.getResult().getSeed(), 7u);
+  EXPECT_EQ(result.getResult().getUsage().getCompletionTokens(), seen.ids.size());
+  EXPECT_EQ(std::string(result.getResult().getSystemFingerprint().cStr()), "fp_test");
+
+  RawClient(gateway).request("POST", "/v1/completions",
+                             R"({"prompt":"hi there","temperature":0.5,"top_p":0.7,"max_tokens":9,
+                                 "logprobs":2,"seed":7,"stop":["END"]})");
+  ASSERT_EQ(gateway.backend.sessions.size(), 2u);
+  auto by_rpc = gateway.backend.sessions[0].request;
+  by_rpc.id = gateway.backend.sessions[1].request.id;
+  EXPECT_EQ(by_rpc, gateway.backend.sessions[1].request);
+}
+
+TEST_F(RpcServerTest, ChatsWithLogprobsAndChoices) {
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  auto request = c.service.generateRequest();
+  auto message = request.initRequest().initMessages(1)[0];
+  message.setRole("user");
+  message.setContent("hi");
+  request.getRequest().setN(2);
+  request.getRequest().setTopLogprobs(3);
+  request.setSink(kj::heap<Sink>(seen));
+  request.send().wait(c.wait);
+  EXPECT_EQ(seen.finishes, 2u);
+  EXPECT_EQ(gateway.backend.sessions[0].request.logprobs, 3);
+  EXPECT_EQ(seen.logprobs.size(), seen.ids.size());
+}
+
+TEST_F(RpcServerTest, RefusesWhatHttpRefusesWithTheSameWords) {
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  auto bad = c.generate_request("x", seen);
+  bad.getRequest().setTemperature(-1);
+  const Json error = failure(bad.send());
+  EXPECT_EQ(error["code"], 400);
+  EXPECT_EQ(error["param"], "temperature");
+  auto nan = c.generate_request("x", seen);
+  nan.getRequest().setTopP(std::numeric_limits<float>::quiet_NaN());
+  EXPECT_EQ(failure(nan.send())["param"], "top_p");
+  auto text = c.generate_request("\xff\xfe", seen);
+  EXPECT_EQ(failure(text.send())["param"], "prompt");
+  auto tools = c.generate_request("x", seen);
+  tools.getRequest().setKv("{");
+  EXPECT_EQ(failure(tools.send())["param"], "kv");
+  auto none = c.service.generateRequest();
+  none.setSink(kj::heap<Sink>(seen));
+  EXPECT_EQ(failure(none.send())["param"], "prompt");
+  auto model = c.generate_request("x", seen);
+  model.getRequest().setModel("other");
+  EXPECT_EQ(failure(model.send())["code"], 404);
+  EXPECT_EQ(seen.pushes, 0u);
+}
+
+TEST_F(RpcServerTest, BackendErrorsArriveAsExceptions) {
+  gateway.backend.on_open = [&](ScriptedSession& s) {
+    gateway.backend.end(s, Outcome::rejected, fail(ErrorCode::overloaded, "too many"), 1'000);
+  };
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  EXPECT_EQ(failure(c.generate_request("x", seen).send())["code"], 429);
+  EXPECT_EQ(seen.dones, 0u);
+}
+
+TEST_F(RpcServerTest, DroppingTheCallCancels) {
+  gateway.backend.on_open = {};
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  {
+    auto call = c.generate_request("x", seen).send();
+    gateway.run_until([&] { return !gateway.backend.sessions.empty(); });
+    EXPECT_FALSE(gateway.backend.sessions[0].cancelled);
+  }
+  gateway.run_until([&] { return gateway.backend.sessions[0].cancelled; });
+  EXPECT_EQ(gateway.gateway->open_requests(), 0u);
+  // The connection is still good.
+  c.service.healthRequest().send().wait(c.wait);
+}
+
+TEST_F(RpcServerTest, LosingTheConnectionCancels) {
+  gateway.backend.on_open = {};
+  Sink::Seen seen;
+  auto c = std::make_unique<RpcClient>(gateway);
+  auto call = c->generate_request("x", seen).send();
+  gateway.run_until([&] { return !gateway.backend.sessions.empty(); });
+  c->stream->shutdownWrite();
+  gateway.run_until([&] { return gateway.backend.sessions[0].cancelled; });
+}
+
+TEST_F(RpcServerTest, AStuckSinkFillsItsOwnChannelOnly) {
+  gateway.backend.on_open = {};
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  seen.stuck = true;
+  auto call = c.generate_request("x", seen).send().then([](auto&&) {}, [](kj::Exception&&) {});
+  gateway.run_until([&] { return !gateway.backend.sessions.empty(); });
+  auto& session = gateway.backend.sessions[0];
+  uint64_t sent = 0;
+  while (gateway.backend.say(session, "some words of text") != schema::ClientStream::Level::full) {
+    ASSERT_LT(++sent, 100'000u);
+    if (sent % 4 == 0) {
+      gateway.io.provider->getTimer().afterDelay(1 * kj::MILLISECONDS).wait(gateway.io.waitScope);
+    }
+  }
+  EXPECT_EQ(RawClient(gateway).request("GET", "/live").status, 200);
+}
+
+TEST_F(RpcServerTest, AnswersModelsHealthAndTokenize) {
+  RpcClient c(gateway);
+  auto models = c.service.modelsRequest().send().wait(c.wait);
+  EXPECT_EQ(std::string(models.getModels()[0].getId().cStr()), "tiny");
+  auto health = c.service.healthRequest().send().wait(c.wait);
+  EXPECT_EQ(std::string(health.getStatus().cStr()), "ready");
+  auto tokenize = c.service.tokenizeRequest();
+  tokenize.initInput().setPrompt("a b");
+  auto tokens = tokenize.send().wait(c.wait);
+  auto back = c.service.detokenizeRequest();
+  back.setTokens(tokens.getTokens());
+  const std::string text = back.send().wait(c.wait).getText().cStr();
+  EXPECT_NE(text.find("a b"), std::string::npos);
+}
+
+TEST(RpcKeys, AreNeededWhereTheyAreSet) {
+  const std::string path = testing::TempDir() + "outrider_rpc_keys";
+  FILE* file = std::fopen(path.c_str(), "w");
+  std::fputs("team:sk-good\n", file);
+  std::fclose(file);
+  GatewayOptions options;
+  options.api_key_file = path;
+  LoopbackGateway guarded(options);
+  RpcClient bad(guarded, "sk-bad");
+  Json error;
+  auto caught = kj::runCatchingExceptions(
+      [&] { bad.service.healthRequest().send().wait(guarded.io.waitScope); });
+  KJ_IF_MAYBE (exception, caught) {
+    error = error_of(*exception);
+  }
+  EXPECT_EQ(error["code"], 401);
+  RpcClient good(guarded, "sk-good");
+  good.service.healthRequest().send().wait(guarded.io.waitScope);
+  std::remove(path.c_str());
+}
+
+TEST_F(RpcServerTest, GarbageAndHugeMessagesEndTheirConnectionOnly) {
+  const std::string huge("\x00\x00\x00\x00\xff\xff\xff\x7f", 8);
+  const std::string segments("\xff\xff\xff\x7f\x01\x00\x00\x00", 8);
+  for (const std::string& bytes :
+       {std::string(4096, 'x'), huge, segments, std::string("GET / HTTP/1.1\r\n\r\n"),
+        std::string(65'536, '\xff')}) {
+    auto stream = gateway.io.provider->getNetwork()
+                      .parseAddress("127.0.0.1", gateway.gateway->rpc_port())
+                      .wait(gateway.io.waitScope)
+                      ->connect()
+                      .wait(gateway.io.waitScope);
+    stream->write(bytes.data(), bytes.size()).wait(gateway.io.waitScope);
+    stream->shutdownWrite();
+    char rest[256];
+    [[maybe_unused]] auto reset = kj::runCatchingExceptions([&] {
+      while (stream->tryRead(rest, 1, sizeof(rest)).wait(gateway.io.waitScope) > 0) {
+      }
+    });
+  }
+  RpcClient(gateway).service.healthRequest().send().wait(gateway.io.waitScope);
+}
+
+}  // namespace
+}  // namespace outrider::gateway

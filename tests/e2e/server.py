@@ -1,0 +1,117 @@
+"""The real binary, started for a test and stopped by it."""
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Server:
+    """`outrider serve` on free ports. Use as a context manager."""
+
+    def __init__(self, binary, model, flags=(), start_timeout_s=180):
+        self.log_file = tempfile.NamedTemporaryFile("w+", prefix="outrider-e2e-", suffix=".log")
+        command = [str(binary), "serve", "--model", str(model), "--http", "127.0.0.1:0",
+                   "--rpc", "127.0.0.1:0", *flags]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log_file,
+                                        text=True, cwd=ROOT)
+        self.http_port = self.rpc_port = None
+        self._lines = []
+        self._ready = threading.Event()
+        self._reader = threading.Thread(target=self._read_stdout, daemon=True)
+        self._reader.start()
+        if not self._ready.wait(start_timeout_s) or self.rpc_port is None:
+            self.process.kill()
+            raise RuntimeError("the server did not start:\n" + self.log())
+
+    def _read_stdout(self):
+        for line in self.process.stdout:
+            self._lines.append(line)
+            if match := re.search(r"http://127\.0\.0\.1:(\d+)/v1", line):
+                self.http_port = self.http_port or int(match[1])
+            if match := re.search(r"^\s*127\.0\.0\.1:(\d+)\s", line):
+                self.rpc_port = int(match[1])
+                self._ready.set()
+        self._ready.set()  # it ended
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def log(self):
+        self.log_file.flush()
+        return "".join(self._lines) + pathlib.Path(self.log_file.name).read_text()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.http_port}"
+
+    def request(self, method, path, body=None, headers=None, timeout_s=60):
+        """One request on a connection of its own: status, headers, text."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout_s)
+        try:
+            sent = {"Content-Type": "application/json"} if body is not None else {}
+            payload = json.dumps(body) if isinstance(body, (dict, list)) else body
+            connection.request(method, path, payload, {**sent, **(headers or {})})
+            response = connection.getresponse()
+            text = response.read().decode()
+            return response.status, {k.lower(): v for k, v in response.getheaders()}, text
+        finally:
+            connection.close()
+
+    def metrics(self):
+        """Every sample as {name{labels}: value}."""
+        out = {}
+        for line in self.request("GET", "/metrics")[2].splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                out[name] = float(value)
+        return out
+
+    def metric(self, name, **labels):
+        """Sum of the samples of one name whose labels match."""
+        total = 0.0
+        for key, value in self.metrics().items():
+            base, _, rest = key.partition("{")
+            if base == name and all(f'{k}="{v}"' in rest for k, v in labels.items()):
+                total += value
+        return total
+
+    def rss_mb(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
+
+    def open_files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def wait_until(self, condition, what, timeout_s=60):
+        end = time.monotonic() + timeout_s
+        while not condition():
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server died waiting for {what}:\n" + self.log())
+            if time.monotonic() > end:
+                raise AssertionError(f"timed out waiting for {what}\n" + self.log()[-4000:])
+            time.sleep(0.05)
+
+    def wait_idle(self, timeout_s=60):
+        """No sessions, nothing running or waiting."""
+        gauges = ("outrider_sessions_open", "vllm:num_requests_running",
+                  "vllm:num_requests_waiting", "outrider_requests_parked")
+        self.wait_until(lambda: all(self.metric(g) == 0 for g in gauges), "idle", timeout_s)
+
+    def terminate(self, timeout_s=60):
+        """SIGTERM, then the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)

@@ -1,0 +1,114 @@
+"""Starting, refusing, draining and stopping: each test runs a server of its own."""
+
+import json
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import unittest
+
+from server import Server
+
+binary = model = None  # set by run_e2e
+cpp_client = None      # the C++ example, where it was built
+
+
+def stream_socket(server, body):
+    """A completions stream as a raw socket, after its first event."""
+    payload = json.dumps(body).encode()
+    connection = socket.create_connection(("127.0.0.1", server.http_port), timeout=60)
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                       b"application/json\r\nContent-Length: %d\r\n\r\n" % len(payload) + payload)
+    first = b""
+    while b"data: " not in first:
+        first += connection.recv(4096)
+    return connection, first
+
+
+class LifeSuite(unittest.TestCase):
+    LONG = {"prompt": "x", "max_tokens": 100, "ignore_eos": True, "stream": True}
+
+    def test_sigterm_finishes_admitted_streams_and_refuses_new_ones(self):
+        with Server(binary, model) as server:
+            connection, data = stream_socket(server, self.LONG)
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_until(lambda: server.process.poll() is not None or
+                              server.request("GET", "/health")[0] == 503, "draining")
+            if server.process.poll() is None:
+                status, headers, _ = server.request("POST", "/v1/completions", {"prompt": "x"})
+                self.assertEqual(status, 503)
+                self.assertIn("retry-after", headers)
+            while part := connection.recv(65536):
+                data += part
+                if b"[DONE]" in data:
+                    break
+            self.assertIn(b"[DONE]", data)
+            self.assertEqual(server.process.wait(30), 0, server.log())
+
+    def test_a_second_signal_stops_at_once(self):
+        with Server(binary, model) as server:
+            body = {**self.LONG, "n": 4}
+            connections = [stream_socket(server, body)[0] for _ in range(4)]
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_until(lambda: "draining" in server.log(), "the drain")
+            if server.process.poll() is None:
+                server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(30), 0, server.log())
+            for connection in connections:
+                connection.close()
+
+    def test_keys_are_asked_for_on_both_ports(self):
+        import asyncio
+
+        import capnp
+        import suite_rpc
+
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+            keys.write("team:sk-e2e\n")
+            keys.flush()
+            with Server(binary, model, ["--api-key-file", keys.name]) as server:
+                self.assertEqual(server.request("GET", "/v1/models")[0], 401)
+                good = {"Authorization": "Bearer sk-e2e"}
+                self.assertEqual(server.request("GET", "/v1/models", headers=good)[0], 200)
+
+                async def status(key):
+                    service = await suite_rpc.rpc_client.connect("127.0.0.1", server.rpc_port, key)
+                    return (await service.health()).status
+
+                self.assertEqual(asyncio.run(capnp.run(status("sk-e2e"))), "ready")
+                with self.assertRaises(capnp.KjException):
+                    asyncio.run(capnp.run(status("wrong")))
+
+    def test_prompts_and_keys_never_reach_the_log(self):
+        secret = "xylophone-secret-words"
+        with Server(binary, model, ["--log-level", "info"]) as server:
+            server.request("POST", "/v1/completions", {"prompt": secret, "max_tokens": 1},
+                           {"Authorization": "Bearer sk-secret", "x-request-id": "e2e-rid-7"})
+            server.request("POST", "/v1/completions", {"prompt": secret, "n": 0})
+            server.terminate()
+            log = server.log()
+            self.assertNotIn(secret, log)
+            self.assertNotIn("sk-secret", log)
+            self.assertIn("e2e-rid-7", log)
+
+    def test_the_cpp_example_streams(self):
+        if cpp_client is None:
+            self.skipTest("rpc_client was not built")
+        with Server(binary, model) as server:
+            out = subprocess.run([cpp_client, f"127.0.0.1:{server.rpc_port}", "Say hello."],
+                                 capture_output=True, text=True, timeout=120)
+            self.assertEqual(out.returncode, 0, out.stderr)
+            self.assertRegex(out.stdout, r"\[\d+ \+ \d+ tokens, seed \d+\]")
+
+    def test_the_python_example_streams(self):
+        import sys
+
+        import suite_rpc
+
+        with Server(binary, model) as server:
+            out = subprocess.run([sys.executable, suite_rpc.rpc_client.__file__, "--address",
+                                  f"127.0.0.1:{server.rpc_port}", "--max-tokens", "8", "Hello"],
+                                 capture_output=True, text=True, timeout=120)
+            self.assertEqual(out.returncode, 0, out.stderr)
+            self.assertIn("tokens, seed", out.stderr)
