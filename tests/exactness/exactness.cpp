@@ -50,7 +50,8 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "batches that each request joins");
   app.add_option("--batch", options.batch, "requests of one batch, at most")
       ->check(CLI::Range(1, 256));
-  app.add_option("--isa", isas, "instruction sets, fastest last; default: all of this machine");
+  app.add_option("--isa", isas,
+                 "instruction sets, fastest last; default: all of this machine but portable");
   app.add_flag("--verbose", verbose, "one line for each batch");
   try {
     app.parse(argc, argv);

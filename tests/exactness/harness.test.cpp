@@ -16,6 +16,8 @@ Options tiny(const std::string& name, uint64_t seed, uint32_t count) {
   options.model = "tests/support/models/" + name + ".gguf";
   options.seed = seed;
   options.count = count;
+  const auto isas = kernels::available_isas();
+  options.isas.assign(isas.begin(), isas.end());
   return options;
 }
 
