@@ -24,7 +24,12 @@ class TemplateError : public std::runtime_error {
   throw TemplateError(ErrorCode::invalid_argument, message);
 }
 
-/// What one render may use up. Work is counted in bytes, elements and evaluated nodes.
+// Prices of work, in about nanoseconds or bytes, whichever is more. A byte of text costs 1.
+inline constexpr uint64_t k_node_work = 32;     ///< evaluating or running one node
+inline constexpr uint64_t k_element_work = 24;  ///< one element of a list, one comparison
+inline constexpr uint64_t k_text_work = 64;     ///< one new text, whatever its length
+
+/// What one render may use up: bounds its time and its memory together.
 class Budget {
  public:
   Budget(uint64_t work, uint32_t nesting) : work_(work), nesting_(nesting) {}

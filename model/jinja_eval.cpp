@@ -101,8 +101,8 @@ namespace {
 /// Filters and tests may look at every byte or element of what they are given.
 void charge_input(Interpreter& in, const Value& value) {
   if (value.is_string()) in.budget().charge(value.text().size());
-  if (value.is(Kind::list)) in.budget().charge(value.list().items.size());
-  if (value.is(Kind::dict)) in.budget().charge(value.dict().items.size());
+  if (value.is(Kind::list)) in.budget().charge(k_element_work * value.list().items.size());
+  if (value.is(Kind::dict)) in.budget().charge(k_element_work * value.dict().items.size());
 }
 
 }  // namespace

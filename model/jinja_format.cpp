@@ -33,7 +33,10 @@ class PercentFormatter {
       at_ = percent;
       if (at_ < format_.size()) conversion();
     }
-    const bool mapping = args_.is(Kind::dict);
+    // Python takes whatever has items, text and tuples aside, as a mapping that may hold more.
+    const bool mapping = args_.is(Kind::dict) || args_.is_undefined() ||
+                         (args_.is(Kind::list) && (args_.list().kind == ListKind::list ||
+                                                   args_.list().kind == ListKind::range));
     const bool tuple = args_.is(Kind::list) && args_.list().kind == ListKind::tuple;
     if (!mapping && next_ < (tuple ? args_.list().items.size() : 1)) {
       fail_value("not all arguments converted during string formatting");

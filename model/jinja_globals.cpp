@@ -43,7 +43,9 @@ Value range_function(Interpreter& in, const Value&, const Args& args) {
     }
     items.reserve(count);
     for (uint64_t i = 0; i < count; ++i) {
-      items.emplace_back(start + static_cast<int64_t>(i) * step);
+      // Unsigned: the product alone may pass 2^63.
+      items.emplace_back(
+          static_cast<int64_t>(static_cast<uint64_t>(start) + i * static_cast<uint64_t>(step)));
     }
   }
   return in.list(std::move(items), ListKind::range);

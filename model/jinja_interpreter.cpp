@@ -65,7 +65,7 @@ std::string Interpreter::render(const Body& body, const Dict& variables) {
 
 Value Interpreter::eval(const Expr& expr) {
   const Nesting nesting(budget_);
-  budget_.charge(1);
+  budget_.charge(k_node_work);
   line_ = expr.line;
   return expr.evaluate(*this);
 }
@@ -73,7 +73,7 @@ Value Interpreter::eval(const Expr& expr) {
 Flow Interpreter::run(const Body& body) {
   const Nesting nesting(budget_);
   for (const StatementPtr& statement : body) {
-    budget_.charge(1);
+    budget_.charge(k_node_work);
     line_ = statement->line;
     const Flow flow = statement->execute(*this);
     if (flow != Flow::next) return flow;
@@ -150,12 +150,12 @@ void Interpreter::assign(const Target& target, const Value& value) {
 // -- values
 // ----------------------------------------------------------------------------------------
 Value Interpreter::text(std::string text, bool safe) {
-  budget_.charge(text.size());
+  budget_.charge(k_text_work + text.size());
   return Value(std::move(text), safe);
 }
 
 Value Interpreter::list(std::vector<Value> items, ListKind kind) {
-  budget_.charge(items.size());
+  budget_.charge(k_element_work * items.size());
   return make_list(std::move(items), kind);
 }
 
@@ -181,16 +181,15 @@ std::vector<Value> Interpreter::elements(const Value& value) {
     for (const auto& [key, item] : value.dict().items) out.push_back(key);
   } else if (value.is_string()) {
     const std::string& text = value.text();
-    budget_.charge(8 * text.size());  // a value for each character
     for (size_t at = 0; at < text.size();) {
       const size_t begin = at;
       decode_at(text, at);
-      out.emplace_back(text.substr(begin, at - begin));
+      out.push_back(this->text(text.substr(begin, at - begin)));
     }
   } else {
     fail_value("'" + std::string(type_name(value)) + "' object is not iterable");
   }
-  budget_.charge(out.size());
+  budget_.charge(k_element_work * out.size());
   return out;
 }
 

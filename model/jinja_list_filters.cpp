@@ -36,7 +36,6 @@ Value first_filter(Interpreter& in, const Value& value, const Args& args) {
 
 Value last_filter(Interpreter& in, const Value& value, const Args& args) {
   bind(args, {}, "last");
-  if (value.is_undefined()) fail_undefined(value);
   if (value.is(Kind::list) && value.list().kind == ListKind::generator) {
     fail_value("'generator' object is not reversible");
   }
@@ -54,7 +53,6 @@ Value reverse_filter(Interpreter& in, const Value& value, const Args& args) {
   if (value.is_string()) {
     return slice(in, value, Value::none(), Value::none(), Value(int64_t{-1}));
   }
-  if (value.is_undefined()) fail_undefined(value);
   const bool generator = value.is(Kind::list) && value.list().kind == ListKind::generator;
   std::vector<Value> items = in.elements(value);
   std::reverse(items.begin(), items.end());
@@ -207,7 +205,7 @@ Value sum_filter(Interpreter& in, const Value& value, const Args& args) {
 
 Value batch_filter(Interpreter& in, const Value& value, const Args& args) {
   const auto given = bind(args, {"linecount", "fill_with"}, "batch", 1);
-  const int64_t size = int_or(given[0], 0);
+  const int64_t size = std::max<int64_t>(int_or(given[0], 0), -1);
   std::vector<Value> rows;
   std::vector<Value> row;
   for (Value& item : in.elements(value)) {
@@ -219,7 +217,8 @@ Value batch_filter(Interpreter& in, const Value& value, const Args& args) {
   if (!row.empty()) {
     const int64_t missing = size - static_cast<int64_t>(row.size());
     if (given[1] != nullptr && !given[1]->is_none() && missing > 0) {
-      in.budget().charge(static_cast<uint64_t>(missing));
+      in.budget().charge(k_element_work *
+                         static_cast<uint64_t>(std::min<int64_t>(missing, INT32_MAX)));
       row.insert(row.end(), static_cast<size_t>(missing), *given[1]);
     }
     rows.push_back(in.list(std::move(row)));

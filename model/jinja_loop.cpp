@@ -97,6 +97,7 @@ Flow run_loop(Interpreter& in, const For& statement, const Value& values, Scope*
                                        : in.current_scope();
   const auto loop = std::make_shared<Loop>(statement, std::move(items), outer, depth0);
   const Value loop_value{std::shared_ptr<Object>(loop)};
+  bool any_completed = false;
   for (size_t i = 0; i < loop->items().size(); ++i) {
     loop->move_to(i);
     const Flow flow = in.in_scope(outer, [&] {
@@ -104,9 +105,11 @@ Flow run_loop(Interpreter& in, const For& statement, const Value& values, Scope*
       in.assign(statement.target, loop->items()[i]);
       return in.run(statement.body);
     });
+    any_completed |= flow == Flow::next;
     if (flow == Flow::break_loop) break;
   }
-  if (!loop->items().empty()) return Flow::next;
+  // Jinja's own reading of `else`: no round came to its end, be it by break or continue.
+  if (any_completed) return Flow::next;
   return in.in_scope(outer, [&] { return in.run(statement.otherwise); });
 }
 

@@ -36,6 +36,7 @@ Value dict_values(Interpreter& in, const Value& self, const Args& args) {
 
 Value dict_get(Interpreter& in, const Value& self, const Args& args) {
   const auto given = bind(args, {"key", "default"}, "get", 1);
+  check_hashable(in.budget(), *given[0]);
   if (const Value* found = self.dict().find(in.budget(), *given[0])) return *found;
   return given[1] != nullptr ? *given[1] : Value::none();
 }

@@ -146,7 +146,7 @@ Value repeat(Interpreter& in, const Value& value, int64_t times) {
     return Value(std::move(out), value.safe());
   }
   const List& list = value.list();
-  pay(list.items.size());
+  pay(k_element_work * list.items.size());
   std::vector<Value> out;
   for (uint64_t i = 0; i < count && !list.items.empty(); ++i) {
     out.insert(out.end(), list.items.begin(), list.items.end());
@@ -215,7 +215,10 @@ bool contains(Interpreter& in, const Value& container, const Value& item) {
     budget.charge(container.text().size());
     return find_text(container.text(), item.text()) != std::string::npos;
   }
-  if (container.is(Kind::dict)) return container.dict().find(budget, item) != nullptr;
+  if (container.is(Kind::dict)) {
+    check_hashable(budget, item);
+    return container.dict().find(budget, item) != nullptr;
+  }
   if (container.is(Kind::list) && container.list().kind != ListKind::generator) {
     for (const Value& other : container.list().items) {
       if (equal(budget, other, item)) return true;

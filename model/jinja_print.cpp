@@ -74,8 +74,13 @@ class Printer {
     }
     const int64_t first = list.items.front().integral();
     const int64_t last = list.items.back().integral();
-    const int64_t step = list.items.size() > 1 ? list.items[1].integral() - first : 1;
-    put("range(" + std::to_string(first) + ", " + std::to_string(last + (step > 0 ? 1 : -1)));
+    // Unsigned: distances may pass 2^63.
+    const auto second = static_cast<uint64_t>(list.items.size() > 1 ? list.items[1].integral() : 0);
+    const auto step = list.items.size() > 1
+                          ? static_cast<int64_t>(second - static_cast<uint64_t>(first))
+                          : int64_t{1};
+    const auto stop = static_cast<int64_t>(static_cast<uint64_t>(last) + (step > 0 ? 1 : ~0ULL));
+    put("range(" + std::to_string(first) + ", " + std::to_string(stop));
     put(step == 1 ? ")" : ", " + std::to_string(step) + ")");
   }
 

@@ -102,6 +102,7 @@ Value default_filter(Interpreter&, const Value& value, const Args& args) {
 Value attr_filter(Interpreter& in, const Value& value, const Args& args) {
   const auto given = bind(args, {"name"}, "attr", 1);
   if (!given[0]->is_string()) fail_value("attribute name must be string");
+  if (value.is_undefined()) fail_undefined(value);
   // Attributes only, never a mapping's keys.
   if (value.is(Kind::object)) return in.get_attribute(value, given[0]->text());
   if (auto method = find_method(value, given[0]->text())) return *std::move(method);

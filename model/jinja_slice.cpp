@@ -83,7 +83,7 @@ Value slice(Interpreter& in, const Value& object, const Value& start, const Valu
   const List& list = object.list();
   const Range range = indices(start, stop, step, list.items.size());
   const size_t count = range.count();
-  in.budget().charge(count);
+  in.budget().charge(k_element_work * count);
   std::vector<Value> out;
   out.reserve(count);
   for (size_t i = 0; i < count; ++i) {

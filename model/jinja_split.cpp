@@ -11,38 +11,44 @@ bool space_at(std::string_view text, size_t at, size_t& next) {
   return is_space(decode_at(text, next));
 }
 
+/// Where the separators begin, at most `count` (all if below 0).
+std::vector<size_t> cuts_from_left(const std::string& text, const std::string& separator,
+                                   int64_t count) {
+  std::vector<size_t> cuts;
+  for (size_t at = find_text(text, separator);
+       at != std::string::npos && static_cast<int64_t>(cuts.size()) != count;
+       at = find_text(text, separator, at + separator.size())) {
+    cuts.push_back(at);
+  }
+  return cuts;
+}
+
+/// The same, counted from the end, where separators that overlap are other ones.
+std::vector<size_t> cuts_from_right(const std::string& text, const std::string& separator,
+                                    int64_t count) {
+  const std::string mirrored(text.rbegin(), text.rend());
+  const std::string mirrored_separator(separator.rbegin(), separator.rend());
+  std::vector<size_t> cuts = cuts_from_left(mirrored, mirrored_separator, count);
+  for (size_t& cut : cuts) cut = text.size() - cut - separator.size();
+  std::reverse(cuts.begin(), cuts.end());
+  return cuts;
+}
+
 }  // namespace
 
 Value split_text(Interpreter& in, const std::string& text, const std::string& separator,
                  int64_t count, bool from_right) {
   if (separator.empty()) fail_value("empty separator");
-  std::vector<size_t> cuts;
-  for (size_t at = find_text(text, separator); at != std::string::npos;
-       at = find_text(text, separator, at + separator.size())) {
-    cuts.push_back(at);
-  }
-  if (from_right && count >= 0) {
-    // Hits are counted from the right, where they may overlap otherwise: found anew.
-    cuts.clear();
-    size_t end = text.size();
-    while (static_cast<int64_t>(cuts.size()) < count && end >= separator.size()) {
-      const size_t at = text.rfind(separator, end - separator.size());
-      in.budget().charge(end - (at == std::string::npos ? 0 : at));
-      if (at == std::string::npos) break;
-      cuts.push_back(at);
-      end = at;
-    }
-    std::reverse(cuts.begin(), cuts.end());
-  } else if (count >= 0 && cuts.size() > static_cast<size_t>(count)) {
-    cuts.resize(static_cast<size_t>(count));
-  }
+  const std::vector<size_t> cuts = from_right && count >= 0
+                                       ? cuts_from_right(text, separator, count)
+                                       : cuts_from_left(text, separator, count);
   std::vector<Value> parts;
   size_t begin = 0;
   for (const size_t cut : cuts) {
-    parts.emplace_back(text.substr(begin, cut - begin));
+    parts.push_back(in.text(text.substr(begin, cut - begin)));
     begin = cut + separator.size();
   }
-  parts.emplace_back(text.substr(begin));
+  parts.push_back(in.text(text.substr(begin)));
   return in.list(std::move(parts));
 }
 
@@ -71,7 +77,9 @@ Value split_space(Interpreter& in, const std::string& text, int64_t count, bool 
     }
   }
   std::vector<Value> parts;
-  for (const Word& word : words) parts.emplace_back(text.substr(word.begin, word.end - word.begin));
+  for (const Word& word : words) {
+    parts.push_back(in.text(text.substr(word.begin, word.end - word.begin)));
+  }
   return in.list(std::move(parts));
 }
 

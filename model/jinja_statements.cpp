@@ -6,7 +6,17 @@
 
 namespace outrider::model::jinja {
 
-using Kind = Value::Kind;
+namespace {
+
+/// The outcome of a filter or call block, which has to be text.
+void emit_text(Interpreter& in, const Value& value) {
+  if (!value.is_string()) {
+    fail_value("a block gives text, not " + std::string(type_name(value)));
+  }
+  in.emit(value.text());
+}
+
+}  // namespace
 
 Flow Data::execute(Interpreter& in) const {
   in.emit(text);
@@ -66,7 +76,7 @@ Flow Block::execute(Interpreter& in) const {
     if (filter == nullptr) return in.run(body);
     Flow flow = Flow::next;
     in.set({}, in.text(in.capture(body, flow)));
-    in.emit(to_text(in.budget(), in.eval(*filter)));
+    emit_text(in, in.eval(*filter));
     return flow;
   });
 }
@@ -83,7 +93,7 @@ Flow CallBlock::execute(Interpreter& in) const {
   args.keywords.emplace_back(
       "caller",
       Value(std::shared_ptr<Object>(std::make_shared<MacroObject>(code, in.capture_scope()))));
-  in.emit(to_text(in.budget(), in.call(callee, args)));
+  emit_text(in, in.call(callee, args));
   return Flow::next;
 }
 

@@ -80,7 +80,7 @@ Value edge_method(Interpreter& in, const Value& self, const Args& args) {
   if (given[0]->is(Kind::list) && given[0]->list().kind == ListKind::tuple) {
     const auto& options = given[0]->list().items;
     return Value(std::any_of(options.begin(), options.end(), [&](const Value& option) {
-      in.budget().charge(1);
+      in.budget().charge(k_element_work + part.text.size());
       return matches_at_edge(part.text, text_arg(&option, name), at_start);
     }));
   }
@@ -95,12 +95,7 @@ Value find_method_of(Interpreter& in, const Value& self, const Args& args) {
   const Window part = window(in, self, given[1], given[2]);
   size_t found = std::string::npos;
   if (part.valid && from_right) {
-    size_t at = find_text(part.text, needle);
-    while (at != std::string::npos) {  // each step begins behind the last hit: charged as work
-      in.budget().charge(1 + needle.size());
-      found = at;
-      at = find_text(part.text, needle, at + 1);
-    }
+    found = find_last_text(part.text, needle);
   } else if (part.valid) {
     found = find_text(part.text, needle);
   }
@@ -148,7 +143,7 @@ Value splitlines_method(Interpreter& in, const Value& self, const Args& args) {
   const auto given = bind(args, {"keepends"}, "splitlines");
   std::vector<Value> lines;
   for (std::string& line : split_lines(receiver(in, self), bool_or(given[0], false))) {
-    lines.emplace_back(std::move(line));
+    lines.push_back(in.text(std::move(line)));
   }
   return in.list(std::move(lines));
 }
@@ -187,9 +182,10 @@ Value pad_method(Interpreter& in, const Value& self, const Args& args) {
                                                  : " ";
   if (count_code_points(fill) != 1) fail_value("the fill character must be one character long");
   const auto length = static_cast<int64_t>(count_code_points(text));
-  const int64_t missing = int_or(given[0], 0) - length;
-  if (missing <= 0) return self;
-  in.budget().charge(static_cast<uint64_t>(missing) * fill.size());
+  const int64_t width = int_or(given[0], 0);
+  if (width <= length) return self;
+  const int64_t missing = width - length;
+  in.budget().charge(static_cast<uint64_t>(missing));
   std::string padding;
   for (int64_t i = 0; i < missing; ++i) padding += fill;
   if (align == Align::left) return Value(text + padding);

@@ -25,7 +25,7 @@ std::string clean_text(const std::string& text) {
 Value from_json(Budget& budget, const nlohmann::ordered_json& json) {
   using Type = nlohmann::ordered_json::value_t;
   const Nesting nesting(budget);
-  budget.charge(1);
+  budget.charge(k_element_work);
   switch (json.type()) {
     case Type::boolean:
       return Value(json.get<bool>());

@@ -154,6 +154,13 @@ size_t find_text(std::string_view text, std::string_view needle, size_t from) {
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
+size_t find_last_text(std::string_view text, std::string_view needle) {
+  const std::string mirrored(text.rbegin(), text.rend());
+  const std::string mirrored_needle(needle.rbegin(), needle.rend());
+  const size_t at = find_text(mirrored, mirrored_needle);
+  return at == std::string_view::npos ? at : text.size() - at - needle.size();
+}
+
 std::vector<std::string> split_lines(std::string_view text, bool keep_ends) {
   std::vector<std::string> lines;
   size_t begin = 0;

@@ -43,6 +43,8 @@ std::string_view strip_set(std::string_view text, std::string_view set, StripSid
 
 /// Offset of `needle` at or after `from`, in linear time; npos if absent.
 size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);
+/// Offset of the last `needle`.
+size_t find_last_text(std::string_view text, std::string_view needle);
 
 /// str.splitlines(): at every line boundary that Unicode knows.
 std::vector<std::string> split_lines(std::string_view text, bool keep_ends);

@@ -140,10 +140,18 @@ const Value* Dict::find(Budget& budget, const Value& key) const {
   return at ? &items[*at].second : nullptr;
 }
 
+void check_hashable(Budget& budget, const Value& key) {
+  budget.charge(k_element_work);
+  const bool is_list = key.is(Kind::list) && key.list().kind == ListKind::list;
+  if (is_list || key.is(Kind::dict)) {
+    fail_value("unhashable type: '" + std::string(type_name(key)) + "'");
+  }
+  if (!key.is(Kind::list) || key.list().kind != ListKind::tuple) return;
+  for (const Value& item : key.list().items) check_hashable(budget, item);
+}
+
 void Dict::set(Budget& budget, Value key, Value value) {
-  const bool hashable =
-      !key.is(Kind::dict) && !(key.is(Kind::list) && key.list().kind != ListKind::tuple);
-  if (!hashable) fail_value("unhashable type: '" + std::string(type_name(key)) + "'");
+  check_hashable(budget, key);
   depth = std::max({depth, depth_of(key) + 1, depth_of(value) + 1});
   check_depth(depth);
   if (const auto at = position(budget, key)) {
@@ -192,7 +200,7 @@ bool truthy(const Value& value) {
 }
 
 bool equal(Budget& budget, const Value& a, const Value& b) {
-  budget.charge(1);
+  budget.charge(k_element_work);
   if (a.is_numeric() && b.is_numeric()) {
     if (a.is_integral() && b.is_integral()) return a.integral() == b.integral();
     return a.number() == b.number();
@@ -215,7 +223,7 @@ bool equal(Budget& budget, const Value& a, const Value& b) {
 }
 
 bool less(Budget& budget, const Value& a, const Value& b) {
-  budget.charge(1);
+  budget.charge(k_element_work);
   if (a.is_undefined()) fail_undefined(a);
   if (b.is_undefined()) fail_undefined(b);
   if (a.is_numeric() && b.is_numeric()) {

@@ -132,6 +132,9 @@ struct Dict {
   std::optional<size_t> position(Budget& budget, const Value& key) const;
 };
 
+/// Fails on a key that Python cannot hash.
+void check_hashable(Budget& budget, const Value& key);
+
 /// Arguments of a call, evaluated.
 struct Args {
   std::vector<Value> positional;

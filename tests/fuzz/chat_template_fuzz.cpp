@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 /// Small, so that an input that only burns time ends soon.
 constexpr model::jinja::RenderLimits k_limits = {
-    .work = 1'000'000, .nesting = 800, .output_bytes = size_t{1} << 20};
+    .work = 4'000'000, .nesting = 800, .output_bytes = size_t{1} << 20};
 
 constexpr const char* k_conversation = R"({
   "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "h\u00e9 \ud83e\udd8a"},
