@@ -46,9 +46,10 @@ class BackgroundLoad {
   explicit BackgroundLoad(const Settings& settings) {
     auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
     loaded_ = kj::mv(pair.promise);
-    thread_ = std::thread([this, settings, done = kj::mv(pair.fulfiller)]() mutable {
+    done_ = kj::mv(pair.fulfiller);
+    thread_ = std::thread([this, settings] {
       result_.emplace(load_with_progress(settings));
-      done->fulfill();
+      done_->fulfill();
     });
   }
   ~BackgroundLoad() { thread_.join(); }
@@ -61,6 +62,7 @@ class BackgroundLoad {
 
  private:
   kj::Promise<void> loaded_ = nullptr;
+  kj::Own<kj::CrossThreadPromiseFulfiller<void>> done_;
   std::optional<LoadResult> result_;
   std::thread thread_;
 };
