@@ -3,8 +3,9 @@
 #include "base/limits.hpp"
 #include "base/philox.hpp"
 
-/// Hundreds of sessions under random cancels, gone and slow clients, killed targets, lost messages
-/// and a moody router. Whatever happens, each ends exactly once and with the right tokens.
+/// Hundreds of sessions under random cancels, gone and slow clients, killed and frozen targets,
+/// lost messages and a moody router. Whatever happens, each ends exactly once and with the right
+/// tokens.
 namespace outrider::actors {
 namespace {
 
@@ -17,9 +18,10 @@ struct Faults {
 /// Passes everything to a target, except what gets lost.
 schema::TargetHandle::behavior_type lossy_wire(schema::TargetHandle::pointer self,
                                                TargetActor target, std::shared_ptr<Random> random,
-                                               std::shared_ptr<Faults> faults) {
+                                               std::shared_ptr<Faults> faults,
+                                               std::shared_ptr<bool> frozen) {
   const auto pass = [=](auto message) {
-    if (random->chance(faults->message_lost)) return;
+    if (*frozen || random->chance(faults->message_lost)) return;
     const auto to = caf::actor_cast<caf::strong_actor_ptr>(target);
     to->enqueue(self->current_sender(), caf::make_message_id(),
                 caf::make_message(std::move(message)), nullptr);
@@ -40,6 +42,7 @@ struct Node {
   schema::TargetHandle wire;
   std::shared_ptr<FakeEngine> engine;
   ManualEngine* port = nullptr;
+  std::shared_ptr<bool> frozen = std::make_shared<bool>(false);  ///< Hears and does nothing.
 };
 using Fleet = std::vector<Node>;
 
@@ -93,12 +96,13 @@ class Chaos : public World, public ::testing::WithParamInterface<uint64_t> {
       return port;
     };
     node.target = own(system_.spawn(target_actor, setup));
-    node.wire = own(system_.spawn(lossy_wire, node.target, random_, faults_));
+    node.wire = own(system_.spawn(lossy_wire, node.target, random_, faults_, node.frozen));
     run();
     fleet_->push_back(std::move(node));
   }
+  Node& any_node() { return fleet_->at(random_->below(static_cast<uint32_t>(fleet_->size()))); }
   void kill_node() {
-    const Node node = fleet_->at(random_->below(static_cast<uint32_t>(fleet_->size())));
+    const Node node = any_node();
     std::erase_if(*fleet_, [&](const Node& other) { return other.worker == node.worker; });
     add_node();
     kill(node.target);
@@ -124,7 +128,9 @@ class Chaos : public World, public ::testing::WithParamInterface<uint64_t> {
     tell(desk_, schema::ResumeSession{client.session});
   }
   void step_all() {
-    for (Node& node : *fleet_) node.port->step();
+    for (Node& node : *fleet_) {
+      if (!*node.frozen) node.port->step();
+    }
     run();
   }
 
@@ -137,6 +143,8 @@ class Chaos : public World, public ::testing::WithParamInterface<uint64_t> {
     if (dice < 400) any_client().stream->level = Level::full;
     if (dice < 480) resume(any_client());
     if (dice < 486) kill_node();
+    if (dice >= 486 && dice < 490) *any_node().frozen = true;
+    if (dice >= 490 && dice < 496) *any_node().frozen = false;
     if (dice < 520) return advance(1 + random_->below(1500));
     step_all();
   }
@@ -144,6 +152,10 @@ class Chaos : public World, public ::testing::WithParamInterface<uint64_t> {
   /// The client has a prefix of what the request gives, and all of it if it was told `done`.
   void check(const Client& client) {
     ASSERT_TRUE(client.stream->done());
+    if (client.stream->outcome() != Outcome::done) {
+      EXPECT_NE(client.stream->error(), ErrorCode::internal)
+          << client.stream->dones[0].error->message;
+    }
     for (uint32_t choice = 0; choice < client.request.choices; ++choice) {
       const auto ids = client.stream->ids(choice);
       for (uint32_t i = 0; i < ids.size(); ++i) {
@@ -168,6 +180,7 @@ TEST_P(Chaos, EverySessionEndsOnceWithTheRightTokensAndFreesItsBlocks) {
   SCOPED_TRACE("seed " + std::to_string(GetParam()));
   for (int i = 0; i < 3000; ++i) live();
   *faults_ = Faults{0, 0, 0};
+  for (Node& node : *fleet_) *node.frozen = false;
   for (Client& client : clients_) resume(client);
   const auto open = [](const Client& client) { return !client.stream->done(); };
   for (int i = 0; i < 400 && std::any_of(clients_.begin(), clients_.end(), open); ++i) {
