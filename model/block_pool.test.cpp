@@ -9,11 +9,7 @@
 namespace outrider::model {
 namespace {
 
-#ifdef NDEBUG
-constexpr int k_operations = 2'000'000;
-#else
-constexpr int k_operations = 100'000;
-#endif
+constexpr int k_operations = 1'000'000;
 
 /// The pool's contract, said with a map.
 struct NaivePool {

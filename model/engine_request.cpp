@@ -143,14 +143,15 @@ Result<ActiveRequest> make_active_request(RequestKey key, GenerationRequest requ
   active.request = std::move(request);
   const GenerationRequest& r = active.request;
   for (uint32_t i = 0; i < r.choices; ++i) {
-    Choice choice(cache);
+    Choice& choice = active.choices.emplace_back(cache);
     choice.index = i;
     choice.stage = i == 0 ? Choice::Stage::waiting : Choice::Stage::dormant;
-    if (!r.stop.stop_strings.empty()) choice.text.emplace(model.tokenizer, r.stop);
+    if (!r.stop.stop_strings.empty()) {
+      choice.text = std::make_unique<TextStream>(model.tokenizer, r.stop);
+    }
     if (TokenCounts::needed(r.sampling)) {
       for (const int32_t id : r.prompt) choice.counts.add_prompt(id);
     }
-    active.choices.push_back(std::move(choice));
   }
   OUTRIDER_TRY(replay(active));
   return active;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,9 +35,9 @@ struct Choice {
   uint64_t arrival = 0;
   KvSequence kv;
   std::vector<int32_t> output;
-  TokenCounts counts;              ///< Kept only where the penalties need it.
-  std::optional<TextStream> text;  ///< Kept only where there are stop strings.
-  std::optional<size_t> update;    ///< Of this step.
+  TokenCounts counts;                ///< Kept only where the penalties need it.
+  std::unique_ptr<TextStream> text;  ///< Kept only where there are stop strings.
+  std::optional<size_t> update;      ///< Of this step.
 };
 
 /// One request with its choices. Owned by the engine.

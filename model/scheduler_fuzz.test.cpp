@@ -12,11 +12,7 @@
 namespace outrider::model {
 namespace {
 
-#ifdef NDEBUG
-constexpr uint64_t k_seeds = 300;
-#else
-constexpr uint64_t k_seeds = 30;
-#endif
+constexpr uint64_t k_seeds = 25;
 
 struct Job {
   KvSequence kv;
