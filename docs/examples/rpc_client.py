@@ -53,11 +53,20 @@ class Sink(schema.TokenSink.Server):
         self.result = result.as_builder()
 
 
-async def connect(host, port, key=""):
-    """The service behind one connection. Call it inside capnp.kj_loop() or capnp.run()."""
-    stream = await capnp.AsyncIoStream.create_connection(host=host, port=port)
-    login = capnp.TwoPartyClient(stream).bootstrap().cast_as(schema.Login)
-    return (await login.open(apiKey=key)).service
+class Connection:
+    """One connection and the service behind it. Open it inside capnp.kj_loop() or capnp.run()."""
+
+    @classmethod
+    async def open(cls, host, port, key=""):
+        self = cls()
+        stream = await capnp.AsyncIoStream.create_connection(host=host, port=port)
+        self.client = capnp.TwoPartyClient(stream)  # the connection ends with this object
+        login = self.client.bootstrap().cast_as(schema.Login)
+        try:
+            self.service = (await login.open(apiKey=key)).service
+        except capnp.KjException as exception:
+            raise RpcError.of(exception) from None
+        return self
 
 
 async def generate(service, fields, on_chunk):
@@ -71,7 +80,7 @@ async def generate(service, fields, on_chunk):
 
 async def main(options):
     host, _, port = options.address.rpartition(":")
-    service = await connect(host, int(port), options.key)
+    connection = await Connection.open(host, int(port), options.key)
     fields = {"maxTokens": options.max_tokens}
     if options.chat:
         fields["messages"] = [{"role": "user", "content": options.prompt}]
@@ -82,7 +91,7 @@ async def main(options):
         sys.stdout.write(chunk.text)
         sys.stdout.flush()
 
-    result = await generate(service, fields, show)
+    result = await generate(connection.service, fields, show)
     usage = result.usage
     print(f"\n[{usage.promptTokens} + {usage.completionTokens} tokens, seed {result.seed}]",
           file=sys.stderr)

@@ -158,7 +158,7 @@ class OpenAiSuite(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.chat(temperature=-1)
         self.assertEqual(caught.exception.param, "temperature")
-        self.assertEqual(caught.exception.code, 400)
+        self.assertEqual(str(caught.exception.code), "400")
         self.assertTrue(caught.exception.request_id)
         with self.assertRaises(openai.NotFoundError):
             self.client.completions.create(model="gpt-9", prompt="x")

@@ -19,8 +19,8 @@ def run(function):
     """Runs `function(service)` on a connection of its own."""
 
     async def main():
-        service = await rpc_client.connect("127.0.0.1", server.rpc_port)
-        return await function(service)
+        connection = await rpc_client.Connection.open("127.0.0.1", server.rpc_port)
+        return await function(connection.service)
 
     return asyncio.run(capnp.run(main()))
 
@@ -105,15 +105,10 @@ class RpcSuite(unittest.TestCase):
             self.assertEqual(caught.exception.code, 400)
 
     def test_cancelling_the_call_frees_the_request(self):
-        started = []
-
         async def call(service):
-            fields = {"prompt": {"text": "Once"}, "maxTokens": 200, "ignoreEos": True}
+            fields = {"prompt": {"text": "Once"}, "maxTokens": 200, "ignoreEos": True, "n": 8}
             task = asyncio.create_task(
-                rpc_client.generate(service, fields, lambda chunk: started.append(chunk.choice)))
-            while not started:
-                await asyncio.sleep(0.01)
-            task.cancel()
+                rpc_client.generate(service, fields, lambda chunk: task.cancel()))
             with self.assertRaises(asyncio.CancelledError):
                 await task
             # The connection is still good.
