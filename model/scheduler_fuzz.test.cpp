@@ -130,6 +130,7 @@ struct Traffic {
   std::vector<Job> forked;
   uint64_t arrivals = 0;
   uint32_t remaining = 0;
+  uint32_t parkings = 0;
 };
 
 void run(uint64_t seed) {
@@ -139,7 +140,10 @@ void run(uint64_t seed) {
   while (traffic.remaining > 0 || !traffic.jobs.empty()) {
     if (traffic.remaining > 0 && traffic.random.chance(0.3f)) traffic.arrive();
     for (Job& job : traffic.jobs) {
-      if (traffic.random.chance(job.view.parked ? 0.2f : 0.02f)) job.view.parked ^= true;
+      if (!traffic.random.chance(job.view.parked ? 0.2f : 0.02f)) continue;
+      // Whoever is parked may lose its work: for ever so, and nobody would end.
+      if (!job.view.parked && traffic.parkings++ >= 300) continue;
+      job.view.parked ^= true;
     }
     const StepPlan plan = plan_step(traffic.views(), traffic.budget);
     ASSERT_NO_FATAL_FAILURE(traffic.execute(plan));

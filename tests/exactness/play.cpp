@@ -11,6 +11,8 @@
 namespace outrider::exactness {
 namespace {
 
+/// Preemptions and parkings of one scene: both may throw work away, and small chunks must win.
+constexpr uint32_t k_blows_max = 64;
 /// Steps after which a scene counts as stuck.
 constexpr uint64_t k_steps_max = 1'000'000;
 
@@ -71,7 +73,10 @@ class Player {
     if (submitted_ < scene_.requests.size() && (engine_->idle() || random_.chance(axes_.arrival))) {
       submit_next();
     }
-    if (random_.chance(axes_.preempt_all)) engine_->preempt_all();
+    if (random_.chance(axes_.preempt_all) && blows_ < k_blows_max) {
+      engine_->preempt_all();
+      ++blows_;
+    }
     if (random_.chance(axes_.rechunk)) {
       engine_->set_batch_tokens(1 + random_.below(axes_.batch_tokens));
     }
@@ -106,7 +111,8 @@ class Player {
         ++at;
       }
     }
-    if (submitted_ > 0 && random_.chance(axes_.park)) {
+    if (submitted_ > 0 && random_.chance(axes_.park) && blows_ < k_blows_max) {
+      ++blows_;
       const uint64_t i = random_.below(static_cast<uint32_t>(submitted_));
       engine_->set_parked({i, 0}, true);
       parked_.insert(i);
@@ -163,6 +169,7 @@ class Player {
   std::set<uint64_t> parked_;
   std::set<uint64_t> strangers_;
   uint64_t stranger_ = 0;
+  uint32_t blows_ = 0;
 };
 
 }  // namespace
