@@ -20,7 +20,7 @@ schema::TargetHandle::behavior_type lossy_wire(schema::TargetHandle::pointer sel
                                                TargetActor target, std::shared_ptr<Random> random,
                                                std::shared_ptr<Faults> faults,
                                                std::shared_ptr<bool> frozen) {
-  const auto pass = [=](auto message) {
+  const auto pass = [self, target, random, faults, frozen](auto message) {
     if (*frozen || random->chance(faults->message_lost)) return;
     const auto to = caf::actor_cast<caf::strong_actor_ptr>(target);
     to->enqueue(self->current_sender(), caf::make_message_id(),
@@ -50,7 +50,7 @@ schema::RouterHandle::behavior_type moody_router(schema::RouterHandle::pointer s
                                                  std::shared_ptr<Fleet> fleet,
                                                  std::shared_ptr<Random> random,
                                                  std::shared_ptr<Faults> faults) {
-  return {[=](const schema::PlaceRequest& request) {
+  return {[self, fleet, random, faults](const schema::PlaceRequest& request) {
             if (random->chance(faults->router_silent)) return;
             schema::PlaceReply reply;
             reply.key = request.key;

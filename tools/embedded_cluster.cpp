@@ -9,6 +9,7 @@
 
 #include "actors/engine_loop.hpp"
 #include "actors/front_desk.hpp"
+#include "actors/step_costs.hpp"
 #include "actors/system_config.hpp"
 #include "actors/target_actor.hpp"
 #include "gateway/caf_bridge.hpp"
@@ -17,6 +18,9 @@
 
 namespace outrider::tools {
 namespace {
+
+/// Prompt of the start-up probe: long enough for a stable cost per row, a fraction of a second.
+constexpr uint32_t k_probe_tokens = 128;
 
 uint64_t draw_id() {
   std::random_device device;
@@ -104,7 +108,11 @@ Result<void> EmbeddedCluster::start(std::shared_ptr<const model::LoadedModel> mo
   if (!engine) return engine.error();
   auto state = std::make_unique<State>();
   state->model = model;
-  const schema::Announce announce = announcement(*model, **engine, name, options);
+  schema::Announce announce = announcement(*model, **engine, name, options);
+  const auto costs = actors::measure_step_costs(**engine, clock_, k_probe_tokens);
+  if (!costs) return costs.error();
+  announce.prefill_row_ns = costs->prefill_row_ns;
+  announce.attention_pair_ps = costs->attention_pair_ps;
   state->served.name = name;
   state->served.text = {name, model->config, model->tokenizer, model->chat_template};
   state->served.context_tokens = announce.context_tokens;
@@ -118,13 +126,14 @@ Result<void> EmbeddedCluster::start(std::shared_ptr<const model::LoadedModel> mo
   state->router = system.spawn(router::router_actor);
   auto shared_engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(*engine));
   const Clock& clock = clock_;
-  actors::TargetSetup target{.announce = announce,
-                             .router = state->router,
-                             .engine = [shared_engine, &clock](actors::EngineListener listener) {
-                               return std::make_unique<actors::EngineLoop>(
-                                   actors::make_stepper(std::move(*shared_engine)),
-                                   std::move(listener), clock);
-                             }};
+  const auto make_engine = [shared_engine, &clock,
+                            watched = state->engine](actors::EngineListener listener) {
+    auto loop = std::make_shared<actors::EngineLoop>(
+        actors::make_stepper(std::move(*shared_engine)), std::move(listener), clock);
+    watched->store(loop);
+    return std::unique_ptr<actors::EnginePort>(std::make_unique<EngineHold>(std::move(loop)));
+  };
+  actors::TargetSetup target{.announce = announce, .router = state->router, .engine = make_engine};
   state->target = system.spawn(actors::target_actor, std::move(target));
   state->front_desk = system.spawn(actors::front_desk,
                                    actors::FrontDeskSetup{.router = state->router, .model = name});

@@ -104,7 +104,8 @@ def strings():
     fixed += [f"a{chr(c)}1{chr(c)} {chr(c)}" for c in
               (0x1C8A, 0xA7CB, 0x10D4A, 0x10D45, 0x11F10, 0x11F50, 0x13460, 0x16D45, 0x16D75, 0x1CCF5, 0x1E030,
                0x1E4E0, 0x1E4F5, 0x2B739, 0x2EBF0, 0x31350, 0x323AF, 0x11DE5, 0x16FF5)]
-    fixed += ["e\u0301 vs \u00e9", "\u1100\u1161\u11a8", "A\u030a", "\u212b", "\ufb01", "a" * 5000, " " * 3000, "\n" * 500]
+    fixed += ["e\u0301 vs \u00e9", "\u1100\u1161\u11a8", "A\u030a", "\u212b", "\ufb01", "a" * 5000]
+    fixed += [" " * 3000, "\n" * 500]
     for text in fixed:
         yield text
     for _ in range(COUNT - len(fixed)):
