@@ -122,8 +122,8 @@ inline constexpr uint32_t template_syntax_depth_max = 200;
 inline constexpr uint32_t template_nesting_max = 800;
 /// Levels of lists and dicts in one value: a JSON body's and what a template wraps around it.
 inline constexpr uint32_t template_value_depth_max = json_depth_max + 36;
-/// Work of one render (prices in model/jinja_error.hpp): a second or 256 MiB at most. Real
-/// renders of a full HTTP body stay below a fifth.
+/// Work of one render (prices in model/jinja_error.hpp). Templates made to burn it end after half a
+/// second and 150 MiB at most; 4096 messages in a body of 8 MiB take a twentieth of that.
 inline constexpr uint64_t template_work_max = uint64_t{1} << 28;
 /// Text of one prompt: every byte of a body escaped as \u00XX, and room for the template's own.
 inline constexpr size_t template_output_bytes_max = size_t{64} << 20;

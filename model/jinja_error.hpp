@@ -28,6 +28,9 @@ class TemplateError : public std::runtime_error {
 inline constexpr uint64_t k_node_work = 32;     ///< evaluating or running one node
 inline constexpr uint64_t k_element_work = 24;  ///< one element of a list, one comparison
 inline constexpr uint64_t k_text_work = 64;     ///< one new text, whatever its length
+inline constexpr uint64_t k_scope_work = 128;   ///< one scope: a round of a loop, a call
+inline constexpr uint64_t k_kept_work = 512;    ///< a scope that a macro keeps until the end
+inline constexpr uint64_t k_case_work = 8;      ///< a byte that is read as a character
 
 /// What one render may use up: bounds its time and its memory together.
 class Budget {

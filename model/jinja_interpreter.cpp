@@ -41,6 +41,7 @@ Interpreter::ScopeGuard::~ScopeGuard() {
 
 Scope* Interpreter::capture_scope() {
   for (Scope* scope = scope_; scope != nullptr && !scope->captured; scope = scope->parent) {
+    budget_.charge(k_kept_work);
     scope->captured = true;
   }
   return scope_;

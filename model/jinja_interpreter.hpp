@@ -64,6 +64,7 @@ class Interpreter {
   /// Runs `work` in a scope of its own inside `parent` (the current one if null).
   template <class Work>
   auto in_scope(Scope* parent, Work&& work) {
+    budget_.charge(k_scope_work);
     const ScopeGuard guard(*this, parent != nullptr ? parent : scope_);
     return work();
   }

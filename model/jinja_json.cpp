@@ -122,7 +122,7 @@ class JsonPrinter {
   }
 
   void string(std::string_view text) {
-    budget_.charge(text.size() + 2);
+    budget_.charge(k_case_work * text.size() / 2 + 2);
     out_ += '"';
     for (size_t at = 0; at < text.size();) character(decode_at(text, at));
     out_ += '"';

@@ -87,7 +87,9 @@ Value items_filter(Interpreter& in, const Value& value, const Args& args) {
 
 /// Text without case, unless case counts; other values as they are.
 Value sort_key(Interpreter& in, const Value& value, bool case_sensitive) {
-  return value.is_string() && !case_sensitive ? in.text(to_lower(value.text())) : value;
+  if (!value.is_string() || case_sensitive) return value;
+  in.budget().charge(k_case_work * value.text().size());
+  return in.text(to_lower(value.text()));
 }
 
 /// Items in the stable order of their keys; reverse keeps equal ones in place, as Python does.

@@ -20,7 +20,8 @@ const std::string& receiver(Interpreter& in, const Value& self) {
 template <std::string (*convert)(std::string_view)>
 Value convert_method(Interpreter& in, const Value& self, const Args& args) {
   bind(args, {}, "the method");
-  return in.text(convert(receiver(in, self)));
+  in.budget().charge(k_case_work * self.text().size());
+  return in.text(convert(self.text()));
 }
 
 template <bool left, bool right>

@@ -20,7 +20,9 @@ std::string soft_text(Interpreter& in, const Value& value) {
 template <std::string (*convert)(std::string_view)>
 Value convert_filter(Interpreter& in, const Value& value, const Args& args) {
   bind(args, {}, "the filter");
-  return in.text(convert(soft_text(in, value)));
+  const std::string text = soft_text(in, value);
+  in.budget().charge(k_case_work * text.size());
+  return in.text(convert(text));
 }
 
 bool is_word_break(char32_t code) {
@@ -31,6 +33,7 @@ bool is_word_break(char32_t code) {
 Value title_filter(Interpreter& in, const Value& value, const Args& args) {
   bind(args, {}, "title");
   const std::string text = soft_text(in, value);
+  in.budget().charge(2 * k_case_work * text.size());
   std::string out;
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
