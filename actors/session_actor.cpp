@@ -17,6 +17,11 @@ class SessionState::Ports final : public SessionPorts {
   Ports(SessionActor::pointer self, schema::RouterHandle router)
       : self_(self), router_(std::move(router)) {}
 
+  /// A target outlives its sessions: with the monitor it would keep a dead one's memory.
+  ~Ports() override {
+    for (const caf::actor_addr& target : watched_) self_->demonitor(target);
+  }
+
   void place(schema::PlaceRequest request) override {
     request.reply_to = caf::actor_cast<schema::SessionHandle>(self_);
     self_->send(router_, std::move(request));
@@ -25,7 +30,10 @@ class SessionState::Ports final : public SessionPorts {
     std::visit([&](auto&& body) { send(target, std::forward<decltype(body)>(body)); },
                std::move(message));
   }
-  void watch(const schema::TargetHandle& target) override { self_->monitor(target); }
+  void watch(const schema::TargetHandle& target) override {
+    self_->monitor(target);
+    watched_.push_back(target.address());
+  }
 
  private:
   void send(const schema::TargetHandle& target, schema::SubmitBegin&& begin) {
@@ -39,6 +47,7 @@ class SessionState::Ports final : public SessionPorts {
 
   SessionActor::pointer self_;
   schema::RouterHandle router_;
+  std::vector<caf::actor_addr> watched_;
 };
 
 void SessionState::start(SessionActor::pointer self, schema::RouterHandle router,

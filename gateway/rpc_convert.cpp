@@ -34,19 +34,30 @@ class Fields {
     }
   }
 
-  template <class List>
-  void add_list(const char* name, List list) {
-    if (list.size() == 0) return;
-    Json values = Json::array();
-    for (auto value : list) values.push_back(value);
-    body_[name] = std::move(values);
+  /// Lists are bounded before they are walked: a few bytes may claim a million empty structs.
+  bool fits(const char* name, size_t size, size_t size_max) {
+    if (size <= size_max) return true;
+    wrong(name,
+          "has " + std::to_string(size) + " entries, the limit is " + std::to_string(size_max));
+    return false;
   }
 
-  void add_texts(const char* name, capnp::List<capnp::Text>::Reader list) {
-    if (list.size() == 0) return;
+  void add_ids(const char* name, capnp::List<int32_t>::Reader list, size_t size_max) {
+    if (list.size() == 0 || !fits(name, list.size(), size_max)) return;
+    body_[name] = ids_json(list);
+  }
+
+  void add_texts(const char* name, capnp::List<capnp::Text>::Reader list, size_t size_max) {
+    if (list.size() == 0 || !fits(name, list.size(), size_max)) return;
     Json values = Json::array();
     for (auto text : list) values.push_back(checked(name, text));
     body_[name] = std::move(values);
+  }
+
+  static Json ids_json(capnp::List<int32_t>::Reader list) {
+    Json ids = Json::array();
+    for (const int32_t id : list) ids.push_back(id);
+    return ids;
   }
 
   std::string checked(const char* name, capnp::Text::Reader text) {
@@ -79,16 +90,13 @@ void add_prompt(rpc::GenerateRequest::Reader r, Fields& fields) {
     case rpc::GenerateRequest::Prompt::TEXT:
       return fields.set("prompt", fields.checked("prompt", prompt.getText()));
     case rpc::GenerateRequest::Prompt::TOKENS:
-      return fields.add_list("prompt", prompt.getTokens());
+      return fields.add_ids("prompt", prompt.getTokens(), limits::http_body_bytes_max);
     case rpc::GenerateRequest::Prompt::TEXTS:
-      return fields.add_texts("prompt", prompt.getTexts());
+      return fields.add_texts("prompt", prompt.getTexts(), limits::prompts_max);
     case rpc::GenerateRequest::Prompt::TOKEN_LISTS: {
+      if (!fields.fits("prompt", prompt.getTokenLists().size(), limits::prompts_max)) return;
       Json lists = Json::array();
-      for (auto list : prompt.getTokenLists()) {
-        Json ids = Json::array();
-        for (const int32_t id : list) ids.push_back(id);
-        lists.push_back(std::move(ids));
-      }
+      for (auto list : prompt.getTokenLists()) lists.push_back(Fields::ids_json(list));
       return fields.set("prompt", std::move(lists));
     }
   }
@@ -108,20 +116,18 @@ void add_sampling(rpc::GenerateRequest::Reader r, Fields& f) {
   f.add("frequency_penalty", r.getFrequencyPenalty(), 0.0f);
   f.add("n", r.getN(), 1);
   f.add("best_of", r.getBestOf(), 0);
-  f.add_texts("stop", r.getStop());
-  f.add_list("stop_token_ids", r.getStopTokenIds());
+  f.add_texts("stop", r.getStop(), limits::stop_strings_max);
+  f.add_ids("stop_token_ids", r.getStopTokenIds(), limits::stop_token_ids_max);
   f.add("include_stop_str_in_output", r.getIncludeStopStrInOutput(), false);
   f.add("ignore_eos", r.getIgnoreEos(), false);
   f.add("skip_special_tokens", r.getSkipSpecialTokens(), true);
   f.add("prompt_logprobs", r.getPromptLogprobs(), -1);
   if (r.getSeed().isValue()) f.set("seed", r.getSeed().getValue());
-  if (r.getLogitBias().size() == 0) return;
+  const size_t biased = r.getLogitBias().size();
+  if (biased == 0 || !f.fits("logit_bias", biased, limits::logit_bias_entries_max)) return;
   Json bias = Json::object();
   std::map<int32_t, float> unique;  // one object key each: cheap to build from a hostile list
   for (auto entry : r.getLogitBias()) unique[entry.getId()] = entry.getBias();
-  if (unique.size() > limits::logit_bias_entries_max) {
-    return f.wrong("logit_bias", "has too many entries");
-  }
   for (const auto& [id, value] : unique) bias[std::to_string(id)] = value;
   f.set("logit_bias", std::move(bias));
 }
@@ -182,6 +188,8 @@ std::optional<bool> flag_of(rpc::Flag flag) {
 }
 
 Result<Json> messages_json(capnp::List<rpc::Message>::Reader messages) {
+  Fields bound;
+  if (!bound.fits("messages", messages.size(), limits::messages_max)) return bound.done();
   Json out = Json::array();
   for (auto message : messages) {
     Fields f;

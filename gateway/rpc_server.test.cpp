@@ -196,6 +196,26 @@ TEST_F(RpcServerTest, RefusesWhatHttpRefusesWithTheSameWords) {
   EXPECT_EQ(seen.pushes, 0u);
 }
 
+TEST_F(RpcServerTest, ListsOverALimitAreRefusedByName) {
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  const auto refused = [&](auto fill) {
+    auto request = c.generate_request("x", seen);
+    fill(request.getRequest());
+    return failure(request.send())["param"];
+  };
+  using Request = rpc::GenerateRequest::Builder;
+  EXPECT_EQ(refused([](Request r) { r.initMessages(limits::messages_max + 1); }), "messages");
+  EXPECT_EQ(refused([](Request r) { r.initStop(limits::stop_strings_max + 1); }), "stop");
+  EXPECT_EQ(refused([](Request r) { r.initStopTokenIds(limits::stop_token_ids_max + 1); }),
+            "stop_token_ids");
+  EXPECT_EQ(refused([](Request r) { r.initLogitBias(limits::logit_bias_entries_max + 1); }),
+            "logit_bias");
+  EXPECT_EQ(refused([](Request r) { r.getPrompt().initTexts(limits::prompts_max + 1); }), "prompt");
+  EXPECT_EQ(refused([](Request r) { r.getPrompt().initTokenLists(limits::prompts_max + 1); }),
+            "prompt");
+}
+
 TEST_F(RpcServerTest, BackendErrorsArriveAsExceptions) {
   gateway.backend.on_open = [&](ScriptedSession& s) {
     gateway.backend.end(s, Outcome::rejected, fail(ErrorCode::overloaded, "too many"), 1'000);

@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   }
   const char* key = argc > 3 ? argv[3] : "";
   const auto failed = kj::runCatchingExceptions([&] { run(argv[1], argv[2], key); });
-  KJ_IF_MAYBE(exception, failed) {
+  KJ_IF_MAYBE (exception, failed) {
     // The text holds the same JSON object that HTTP would have sent.
     std::cerr << exception->getDescription().cStr() << '\n';
     return 1;
