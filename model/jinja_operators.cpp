@@ -220,6 +220,7 @@ bool contains(Interpreter& in, const Value& container, const Value& item) {
     return container.dict().find(budget, item) != nullptr;
   }
   if (container.is(Kind::list) && container.list().kind != ListKind::generator) {
+    if (container.list().kind == ListKind::keys) check_hashable(budget, item);
     for (const Value& other : container.list().items) {
       if (equal(budget, other, item)) return true;
     }
