@@ -13,7 +13,7 @@ run_tests() { ctest --test-dir "build/$1" --output-on-failure --timeout 600 "${@
 stage "repository checks"
 tools/check/check_layers.py
 tools/check/check_tree.py
-$python -m unittest discover -q -s tools -p '*_test.py' -t tools
+for folder in tools tools/check; do $python -m unittest discover -q -s "$folder" -p '*_test.py'; done
 $python tests/support/make_tiny_model_test.py
 
 stage "unit tests: debug build"
