@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,9 +12,6 @@
 #include "model/weights.hpp"
 
 namespace outrider::model {
-
-/// Called now and then while weights are packed: bytes done, bytes in all.
-using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 /// Everything read from one GGUF file: immutable and shared by engine, gateway and tools. `ops` is
 /// the one mutable part: only the engine's thread may use it.

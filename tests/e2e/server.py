@@ -103,7 +103,7 @@ class Server:
                 raise AssertionError(f"the server died waiting for {what}:\n" + self.log())
             if time.monotonic() > end:
                 raise AssertionError(f"timed out waiting for {what}\n" + self.log()[-4000:])
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks at another process; the condition decides, not the time
 
     def wait_idle(self, timeout_s=60):
         """No sessions, nothing running or waiting."""
