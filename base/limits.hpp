@@ -96,7 +96,7 @@ inline constexpr uint64_t gguf_tensors_max = 65'536;
 inline constexpr uint64_t gguf_metadata_max = 65'536;
 inline constexpr uint64_t gguf_string_bytes_max = uint64_t{16} << 20;
 inline constexpr uint64_t gguf_array_elements_max = uint64_t{16} << 20;
-inline constexpr uint64_t gguf_key_bytes_max = 1024;         ///< 65535 in the format; real ones < 64
+inline constexpr uint64_t gguf_key_bytes_max = 1024;  ///< 65535 in the format; real ones < 64
 inline constexpr uint64_t gguf_tensor_name_bytes_max = 256;  ///< 64 in the format
 inline constexpr uint64_t gguf_alignment_bytes_max = uint64_t{1} << 16;
 /// Elements of one tensor: keeps every byte count far below 2^64 (4 bytes an element at most).
@@ -105,7 +105,7 @@ inline constexpr uint32_t gguf_dimensions_max = 4;
 // Shape of a model: each some times the largest published one, and small enough that products of
 // two fit 64 bits and tables by position stay in memory.
 inline constexpr uint32_t model_layers_max = 1024;
-inline constexpr uint32_t model_width_max = 1u << 18;       ///< hidden and feed-forward width
+inline constexpr uint32_t model_width_max = 1u << 18;  ///< hidden and feed-forward width
 inline constexpr uint32_t model_heads_max = 1024;
 inline constexpr uint32_t model_head_dim_max = 1024;
 inline constexpr uint32_t model_context_tokens_max = 1u << 21;
@@ -122,7 +122,7 @@ inline constexpr uint32_t template_syntax_depth_max = 200;
 inline constexpr uint32_t template_nesting_max = 800;
 /// Levels of lists and dicts in one value: a JSON body's and what a template wraps around it.
 inline constexpr uint32_t template_value_depth_max = json_depth_max + 36;
-/// Work of one render (prices in model/jinja_error.hpp). Templates made to burn it end after half a
+/// Work of one render (prices in model/jinja/error.hpp). Templates made to burn it end after half a
 /// second and 150 MiB at most; 4096 messages in a body of 8 MiB take a twentieth of that.
 inline constexpr uint64_t template_work_max = uint64_t{1} << 28;
 /// Text of one prompt: every byte of a body escaped as \u00XX, and room for the template's own.

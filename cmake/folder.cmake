@@ -3,12 +3,14 @@ get_filename_component(OUTRIDER_ROOT ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 # Everything that ctest runs, by label.
 add_custom_target(unit)
 add_custom_target(sanitized)
+add_custom_target(races)
 add_custom_target(end_to_end)
 
 # outrider_test(<target> LABELS <labels>... [ARGS <arguments>...] [NAME <name>])
 #
 # Registers a program with ctest. Labels: unit (debug build), sanitized (ASan + UBSan), e2e (release
-# build); the targets `unit`, `sanitized` and `end_to_end` build what their label runs.
+# build), races (TSan); the targets `unit`, `sanitized`, `races` and `end_to_end` build what their
+# label runs.
 function(outrider_test target)
   cmake_parse_arguments(ARG "" "NAME" "LABELS;ARGS" ${ARGN})
   if(NOT ARG_NAME)
@@ -21,6 +23,9 @@ function(outrider_test target)
   endif()
   if("sanitized" IN_LIST ARG_LABELS)
     add_dependencies(sanitized ${target})
+  endif()
+  if("races" IN_LIST ARG_LABELS)
+    add_dependencies(races ${target})
   endif()
   if("e2e" IN_LIST ARG_LABELS)
     add_dependencies(end_to_end ${target})

@@ -95,7 +95,7 @@ Result<Json> normalise_message(const Json& message, const std::string& name) {
     auto normal = normalise_content(content, name + ".content");
     if (!normal) return normal.error();
     clean["content"] = std::move(*normal);
-  } else if (clean.contains("tool_calls")) {
+  } else if (*role == "assistant") {  // sent back as it came: only calls, or nothing at all
     clean["content"] = "";
   } else {
     return wrong_type(name + ".content", "a string or an array of parts", content);

@@ -118,6 +118,12 @@ TEST(RequestParser, JoinsContentPartsAndMapsTheDeveloperRole) {
   EXPECT_EQ(r.messages[0]["content"], "a\nb");
 }
 
+TEST(RequestParser, TakesAnAssistantMessageWithoutContentAsEmpty) {
+  const auto r = parsed(k_chat, R"({"messages":[{"role":"user","content":"a"},
+    {"role":"assistant","content":null},{"role":"user","content":"b"}]})");
+  EXPECT_EQ(r.messages[1]["content"], "");
+}
+
 TEST(RequestParser, GivesTemplatesToolArgumentsAsObjects) {
   const auto r = parsed(k_chat, R"({"messages":[{"role":"assistant","content":null,"tool_calls":[
     {"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]},

@@ -1,7 +1,7 @@
 #include "model/chat_template.hpp"
 
 #include "base/utf8.hpp"
-#include "model/jinja_template.hpp"
+#include "model/jinja/template.hpp"
 
 namespace outrider::model {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/limits.hpp"
-#include "model/jinja_template.hpp"
+#include "model/jinja/template.hpp"
 
 namespace outrider::model {
 namespace {

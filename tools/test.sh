@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that `make test` runs: repository checks, unit tests (Debug), sanitized tests, and the
+# Everything that `make test` runs: repository checks, unit tests (Debug), sanitized tests, races and the
 # end-to-end suites on the release build with the demo model. Stops at the first failing stage.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,6 +25,11 @@ stage "unit tests and fuzz targets: ASan + UBSan"
 configure dev
 cmake --build --preset dev --parallel "$jobs" --target sanitized
 run_tests dev -L sanitized --parallel "$jobs"
+
+stage "classes with threads: TSan"
+configure tsan
+cmake --build --preset tsan --parallel "$jobs" --target races
+run_tests tsan -L races
 
 stage "end to end: release build, demo model"
 configure release

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/utf8.hpp"
-#include "model/jinja_template.hpp"
+#include "model/jinja/template.hpp"
 
 namespace {
 
