@@ -201,6 +201,46 @@ TEST_F(SessionFaults, ATargetThatAnswersProbesIsKept) {
   EXPECT_EQ(router_log_->places.size(), 1u);
 }
 
+TEST_F(SessionFaults, ALostParkIsRepeatedThoughTokensKeepComing) {
+  const Twin target = twin(1);
+  start_at(target);
+  client_->level = Level::full;
+  tell(session_, tokens(key(), 0, {10}));
+  target.log->messages.clear();  // Lost: the row goes on.
+  for (uint32_t index = 1; index < 4; ++index) {
+    advance(limits::control_timeout_ms / 2);
+    tell(session_, tokens(key(), index, {11}));
+  }
+  EXPECT_TRUE(target.log->last<schema::SetParked>().parked);
+}
+
+TEST_F(SessionFaults, ALostUnparkIsRepeatedByTheNextProbe) {
+  const Twin target = twin(1);
+  start_at(target);
+  client_->level = Level::full;
+  tell(session_, tokens(key(), 0, {10}));
+  client_->level = Level::flowing;
+  tell(session_, schema::ResumeSession{7});
+  target.log->messages.clear();  // Lost: the row stays parked, and all it says is that it lives.
+  accept(key());
+  advance(limits::control_timeout_ms);
+  ASSERT_EQ(target.log->all<schema::SetParked>().size(), 1u);
+  EXPECT_FALSE(target.log->last<schema::SetParked>().parked);
+}
+
+TEST_F(SessionFaults, ALostQuestionForAGapIsRepeatedThoughTokensKeepComing) {
+  const Twin target = twin(1);
+  start_at(target);
+  tell(session_, tokens(key(), 0, {10}));
+  tell(session_, tokens(key(), 2, {12}));
+  target.log->messages.clear();  // Lost: nobody fills the gap.
+  for (uint32_t index = 3; index < 6; ++index) {
+    advance(limits::control_timeout_ms / 2);
+    tell(session_, tokens(key(), index, {13}));
+  }
+  EXPECT_EQ(target.log->last<schema::Resend>().from_index, 1u);
+}
+
 TEST_F(SessionFaults, AWorkerWithAnotherFingerprintIsNotUsed) {
   const Twin first = twin(1);
   const Twin stranger = twin(2);
@@ -233,10 +273,11 @@ TEST_F(SessionFaults, ProgressRenewsTheNumberOfTries) {
 TEST_F(SessionFaults, ATargetThatGivesUpIsReplaced) {
   const Twin first = twin(1);
   start_at(first);
-  tell(session_, finishing(tokens(key(), 0, {}), FinishReason::cancelled));
+  tell(session_, finishing(tokens(key(), 0, {10}), FinishReason::cancelled));
   wait_backoff();
   EXPECT_EQ(router_log_->places.size(), 2u);
   EXPECT_FALSE(client_->done());
+  EXPECT_EQ(client_->ids(), (Ids{10})) << "what came with the end counts as committed";
 }
 
 TEST_F(SessionFaults, TheDeadlineEndsARequestWhereverItIs) {
@@ -267,7 +308,8 @@ TEST_F(SessionFaults, TheDeadlineCancelsARunningRequest) {
 TEST_F(SessionFaults, TheEnginesDeadlineEndsTheRequestToo) {
   const Twin target = twin(1);
   start_at(target);
-  tell(session_, finishing(tokens(key(), 0, {}), FinishReason::deadline_exceeded));
+  tell(session_, finishing(tokens(key(), 0, {10}), FinishReason::deadline_exceeded));
+  EXPECT_EQ(client_->ids(), (Ids{10}));
   EXPECT_EQ(client_->outcome(), Outcome::cancelled);
   EXPECT_EQ(client_->error(), ErrorCode::deadline_exceeded);
 }

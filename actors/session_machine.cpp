@@ -62,15 +62,19 @@ SessionMachine::Attempt* SessionMachine::find(RequestKey key, bool at_target) {
   return &found->second;
 }
 
-void SessionMachine::heard(Attempt& attempt, TimePoint now) {
+/// Does not put the next probe off: what brings nothing new must not hide that something is
+/// missing.
+void SessionMachine::heard(Attempt& attempt) {
   attempt.phase = Phase::streaming;
   attempt.silent = 0;
-  attempt.due = now + k_probe_interval;
   accepted_ = true;
 }
 
 void SessionMachine::on(const schema::Accepted& message, TimePoint now) {
-  if (Attempt* attempt = find(message.key, true)) heard(*attempt, now);
+  Attempt* attempt = find(message.key, true);
+  if (!attempt) return;
+  heard(*attempt);
+  attempt->due = now + k_probe_interval;
 }
 
 void SessionMachine::on(const schema::Rejected& message, TimePoint now) {
@@ -88,7 +92,7 @@ void SessionMachine::on(const schema::Rejected& message, TimePoint now) {
 void SessionMachine::on(const schema::Tokens& message, TimePoint now) {
   Attempt* attempt = find(message.key, true);
   if (!attempt || message.choice >= attempt->choices.size()) return;
-  heard(*attempt, now);
+  heard(*attempt);
   if (blocked_) return;  // Asked for again when the client reads on.
   const uint32_t generation = message.key.generation;
   if (take(generation, *attempt, message, now)) return;
@@ -109,25 +113,25 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
   event.choice = choice;
   event.first_index = static_cast<uint32_t>(progress.ids.size());
   if (!merge(choice, message, event)) return true;
-  if (!message.finish.none()) {
-    const Finish finish = message.finish.finish();
-    if (finish.reason == FinishReason::deadline_exceeded) {
-      end(cancelled(ErrorCode::deadline_exceeded, "the request's deadline passed"));
-      return true;
-    }
-    if (finish.reason == FinishReason::cancelled) {  // Not by us: the target is giving up.
-      move(generation, unavailable("the worker stopped"), now);
-      return true;
-    }
-    if (finish.reason == FinishReason::failed) return true;  // Done says why.
+  std::optional<FinishReason> reason;
+  if (!message.finish.none()) reason = message.finish.finish().reason;
+  if (reason == FinishReason::stop || reason == FinishReason::length) {
     progress.finished = true;
-    event.finish = finish;
+    event.finish = message.finish.finish();
   }
-  if (event.tokens.empty() && event.prompt_tokens.empty() && !event.finish) return true;
-  attempt.tries = 0;
-  attempt.gap_asked = false;
-  deliver(std::move(event));
-  return true;
+  if (!event.tokens.empty() || !event.prompt_tokens.empty() || event.finish) {
+    attempt.tries = 0;
+    attempt.gap_asked = false;
+    attempt.due = now + k_probe_interval;
+    deliver(std::move(event));
+    if (ended_) return true;
+  }
+  if (reason == FinishReason::deadline_exceeded) {
+    end(cancelled(ErrorCode::deadline_exceeded, "the request's deadline passed"));
+  } else if (reason == FinishReason::cancelled) {  // Not by us: the target is giving up.
+    move(generation, unavailable("the worker stopped"), now);
+  }
+  return true;  // If it failed, Done says why.
 }
 
 /// Output never comes before all prompt tokens that were asked for.
@@ -185,10 +189,10 @@ void SessionMachine::deliver(schema::StreamTokens event) {
   }
 }
 
-void SessionMachine::on(const schema::Done& message, TimePoint now) {
+void SessionMachine::on(const schema::Done& message, TimePoint) {
   Attempt* attempt = find(message.key, true);
   if (!attempt) return;
-  heard(*attempt, now);
+  heard(*attempt);
   if (!message.error.none()) return refuse(message.error);
   const bool complete =
       std::all_of(attempt->choices.begin(), attempt->choices.end(),
@@ -270,10 +274,10 @@ std::optional<TimePoint> SessionMachine::next_due() const {
 
 void SessionMachine::probe(uint32_t generation, Attempt& attempt, TimePoint now) {
   attempt.due = now + k_probe_interval;
-  if (blocked_) {  // Silence is what we asked for; a dead target is DOWN.
-    ports_.tell(attempt.target, schema::SetParked{key(generation), true});
-    return;
-  }
+  attempt.gap_asked = false;
+  // Again: the last one may have been lost, and a row that stays parked says nothing any more.
+  ports_.tell(attempt.target, schema::SetParked{key(generation), blocked_});
+  if (blocked_) return;  // Silence is what we asked for; a dead target is DOWN.
   if (++attempt.silent > limits::session_probes_max) {
     return move(generation, unavailable("the worker does not answer"), now);
   }

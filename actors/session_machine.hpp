@@ -91,7 +91,7 @@ class SessionMachine {
 
   RequestKey key(uint32_t generation) const { return {session_, generation}; }
   Attempt* find(RequestKey key, bool at_target);
-  void heard(Attempt& attempt, TimePoint now);
+  void heard(Attempt& attempt);
 
   // session_placing.cpp
   void begin(AttemptChoices choices, uint32_t tries, std::vector<uint64_t> avoid, TimePoint now);

@@ -29,11 +29,12 @@
 ///
 /// Streaming. target -> session: Tokens until each choice has its finish, then Done; session ->
 /// target: DoneAck. Indices are absolute: the session drops what it has and asks for a gap with
-/// Resend. A session that heard nothing for a while probes with Resend as well; the target answers
-/// Accepted if the request lives, what is missing if something is, or Rejected if it knows nothing.
-/// Until DoneAck (or a bound) the target keeps all tokens of the request. SetParked is repeated
-/// with each probe by a session whose client is slow; a lost one costs tokens that are dropped and
-/// sent again later. CancelRequest lost: the target monitors the session and cancels on its DOWN.
+/// Resend, once until it is filled. A session that got nothing new for a while (new tokens or
+/// Accepted) probes: SetParked again with what holds now, and unless it is parked Resend; the
+/// target answers Accepted if the request lives, what is missing if something is, or Rejected if it
+/// knows nothing. Until DoneAck (or a bound) the target keeps all tokens of the request. A lost
+/// SetParked or Resend costs one pause until the probe, and tokens that are dropped and sent again
+/// later. CancelRequest lost: the target monitors the session and cancels on its DOWN.
 ///
 /// Moving. When the target is DOWN, silent or rejects as `unavailable`, the session goes back to
 /// placing: each unfinished choice becomes a request of its own, with its committed tokens, under
