@@ -88,6 +88,7 @@ void TargetState::submit(RequestKey key) {
   }
 }
 
+/// Only what the engine is through with may be dropped: it must never see a key twice.
 void TargetState::cancel(RequestKey key) {
   const auto record = records_.find(key);
   if (record == records_.end() || record->second.done()) return drop(key);
@@ -152,7 +153,7 @@ void TargetState::update(const model::ChoiceUpdate& update) {
   if (finished_.size() > limits::finished_requests_kept) {
     const RequestKey oldest = finished_.front();
     finished_.pop_front();
-    drop(oldest);
+    cancel(oldest);  // Drops it, unless a peer has taken the key again.
   }
 }
 
@@ -214,7 +215,7 @@ TargetActor::behavior_type TargetState::make_behavior() {
         if (records_.count(message.key) != 0) engine_->set_parked(message.key, message.parked);
       },
       [this](const schema::Resend& message) { resend(message); },
-      [this](const schema::DoneAck& message) { drop(message.key); },
+      [this](const schema::DoneAck& message) { cancel(message.key); },
       [this](const schema::AnnounceAgain&) { self_->send(router_, announce_); },
       [this](const EngineReport& message) { report(*message.events); },
       [this](caf::tick_atom) { heartbeat(); },

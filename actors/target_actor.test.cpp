@@ -189,6 +189,18 @@ TEST_F(Target, ACancelFreesTheRequestWithinOneStep) {
   EXPECT_TRUE(all<schema::Done>().empty());
 }
 
+TEST_F(Target, AnEarlyAcknowledgementIsACancel) {
+  submit(key_);
+  step();
+  from_session(schema::DoneAck{key_});
+  submit(key_);
+  step();
+  EXPECT_FALSE(engine_->holds(key_));
+  submit(key_);
+  step();
+  EXPECT_TRUE(engine_->holds(key_));
+}
+
 TEST_F(Target, ADeadSessionIsACancel) {
   submit(key_);
   step();
