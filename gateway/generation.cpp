@@ -12,6 +12,14 @@ bool is_normal(FinishReason reason) {
   return reason == FinishReason::stop || reason == FinishReason::length;
 }
 
+/// Ids come from another process; one outside the vocabulary has no text.
+bool has_text(const TokenOut& token, const model::Tokenizer& tokenizer) {
+  return tokenizer.contains(token.id) &&
+         (!token.logprob || std::ranges::all_of(token.logprob->top, [&](const auto& entry) {
+           return tokenizer.contains(entry.first);
+         }));
+}
+
 const char* outcome_name(schema::StreamDone::Outcome outcome) {
   using Outcome = schema::StreamDone::Outcome;
   switch (outcome) {
@@ -80,6 +88,17 @@ std::vector<ChoiceDelta> Generation::take() {
 
 void Generation::accept(uint32_t source, schema::StreamTokens event,
                         std::vector<ChoiceDelta>& out) {
+  const auto known = [&](const TokenOut& token) {
+    return has_text(token, *served_->text.tokenizer);
+  };
+  if (!std::ranges::all_of(event.tokens, known) ||
+      !std::ranges::all_of(event.prompt_tokens, known)) {
+    cancel_running();
+    schema::StreamDone failed;
+    failed.outcome = schema::StreamDone::Outcome::failed;
+    failed.error = fail(ErrorCode::internal, "a worker sent a token outside the vocabulary");
+    return accept(source, failed);
+  }
   auto& prompt = prompt_tokens_[source];
   std::move(event.prompt_tokens.begin(), event.prompt_tokens.end(), std::back_inserter(prompt));
   OUTRIDER_CHECK(event.choice < request_.choices_per_prompt(), event.choice);

@@ -118,6 +118,22 @@ TEST_F(HttpRefusals, AnErrorInMidStreamIsAnEventAndTheEnd) {
   EXPECT_EQ(rest.find("[DONE]"), std::string::npos);
 }
 
+TEST_F(HttpRefusals, ATokenOutsideTheVocabularyFailsTheRequestOnly) {
+  TokenOut alternative{1, TokenLogprob{-0.25f, 1, {{1'000'000, -0.25f}}}};
+  for (const TokenOut& token : {TokenOut{1'000'000, {}}, TokenOut{-1, {}}, alternative}) {
+    for (const bool of_prompt : {false, true}) {
+      gateway.backend.on_open = [&](ScriptedSession& s) {
+        schema::StreamTokens event;
+        (of_prompt ? event.prompt_tokens : event.tokens) = {token};
+        s.stream->push(std::move(event));
+      };
+      EXPECT_EQ(client.request("POST", k_text_path, k_body).status, 500);
+      EXPECT_TRUE(gateway.backend.sessions.back().cancelled);
+    }
+  }
+  EXPECT_EQ(client.request("GET", "/live").status, 200);
+}
+
 TEST(HttpKeys, GuardAllButTheProbes) {
   const std::string path = testing::TempDir() + "outrider_keys";
   FILE* file = std::fopen(path.c_str(), "w");
