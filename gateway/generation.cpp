@@ -48,7 +48,7 @@ Generation::Generation(const Parts& parts, PreparedRequest request,
       prompt_tokens_(request_.prompts.size()) {
   const auto& stop = request_.parsed.generation.stop;
   for (uint32_t i = 0; i < request_.choices(); ++i) {
-    choices_.push_back({ChoiceText(*served_, stop), 0, started_});
+    choices_.push_back({model::TextStream(served_->text.tokenizer, stop), 0, started_});
   }
   for (uint32_t source = 0; source < request_.prompts.size(); ++source) {
     totals_.prompt_tokens += request_.prompts[source].prompt.size();

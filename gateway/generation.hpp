@@ -11,9 +11,9 @@
 #include "base/clock.hpp"
 #include "base/metrics.hpp"
 #include "gateway/backend.hpp"
-#include "gateway/choice_text.hpp"
 #include "gateway/prompt.hpp"
 #include "gateway/token_channel.hpp"
+#include "model/stopping.hpp"
 
 namespace outrider::gateway {
 
@@ -69,7 +69,7 @@ class Generation {
 
  private:
   struct Choice {
-    ChoiceText text;
+    model::TextStream text;
     uint64_t tokens = 0;
     TimePoint last_token{0};
   };

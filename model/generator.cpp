@@ -19,21 +19,12 @@ using nlohmann::ordered_json;
 class Collector {
  public:
   Collector(const GenerationRequest& request, const std::shared_ptr<const Tokenizer>& tokenizer)
-      : shows_stop_(request.stop.include_stop_str_in_output),
-        results_(request.choices),
-        texts_(request.choices, TextStream(tokenizer, request.stop)) {}
+      : results_(request.choices), texts_(request.choices, TextStream(tokenizer, request.stop)) {}
 
   /// The text that became certain.
   std::string add(const ChoiceUpdate& update) {
     Generation& result = results_[update.choice];
-    TextStream& text = texts_[update.choice];
-    std::string piece;
-    for (const TokenOut& token : update.tokens) {
-      const bool ended =
-          update.finish && update.finish->stop_token == token.id && &token == &update.tokens.back();
-      if (!ended || shows_stop_) piece += text.push(token.id);
-    }
-    if (update.finish) piece += text.finish();
+    std::string piece = texts_[update.choice].push(update.tokens, update.finish);
     result.text += piece;
     append(result.tokens, update.tokens);
     append(result.prompt_tokens, update.prompt_tokens);
@@ -55,7 +46,6 @@ class Collector {
     to.insert(to.end(), from.begin(), from.end());
   }
 
-  bool shows_stop_;
   std::vector<Generation> results_;
   std::vector<TextStream> texts_;
   size_t finished_ = 0;

@@ -27,8 +27,9 @@ struct Generation {
 /// stop string) and the tokens behind it. Returning false cancels.
 using StreamCallback = std::function<bool(std::string_view text, std::span<const TokenOut> tokens)>;
 
-/// A model without actors or threads of its own: for embedding, `outrider generate` and tests.
-/// Not thread-safe. See docs/examples/embed.cpp.
+/// A model without actors: for embedding, `outrider generate` and tests. Computes inside the
+/// caller's calls, with the thread pool of its kernels. Not thread-safe. See
+/// docs/examples/embed.cpp.
 class Generator {
  public:
   static Result<std::unique_ptr<Generator>> open(const std::string& path,

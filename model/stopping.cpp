@@ -74,11 +74,24 @@ std::string StopMatcher::finish() {
 TextStream::TextStream(std::shared_ptr<const Tokenizer> tokenizer, const StopParams& stop)
     : detokenizer_(std::move(tokenizer), stop.skip_special_tokens),
       matcher_(stop.stop_strings, stop.include_stop_str_in_output),
-      min_tokens_(stop.min_tokens) {}
+      min_tokens_(stop.min_tokens),
+      shows_stop_(stop.include_stop_str_in_output) {}
 
 std::string TextStream::push(int32_t id) {
   ++tokens_;
   return matcher_.push(detokenizer_.push(id), tokens_ >= min_tokens_);
+}
+
+std::string TextStream::push(std::span<const TokenOut> tokens,
+                             const std::optional<Finish>& finish) {
+  const bool hides_last = finish && finish->stop_token >= 0 && !shows_stop_ && !tokens.empty() &&
+                          tokens.back().id == finish->stop_token;
+  std::string text;
+  for (const TokenOut& token : tokens.first(tokens.size() - (hides_last ? 1 : 0))) {
+    text += push(token.id);
+  }
+  if (finish) text += this->finish();
+  return text;
 }
 
 std::string TextStream::finish() {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,9 @@ class TextStream {
   /// Text that became certain. Nothing after a stop string matched. One that is complete before
   /// `min_tokens` tokens does not count.
   std::string push(int32_t id);
+  /// The same for tokens in a row. With `finish` all that is left too, but not the token that ended
+  /// the choice, unless the stop is to be included.
+  std::string push(std::span<const TokenOut> tokens, const std::optional<Finish>& finish);
   /// The end: all held-back text, unless a stop string matched.
   std::string finish();
   std::optional<uint32_t> stop_string() const { return matcher_.match(); }
@@ -58,6 +62,7 @@ class TextStream {
   Detokenizer detokenizer_;
   StopMatcher matcher_;
   uint32_t min_tokens_;
+  bool shows_stop_;
   uint32_t tokens_ = 0;
 };
 
