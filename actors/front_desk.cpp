@@ -26,7 +26,6 @@ void FrontDeskState::start(schema::FrontDeskHandle::pointer self, FrontDeskSetup
 }
 
 Result<void> FrontDeskState::admit(const schema::OpenSession& message) const {
-  if (draining_) return fail(ErrorCode::unavailable, "the server is shutting down");
   if (sessions_.size() >= setup_.sessions_max) {
     return fail(ErrorCode::overloaded,
                 "all " + std::to_string(setup_.sessions_max) + " request slots are taken");
@@ -61,13 +60,6 @@ void FrontDeskState::closed(const caf::actor_addr& session) {
   if (found == ids_.end()) return;
   sessions_.erase(found->second);
   ids_.erase(found);
-  if (!sessions_.empty()) return;
-  for (auto& promise : drained_) promise.deliver(count());
-  drained_.clear();
-}
-
-schema::SessionCount FrontDeskState::count() const {
-  return {static_cast<uint32_t>(sessions_.size())};
 }
 
 schema::FrontDeskHandle::behavior_type FrontDeskState::make_behavior() {
@@ -81,12 +73,8 @@ schema::FrontDeskHandle::behavior_type FrontDeskState::make_behavior() {
         const auto found = sessions_.find(message.session);
         if (found != sessions_.end()) self_->send(found->second, message);
       },
-      [this](const schema::CountSessions&) { return count(); },
-      [this](const schema::DrainSessions&) -> caf::result<schema::SessionCount> {
-        draining_ = true;
-        if (sessions_.empty()) return count();
-        drained_.push_back(self_->make_response_promise<schema::SessionCount>());
-        return drained_.back();
+      [this](const schema::CountSessions&) {
+        return schema::SessionCount{static_cast<uint32_t>(sessions_.size())};
       },
   };
 }

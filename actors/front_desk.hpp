@@ -1,10 +1,8 @@
 #pragma once
 
 #include <caf/typed_event_based_actor.hpp>
-#include <caf/typed_response_promise.hpp>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "base/limits.hpp"
 #include "schema/messages.hpp"
@@ -32,14 +30,11 @@ class FrontDeskState {
   void open(const schema::OpenSession& message);
   Result<void> admit(const schema::OpenSession& message) const;
   void closed(const caf::actor_addr& session);
-  schema::SessionCount count() const;
 
   schema::FrontDeskHandle::pointer self_ = nullptr;
   FrontDeskSetup setup_;
   std::map<uint64_t, schema::SessionHandle> sessions_;
   std::map<caf::actor_addr, uint64_t> ids_;
-  std::vector<caf::typed_response_promise<schema::SessionCount>> drained_;
-  bool draining_ = false;
 };
 
 schema::FrontDeskHandle::behavior_type front_desk(

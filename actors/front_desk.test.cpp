@@ -60,21 +60,9 @@ TEST_F(FrontDesk, RefusesWhatNoSessionCouldServe) {
   EXPECT_EQ(open(1)->error(), ErrorCode::internal) << "the same id twice";
   EXPECT_FALSE(first->done());
   request_.prompt.clear();
-  EXPECT_EQ(open(2)->error(), ErrorCode::invalid_argument);
-}
-
-TEST_F(FrontDesk, DrainsByRefusingNewSessionsUntilTheOldOnesAreDone) {
-  const auto client = open(1);
-  caf::scoped_actor self(system_);
-  self->send(desk_, schema::DrainSessions{});
-  run();
-  EXPECT_FALSE(self->has_next_message());
-  const auto late = open(2);
-  EXPECT_EQ(late->error(), ErrorCode::unavailable);
-  EXPECT_FALSE(client->done());
-  tell(desk_, schema::CancelSession{1});
-  ASSERT_TRUE(self->has_next_message());
-  self->receive([](const schema::SessionCount& count) { EXPECT_EQ(count.open, 0u); });
+  const auto refused = open(2);
+  EXPECT_EQ(refused->error(), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused->dones[0].retry_after_ms, 0u) << "another try does not help";
 }
 
 TEST_F(FrontDesk, TakesItsSessionsWithItSoThatEachStreamEnds) {

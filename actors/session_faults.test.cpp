@@ -93,7 +93,7 @@ TEST_F(SessionFaults, OnlyUnfinishedChoicesMoveEachWithItsOwnSeed) {
   ASSERT_EQ(router_log_->places.size(), 3u);
   const std::vector<RequestKey> keys = {router_log_->places[1].key, router_log_->places[2].key};
   for (const RequestKey moved : keys) {
-    tell(session_, schema::PlaceReply{moved, {}, second.handle, 2, 1, "fp"});
+    tell(session_, schema::PlaceReply{moved, {}, second.handle, 2, "fp"});
   }
   const auto begins = second.log->all<schema::SubmitBegin>();
   ASSERT_EQ(begins.size(), 2u);

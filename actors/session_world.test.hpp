@@ -39,7 +39,7 @@ class SessionWorld : public World {
   RequestKey key() const { return placed().key; }
 
   void reply(const Twin& target, std::string fingerprint = "fp") {
-    schema::PlaceReply reply{key(), {}, target.handle, target.worker, 1, std::move(fingerprint)};
+    schema::PlaceReply reply{key(), {}, target.handle, target.worker, std::move(fingerprint)};
     tell(session_, std::move(reply));
   }
   void refuse(ErrorCode code, uint32_t retry_after_ms = 0) {

@@ -171,8 +171,6 @@ void TargetState::heartbeat() {
   for (const auto& [key, record] : records_)
     load.queued_rows += record.queued_rows(expected_output_);
   load.rows_per_s = engine.rows_per_s;
-  load.prompt_tokens = engine.stats.prompt_tokens;
-  load.generated_tokens = engine.stats.generated_tokens;
   self_->send(router_, load);
   self_->delayed_send(caf::actor_cast<TargetActor>(self_), k_heartbeat, caf::tick_atom_v);
 }

@@ -109,10 +109,7 @@ struct RequestTimings {
   uint64_t prefill_us = 0;
   uint64_t decode_us = 0;
   uint32_t prompt_tokens = 0;
-  uint32_t cached_tokens = 0;  ///< Prompt tokens not computed for this request.
   uint32_t preemptions = 0;
-  uint32_t draft_tokens = 0;
-  uint32_t draft_tokens_accepted = 0;
 
   friend bool operator==(const RequestTimings&, const RequestTimings&) = default;
 };

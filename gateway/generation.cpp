@@ -137,14 +137,11 @@ void Generation::observe_tokens(Choice& choice, size_t count) {
 
 void Generation::accept(uint32_t source, const schema::StreamDone& event) {
   running_[source] = false;
-  totals_.cached_tokens += event.timings.cached_tokens;
   auto& sum = totals_.timings;
   sum.queue_us = std::max(sum.queue_us, event.timings.queue_us);
   sum.prefill_us = std::max(sum.prefill_us, event.timings.prefill_us);
   sum.decode_us = std::max(sum.decode_us, event.timings.decode_us);
   sum.preemptions += event.timings.preemptions;
-  sum.draft_tokens += event.timings.draft_tokens;
-  sum.draft_tokens_accepted += event.timings.draft_tokens_accepted;
   if (event.outcome != schema::StreamDone::Outcome::done) {
     error_ = event.error.value_or(fail(ErrorCode::internal, "the request failed"));
     retry_after_ms_ = event.retry_after_ms;
@@ -167,7 +164,6 @@ void Generation::observe_end() {
   m.request_generation_tokens.Observe(static_cast<double>(totals_.completion_tokens));
   m.prompt_tokens.Increment(static_cast<double>(totals_.prompt_tokens));
   m.prefix_cache_queries.Increment(static_cast<double>(totals_.prompt_tokens));
-  m.prefix_cache_hits.Increment(static_cast<double>(totals_.cached_tokens));
   if (totals_.completion_tokens > 1) {
     const double after_first_s = total_s - totals_.ttft_ms * 1e-3;
     m.time_per_output_token_seconds.Observe(after_first_s /

@@ -29,7 +29,6 @@ struct ChoiceDelta {
 struct GenerationTotals {
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
-  uint64_t cached_tokens = 0;
   RequestTimings timings;  ///< Times: of the slowest prompt.
   double ttft_ms = 0;      ///< 0: no token came.
 };

@@ -42,7 +42,7 @@ Json ResponseWriter::usage(bool final) const {
   Json out = {{"prompt_tokens", totals.prompt_tokens},
               {"completion_tokens", totals.completion_tokens},
               {"total_tokens", totals.prompt_tokens + totals.completion_tokens}};
-  if (final) out["prompt_tokens_details"] = {{"cached_tokens", totals.cached_tokens}};
+  if (final) out["prompt_tokens_details"] = {{"cached_tokens", 0}};
   return out;
 }
 
@@ -50,10 +50,7 @@ Json ResponseWriter::timings() const {
   const auto& totals = generation_.totals();
   return {{"queue_ms", ms(totals.timings.queue_us)},
           {"prefill_ms", ms(totals.timings.prefill_us)},
-          {"decode_ms", ms(totals.timings.decode_us)},
-          {"draft_n", totals.timings.draft_tokens},
-          {"draft_n_accepted", totals.timings.draft_tokens_accepted},
-          {"cached_tokens_device", totals.cached_tokens}};
+          {"decode_ms", ms(totals.timings.decode_us)}};
 }
 
 std::string ResponseWriter::event(const Json& body) const {

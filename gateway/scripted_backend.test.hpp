@@ -85,7 +85,7 @@ class ScriptedBackend final : public Backend {
     event.outcome = outcome;
     event.error = std::move(error);
     event.retry_after_ms = retry_after_ms;
-    event.timings = {1'000, 2'000, 3'000, 0, 0, 0, 0, 0};
+    event.timings = {1'000, 2'000, 3'000, 0, 0};
     s.stream->push(std::move(event));
     s.stream.reset();
   }

@@ -120,11 +120,10 @@ RequestScope::~RequestScope() {
   }
   serving_.log().info(
       "request id={} rid={} tenant={} proto={} kind={} status={} prompt_tokens={} tokens={} "
-      "cached={} ttft_ms={:.1f} total_ms={:.1f}",
+      "ttft_ms={:.1f} total_ms={:.1f}",
       id_, caller_.request_id, caller_.tenant, caller_.protocol,
       kind_ == RequestKind::chat ? "chat" : "completion", status_, totals.prompt_tokens,
-      totals.completion_tokens, totals.cached_tokens, totals.ttft_ms,
-      to_ms(serving_.parts().clock.now() - arrived_));
+      totals.completion_tokens, totals.ttft_ms, to_ms(serving_.parts().clock.now() - arrived_));
 }
 
 }  // namespace outrider::gateway

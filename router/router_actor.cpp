@@ -48,8 +48,7 @@ bool RouterState::try_place(const schema::PlaceRequest& request) {
   const schema::Announce& worker = table_.workers().at(cost->worker).announce;
   self_->send(
       request.reply_to,
-      schema::PlaceReply{
-          request.key, {}, worker.target, worker.worker, worker.incarnation, worker.fingerprint});
+      schema::PlaceReply{request.key, {}, worker.target, worker.worker, worker.fingerprint});
   return true;
 }
 

@@ -16,7 +16,6 @@ struct CancelSession;
 struct CountSessions;
 struct Done;
 struct DoneAck;
-struct DrainSessions;
 struct ListWorkers;
 struct Load;
 struct OpenSession;
@@ -53,7 +52,6 @@ using RouterHandle =
 /// Spawns a session per request. Only its own process talks to it.
 using FrontDeskHandle = caf::typed_actor<caf::reacts_to<OpenSession>, caf::reacts_to<CancelSession>,
                                          caf::reacts_to<ResumeSession>,
-                                         caf::replies_to<CountSessions>::with<SessionCount>,
-                                         caf::replies_to<DrainSessions>::with<SessionCount>>;
+                                         caf::replies_to<CountSessions>::with<SessionCount>>;
 
 }  // namespace outrider::schema

@@ -70,9 +70,6 @@ struct ResumeSession {
 
 struct CountSessions {};
 
-/// No new session from now on (they are rejected as `unavailable`); answered when none is left.
-struct DrainSessions {};
-
 struct SessionCount {
   uint32_t open = 0;
 };
@@ -87,11 +84,9 @@ struct PlaceRequest {
   uint32_t prompt_tokens = 0;  ///< With committed tokens: all that must be prefilled.
   uint32_t max_tokens = 0;     ///< Still to come, per choice.
   uint32_t choices = 1;
-  int32_t priority = 0;
   uint32_t deadline_left_ms = 0;  ///< 0: none.
   std::string tenant;
-  std::vector<uint64_t> block_prefixes;  ///< First 8 bytes of the prompt's block ids.
-  std::vector<uint64_t> avoid;           ///< Workers that just failed this session.
+  std::vector<uint64_t> avoid;  ///< Workers that just failed this session.
 };
 
 struct PlaceReply {
@@ -99,7 +94,6 @@ struct PlaceReply {
   Refusal refusal;  ///< If none, the rest is set.
   TargetHandle target;
   uint64_t worker = 0;
-  uint64_t incarnation = 0;
   std::string fingerprint;
 };
 
@@ -189,7 +183,6 @@ struct Announce {
   TargetHandle target;
   std::string model;
   std::string fingerprint;
-  std::string tokenizer_fingerprint;
   uint32_t context_tokens = 0;
   uint32_t sequences = 0;  ///< Running choices at most.
   uint32_t waiting = 0;    ///< Waiting requests at most.
@@ -212,8 +205,6 @@ struct Load {
   uint32_t blocks_total = 0;
   uint64_t queued_rows = 0;  ///< Prefill and decode rows of all requests held.
   uint32_t rows_per_s = 0;   ///< Recent speed; 0: not measured yet.
-  uint64_t prompt_tokens = 0;
-  uint64_t generated_tokens = 0;
 };
 
 /// router -> target.
@@ -249,7 +240,6 @@ CAF_BEGIN_TYPE_ID_BLOCK(outrider, caf::first_custom_type_id)
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::CancelSession))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::ResumeSession))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::CountSessions))
-CAF_ADD_TYPE_ID(outrider, (outrider::schema::DrainSessions))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::SessionCount))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::PlaceRequest))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::PlaceReply))

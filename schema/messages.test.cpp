@@ -100,9 +100,9 @@ class EveryMessage : public ::testing::Test {
 };
 
 using AllTypes =
-    ::testing::Types<CancelSession, ResumeSession, CountSessions, DrainSessions, SessionCount,
-                     PlaceRequest, PlaceReply, SubmitBegin, PromptPart, SubmitEnd, CancelRequest,
-                     SetParked, Resend, DoneAck, Accepted, Rejected, Tokens, Done, Announce, Load,
+    ::testing::Types<CancelSession, ResumeSession, CountSessions, SessionCount, PlaceRequest,
+                     PlaceReply, SubmitBegin, PromptPart, SubmitEnd, CancelRequest, SetParked,
+                     Resend, DoneAck, Accepted, Rejected, Tokens, Done, Announce, Load,
                      AnnounceAgain, ListWorkers, WorkerInfo, WorkerList>;
 TYPED_TEST_SUITE(EveryMessage, AllTypes);
 

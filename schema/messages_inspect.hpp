@@ -14,12 +14,10 @@ namespace outrider::schema {
 OUTRIDER_INSPECT(CancelSession, x.session)
 OUTRIDER_INSPECT(ResumeSession, x.session)
 OUTRIDER_INSPECT(CountSessions)
-OUTRIDER_INSPECT(DrainSessions)
 OUTRIDER_INSPECT(SessionCount, x.open)
 OUTRIDER_INSPECT(PlaceRequest, x.key, x.reply_to, x.model, x.fingerprint, x.prompt_tokens,
-                 x.max_tokens, x.choices, x.priority, x.deadline_left_ms, x.tenant,
-                 x.block_prefixes, x.avoid)
-OUTRIDER_INSPECT(PlaceReply, x.key, x.refusal, x.target, x.worker, x.incarnation, x.fingerprint)
+                 x.max_tokens, x.choices, x.deadline_left_ms, x.tenant, x.avoid)
+OUTRIDER_INSPECT(PlaceReply, x.key, x.refusal, x.target, x.worker, x.fingerprint)
 OUTRIDER_INSPECT(SubmitBegin, x.key, x.session, x.request, x.prompt_tokens, x.committed_tokens,
                  x.parts)
 OUTRIDER_INSPECT(PromptPart, x.key, x.part, x.ids)
@@ -34,11 +32,10 @@ OUTRIDER_INSPECT(Tokens, x.key, x.choice, x.first_index, x.tokens, x.prompt_firs
                  x.prompt_tokens, x.finish)
 OUTRIDER_INSPECT(Done, x.key, x.error, x.timings)
 OUTRIDER_INSPECT(Announce, x.worker, x.incarnation, x.role, x.name, x.target, x.model,
-                 x.fingerprint, x.tokenizer_fingerprint, x.context_tokens, x.sequences, x.waiting,
-                 x.blocks_total, x.block_tokens, x.prefill_row_ns, x.attention_pair_ps)
+                 x.fingerprint, x.context_tokens, x.sequences, x.waiting, x.blocks_total,
+                 x.block_tokens, x.prefill_row_ns, x.attention_pair_ps)
 OUTRIDER_INSPECT(Load, x.worker, x.incarnation, x.sequence, x.running, x.waiting, x.parked,
-                 x.blocks_free, x.blocks_total, x.queued_rows, x.rows_per_s, x.prompt_tokens,
-                 x.generated_tokens)
+                 x.blocks_free, x.blocks_total, x.queued_rows, x.rows_per_s)
 OUTRIDER_INSPECT(AnnounceAgain, x.worker)
 OUTRIDER_INSPECT(ListWorkers)
 OUTRIDER_INSPECT(WorkerInfo, x.announce, x.load, x.silent_ms, x.charged_choices)

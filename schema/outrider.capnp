@@ -155,15 +155,12 @@ struct TokenChunk {
 struct Usage {
   promptTokens @0 :UInt64;
   completionTokens @1 :UInt64;
-  cachedTokens @2 :UInt64;
 }
 
 struct Timings {
   queueMs @0 :Float64;
   prefillMs @1 :Float64;
   decodeMs @2 :Float64;
-  draftN @3 :UInt32;
-  draftNAccepted @4 :UInt32;
 }
 
 struct PromptTokens {

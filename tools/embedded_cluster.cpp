@@ -27,8 +27,8 @@ uint64_t draw_id() {
   return (uint64_t{device()} << 32) | device();
 }
 
-schema::Announce announcement(const model::LoadedModel& model, const model::Engine& engine,
-                              const std::string& name, const model::EngineOptions& options) {
+schema::Announce announcement(const model::Engine& engine, const std::string& name,
+                              const model::EngineOptions& options) {
   schema::Announce announce;
   announce.worker = draw_id();
   announce.incarnation = draw_id();
@@ -36,7 +36,6 @@ schema::Announce announcement(const model::LoadedModel& model, const model::Engi
   announce.name = "target-0";
   announce.model = name;
   announce.fingerprint = to_hex(engine.fingerprint());
-  announce.tokenizer_fingerprint = to_hex(model.tokenizer->fingerprint());
   announce.context_tokens = engine.context_tokens();
   announce.sequences = options.sequences;
   announce.waiting = options.waiting;
@@ -108,7 +107,7 @@ Result<void> EmbeddedCluster::start(std::shared_ptr<const model::LoadedModel> mo
   if (!engine) return engine.error();
   auto state = std::make_unique<State>();
   state->model = model;
-  schema::Announce announce = announcement(*model, **engine, name, options);
+  schema::Announce announce = announcement(**engine, name, options);
   const auto costs = actors::measure_step_costs(**engine, clock_, k_probe_tokens);
   if (!costs) return costs.error();
   announce.prefill_row_ns = costs->prefill_row_ns;
