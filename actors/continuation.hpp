@@ -24,14 +24,20 @@ struct SessionProgress {
 /// The client's choices that one attempt computes; the attempt numbers them from 0.
 using AttemptChoices = std::vector<uint32_t>;
 
+/// How many tokens of a choice a new attempt takes over: all but the last. That one is computed
+/// again, because its finish may have been lost with the old target, and because it proves the new
+/// one to be a true twin.
+inline uint32_t committed_tokens(const ChoiceProgress& choice) {
+  return choice.ids.empty() ? 0 : static_cast<uint32_t>(choice.ids.size()) - 1;
+}
+
 /// Splits what is unfinished of `lost` into new attempts. Together while no token was delivered
 /// (they share the prompt's blocks), else one attempt for each choice.
 std::vector<AttemptChoices> plan_attempts(const SessionProgress& progress,
                                           const AttemptChoices& lost);
 
 /// The request that computes `choices`. A continued choice is a request with n = 1, its own seed
-/// and its tokens as `committed`, except the last one: that is computed again, because its finish
-/// may have been lost with the old target, and because it proves the new one to be a true twin.
+/// and committed_tokens() of its own.
 GenerationRequest attempt_request(const GenerationRequest& whole, const SessionProgress& progress,
                                   const AttemptChoices& choices);
 

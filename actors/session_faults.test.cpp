@@ -24,6 +24,8 @@ TEST_F(SessionFaults, ALostTargetIsReplacedByATwinThatContinuesAfterTheCommitted
   EXPECT_GT(key().generation, old.generation);
   EXPECT_EQ(placed().fingerprint, "fp");
   EXPECT_EQ(placed().avoid, (std::vector<uint64_t>{1}));
+  EXPECT_EQ(placed().prompt_tokens, 5u);
+  EXPECT_EQ(placed().max_tokens, 6u);
   reply(second);
   EXPECT_EQ(second.log->last<schema::SubmitBegin>().prompt_tokens, 3u);
   EXPECT_EQ(second.log->last<schema::SubmitBegin>().committed_tokens, 2u);

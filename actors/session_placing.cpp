@@ -37,7 +37,7 @@ void SessionMachine::ask(uint32_t generation, Attempt& attempt, TimePoint now) {
   attempt.phase = Phase::placing;
   attempt.due = now + k_answer_timeout;
   const ChoiceProgress& first = progress_.choices[attempt.choices.front()];
-  const auto committed = static_cast<uint32_t>(first.ids.size());
+  const uint32_t committed = committed_tokens(first);
   schema::PlaceRequest place;
   place.key = key(generation);
   place.model = model_;

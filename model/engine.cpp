@@ -14,9 +14,11 @@ namespace {
 /// Rows of logits in memory at a time: a vocabulary is wide.
 constexpr uint32_t k_logit_rows = 64;
 
-Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& options) {
+/// The context counts too: it ends answers.
+Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& options,
+                           uint32_t context) {
   Sha256 hash;
-  hash.update("outrider engine 1\n");
+  hash.update("outrider engine 2\n");
   hash.update(to_hex(model.weights.digest)).update("\n");
   hash.update(model.ops->numerics_class()).update("\n");
   hash.update(kernels::kv_kind_name(options.k_kind)).update("\n");
@@ -25,6 +27,7 @@ Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& option
   for (const int32_t id : model.tokenizer->end_of_generation()) {
     hash.update(static_cast<uint64_t>(id));
   }
+  hash.update(uint64_t{context});
   return hash.finish();
 }
 
@@ -69,7 +72,7 @@ Engine::State::State(std::shared_ptr<const LoadedModel> loaded, const EngineOpti
       clock(time),
       context_tokens(context),
       batch_tokens(opts.batch_tokens),
-      fingerprint(make_fingerprint(*model, opts)),
+      fingerprint(make_fingerprint(*model, opts, context)),
       cache(std::move(kv)),
       transformer(model, cache->geometry(),
                   {.rows = opts.batch_tokens,

@@ -79,7 +79,7 @@ class Engine {
   std::span<const ChoiceUpdate> step();
 
   EngineStats stats() const;
-  /// Digest of all that output bits depend on: weights, numerics class, KV kinds, format version.
+  /// Digest of all that output depends on: weights, numerics class, KV kinds, tokenizer, context.
   const Digest256& fingerprint() const;
   uint32_t context_tokens() const;
   /// free + used = total, every count matches the sequences' tables. Aborts if not.

@@ -210,6 +210,9 @@ TEST(Engine, TheFingerprintIsThatOfTheNumbersNotOfTheMachine) {
   options.batch_tokens = 7;
   options.block_tokens = 32;
   EXPECT_EQ(EngineWorld(options).engine->fingerprint(), first);
+  options.context_tokens = 64;
+  EXPECT_NE(EngineWorld(options).engine->fingerprint(), first) << "it ends answers";
+  options.context_tokens = 128;
   options.k_kind = kernels::KvKind::fp32;
   EXPECT_NE(EngineWorld(options).engine->fingerprint(), first);
 }

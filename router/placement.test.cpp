@@ -92,7 +92,7 @@ TEST(Placement, AThousandRequestsBetweenHeartbeatsDoNotHerd) {
   std::map<uint64_t, uint32_t> placed;
   for (uint64_t session = 0; session < 1000; ++session) {
     const auto request = request_of(session, 50 + static_cast<uint32_t>(session * 37 % 200));
-    const auto cost = place(request, table.candidates("tiny", ""));
+    const auto cost = place(request, table.candidates(request));
     ASSERT_TRUE(cost);
     ++placed[cost->worker];
     table.charge(charge_for(request, cost->worker, milliseconds(1)));
@@ -178,10 +178,24 @@ TEST(WorkerTable, OnlyTwinsOfTheModelAreCandidates) {
   table.announce(announce_of(1), milliseconds(0));
   table.announce(other, milliseconds(0));
   table.announce(draft, milliseconds(0));
-  EXPECT_EQ(table.candidates("tiny", "").size(), 2u);
-  ASSERT_EQ(table.candidates("tiny", "fp").size(), 1u);
-  EXPECT_EQ(table.candidates("tiny", "fp")[0]->announce.worker, 1u);
-  EXPECT_TRUE(table.candidates("big", "").empty());
+  schema::PlaceRequest request = request_of(5);
+  EXPECT_EQ(table.candidates(request).size(), 2u);
+  request.fingerprint = "fp";
+  ASSERT_EQ(table.candidates(request).size(), 1u);
+  EXPECT_EQ(table.candidates(request)[0]->announce.worker, 1u);
+  request.model = "big";
+  EXPECT_TRUE(table.candidates(request).empty());
+}
+
+TEST(WorkerTable, AContextThatThePromptFillsIsNoCandidate) {
+  WorkerTable table;
+  schema::Announce small = announce_of(1);
+  small.context_tokens = 100;
+  table.announce(small, milliseconds(0));
+  table.announce(announce_of(2), milliseconds(0));
+  EXPECT_EQ(table.candidates(request_of(5, 99)).size(), 2u);
+  ASSERT_EQ(table.candidates(request_of(5, 100)).size(), 1u);
+  EXPECT_EQ(table.candidates(request_of(5, 100))[0]->announce.worker, 2u);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ void RouterState::place(const schema::PlaceRequest& request) {
 }
 
 bool RouterState::try_place(const schema::PlaceRequest& request) {
-  const auto candidates = table_.candidates(request.model, request.fingerprint);
+  const auto candidates = table_.candidates(request);
   if (candidates.empty()) return false;
   if (auto refusal = admit(request, candidates, shares(request))) {
     refuse(request, std::move(*refusal));

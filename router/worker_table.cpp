@@ -73,12 +73,13 @@ void WorkerTable::release(uint64_t session) {
   });
 }
 
-std::vector<const WorkerView*> WorkerTable::candidates(const std::string& model,
-                                                       const std::string& fingerprint) const {
+std::vector<const WorkerView*> WorkerTable::candidates(const schema::PlaceRequest& request) const {
   std::vector<const WorkerView*> found;
   for (const auto& [id, worker] : workers_) {
-    if (worker.announce.role != schema::Role::target || worker.announce.model != model) continue;
-    if (!fingerprint.empty() && worker.announce.fingerprint != fingerprint) continue;
+    const schema::Announce& it = worker.announce;
+    if (it.role != schema::Role::target || it.model != request.model) continue;
+    if (!request.fingerprint.empty() && it.fingerprint != request.fingerprint) continue;
+    if (request.prompt_tokens >= it.context_tokens) continue;
     found.push_back(&worker);
   }
   return found;

@@ -52,9 +52,9 @@ class WorkerTable {
   void release(uint64_t session);
 
   const std::map<uint64_t, WorkerView>& workers() const { return workers_; }
-  /// Workers that can serve `model`; with a fingerprint, only twins of it.
-  std::vector<const WorkerView*> candidates(const std::string& model,
-                                            const std::string& fingerprint) const;
+  /// Workers of the request's model whose context holds its tokens and at least one more; with a
+  /// fingerprint, only twins of it.
+  std::vector<const WorkerView*> candidates(const schema::PlaceRequest& request) const;
 
  private:
   void drop_charges(uint64_t worker, TimePoint made_until);
