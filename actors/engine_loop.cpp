@@ -31,10 +31,10 @@ EngineLoop::~EngineLoop() {
 Result<void> EngineLoop::submit(RequestKey key, GenerationRequest request) {
   {
     const std::lock_guard lock(mutex_);
-    if (inbox_submits_ >= options_.inbox_requests) {
+    if (inbox_choices_ >= options_.inbox_choices) {
       return fail(ErrorCode::overloaded, "the engine's inbox is full");
     }
-    ++inbox_submits_;
+    inbox_choices_ += request.choices;
     inbox_.push_back({Command::Kind::submit, key, std::move(request)});
   }
   wake_.notify_one();
@@ -61,7 +61,7 @@ void EngineLoop::post(Command command) {
 EngineSnapshot EngineLoop::snapshot() const {
   const std::lock_guard lock(mutex_);
   EngineSnapshot snapshot = snapshot_;
-  snapshot.inbox = inbox_submits_;
+  snapshot.inbox = inbox_choices_;
   return snapshot;
 }
 
@@ -98,7 +98,7 @@ bool EngineLoop::take_inbox(std::vector<Command>& commands, bool stalled) {
     resting_ = false;
   }
   commands.swap(inbox_);
-  inbox_submits_ = 0;
+  inbox_choices_ = 0;
   return !stop_;
 }
 
@@ -136,8 +136,7 @@ bool EngineLoop::step(EngineEvents& events) {
   events.updates.assign(updates.begin(), updates.end());
   const double seconds = to_seconds(clock_.now() - start);
   const model::EngineStats after = engine_->stats();
-  const uint64_t rows = (after.prompt_tokens - before.prompt_tokens) +
-                        (after.generated_tokens - before.generated_tokens);
+  const uint64_t rows = after.rows - before.rows;
   if (rows > 0 && seconds > 0) {
     const double speed = static_cast<double>(rows) / seconds;
     rows_per_s_ += (rows_per_s_ == 0 ? 1.0 : k_speed_weight) * (speed - rows_per_s_);

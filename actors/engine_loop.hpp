@@ -17,7 +17,7 @@ namespace outrider::actors {
 class EngineLoop final : public EnginePort {
  public:
   struct Options {
-    uint32_t inbox_requests = limits::engine_inbox_requests_max;
+    uint32_t inbox_choices = limits::engine_inbox_choices_max;
   };
 
   EngineLoop(std::unique_ptr<Stepper> engine, EngineListener listener, const Clock& clock,
@@ -61,7 +61,7 @@ class EngineLoop final : public EnginePort {
   std::condition_variable wake_;
   std::condition_variable idle_;
   std::vector<Command> inbox_;
-  uint32_t inbox_submits_ = 0;
+  uint32_t inbox_choices_ = 0;
   EngineSnapshot snapshot_;
   bool resting_ = false;  ///< The thread holds nothing and waits.
   bool stop_ = false;

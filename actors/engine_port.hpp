@@ -38,7 +38,7 @@ struct EngineEvents {
 
 struct EngineSnapshot {
   model::EngineStats stats;
-  uint32_t inbox = 0;       ///< Requests that the engine has not looked at yet.
+  uint32_t inbox = 0;       ///< Choices that the engine has not looked at yet.
   uint32_t rows_per_s = 0;  ///< Recent speed while busy; 0: not measured yet.
 };
 

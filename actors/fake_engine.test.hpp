@@ -116,7 +116,8 @@ class FakeEngine final : public Stepper {
       update.tokens.push_back({fake_token(running.request, choice, produced), std::nullopt});
       ++produced;
       ++stats_.generated_tokens;
-      if (produced == running.request.stop.max_tokens) {
+      ++stats_.rows;
+      if (choice.produced == running.request.stop.max_tokens) {
         update.finish = Finish{FinishReason::length, -1, -1};
         update.timings = RequestTimings{};
       } else {

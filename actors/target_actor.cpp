@@ -56,7 +56,7 @@ Result<void> TargetState::admit(const schema::SubmitBegin& message) const {
     return fail(ErrorCode::invalid_argument, "the number of choices is out of range", "n");
   }
   if (assemblies_.size() >= limits::target_assemblies_max ||
-      records_.size() >= limits::engine_inbox_requests_max + limits::finished_requests_kept) {
+      records_.size() >= limits::target_requests_max + limits::finished_requests_kept) {
     return fail(ErrorCode::overloaded, "the worker holds too many requests");
   }
   return {};

@@ -57,8 +57,9 @@ inline constexpr uint32_t request_id_bytes_max = 128;  ///< `x-request-id` that 
 inline constexpr size_t control_message_bytes_max = size_t{64} << 10;
 /// Prompt tokens in one part: 4 bytes each, well under control_message_bytes_max.
 inline constexpr uint32_t prompt_part_tokens_max = 8192;
-/// Requests that a target holds before it answers `overloaded` (running + waiting).
-inline constexpr uint32_t engine_inbox_requests_max = 4096;
+/// Choices handed to an engine while it runs one step; beyond it `overloaded`. Also the longest
+/// queue of an engine, upper bound of the flag.
+inline constexpr uint32_t engine_inbox_choices_max = 4096;
 /// Requests that a router holds while no worker is known.
 inline constexpr uint32_t router_pending_max = 1024;
 /// Events between a session and its client: above it the session's row is parked.
@@ -90,6 +91,8 @@ inline constexpr uint32_t tenant_share_percent = 50;
 inline constexpr uint32_t batch_tokens_max = 4096;  ///< rows of one step, upper bound of the flag
 inline constexpr uint32_t sequences_max = 1024;     ///< running sequences, upper bound of the flag
 inline constexpr uint32_t block_tokens_unit = 16;   ///< block size is a multiple of this
+/// Unfinished requests of a target. Its engine's own bounds on choices speak first.
+inline constexpr uint32_t target_requests_max = sequences_max + 2 * engine_inbox_choices_max;
 
 // -- GGUF ----------------------------------------------------------------------------------------
 inline constexpr uint64_t gguf_tensors_max = 65'536;

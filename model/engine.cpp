@@ -113,10 +113,9 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
 Result<void> Engine::submit(RequestKey key, GenerationRequest request) {
   State& s = *state_;
   OUTRIDER_CHECK(s.requests.find(key) == s.requests.end(), key.session, key.generation);
-  const auto waiting = std::count_if(s.requests.begin(), s.requests.end(),
-                                     [](const auto& r) { return !r.second->admitted; });
-  if (static_cast<uint64_t>(waiting) >= s.options.waiting) {
-    return fail(ErrorCode::overloaded, std::to_string(waiting) + " requests are waiting already");
+  const uint32_t waiting = stats().waiting;
+  if (waiting >= s.options.waiting) {
+    return fail(ErrorCode::overloaded, std::to_string(waiting) + " choices are waiting already");
   }
   auto active = make_active_request(key, std::move(request), *s.model, s.context_tokens, *s.cache);
   if (!active) return active.error();

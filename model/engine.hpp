@@ -22,7 +22,7 @@ struct EngineOptions {
   uint32_t context_tokens = 0;  ///< Longest sequence; 0: the model's own, capped by the pool.
   uint32_t batch_tokens = 512;  ///< Rows of one step: decode rows first, then prefill chunks.
   uint32_t sequences = 64;      ///< Running sequences (choices) at once.
-  uint32_t waiting = 1024;      ///< Waiting requests; beyond it `submit` says overloaded.
+  uint32_t waiting = 1024;      ///< Waiting choices; beyond it `submit` says overloaded.
   uint32_t block_tokens = 16;
   uint64_t kv_memory_bytes = uint64_t{1} << 30;
   kernels::KvKind k_kind = kernels::KvKind::fp16;
@@ -52,7 +52,8 @@ struct EngineStats {
   uint32_t blocks_total = 0;
   uint32_t blocks_free = 0;
   uint64_t steps = 0;
-  uint64_t prompt_tokens = 0;  ///< Computed prefill rows.
+  uint64_t rows =
+      0;  ///< That went through the model: prefill, also of committed output, and decode.
   uint64_t generated_tokens = 0;
   uint64_t preemptions = 0;
 };

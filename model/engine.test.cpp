@@ -87,6 +87,34 @@ TEST(Engine, SaysOverloadedWhenItsQueueIsFull) {
   world.run();
 }
 
+TEST(Engine, CountsItsQueueInChoices) {
+  EngineOptions options = EngineWorld::small();
+  options.waiting = 2;
+  EngineWorld world(options);
+  GenerationRequest two = EngineWorld::request(1, 4, 4);
+  two.choices = 2;
+  world.submit(two);
+  EXPECT_EQ(world.engine->stats().waiting, 2u);
+  EXPECT_FALSE(world.engine->submit({99, 0}, EngineWorld::request(2, 4, 4)).ok());
+  world.run();
+}
+
+TEST(Engine, CommittedTokensThatGoThroughTheModelAgainAreRows) {
+  EngineOptions options = EngineWorld::small();
+  options.batch_tokens = 4;
+  EngineWorld world(options);
+  GenerationRequest request = EngineWorld::request(1, 4, 30);
+  request.committed.assign(20, 5);
+  world.first_index[world.submit(request)] = 20;
+  for (uint64_t step = 1; step <= 6; ++step) {
+    world.step();
+    EXPECT_EQ(world.engine->stats().rows, 4 * step);
+    EXPECT_EQ(world.engine->stats().generated_tokens, step / 6)
+        << "only the last one gives a token";
+  }
+  world.run();
+}
+
 TEST(Engine, EndsWithLengthAtMaxTokensOrWhereTheContextEnds) {
   EngineWorld world;
   Heard heard = world.alone(EngineWorld::request(1, 10, 7))[0];
@@ -173,9 +201,9 @@ TEST(Engine, ChoicesAreThoseOfRequestsWithTheNextSeedsAndShareThePrompt) {
   }
   EXPECT_NE(expected[0], expected[1]);
   request.choices = 4;
-  const uint64_t computed = world.engine->stats().prompt_tokens;
+  const uint64_t computed = world.engine->stats().rows;
   EngineWorld::Choices choices = world.alone(request);
-  EXPECT_EQ(world.engine->stats().prompt_tokens - computed, 70u) << "computed once";
+  EXPECT_EQ(world.engine->stats().rows - computed, 70u + 4 * 11) << "the prompt is computed once";
   ASSERT_EQ(choices.size(), 4u);
   for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(choices[i].ids(), expected[i]) << i;
 }

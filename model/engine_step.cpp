@@ -115,6 +115,7 @@ void Engine::State::add_rows(const Scheduled& entry, uint32_t rows) {
   const uint32_t length = request.length(choice);
   const bool has_room = choice.kv.append(rows);
   OUTRIDER_CHECK(has_room, rows, cache->pool().free());
+  counters.rows += rows;
   segments.push_back({.block_table = choice.kv.table().data(),
                       .first_row = first_row,
                       .rows = rows,
@@ -124,7 +125,6 @@ void Engine::State::add_rows(const Scheduled& entry, uint32_t rows) {
     const uint32_t position = first + i;
     ids.push_back(request.token_at(choice, position));
     positions.push_back(static_cast<int32_t>(position));
-    counters.prompt_tokens += position < request.prompt_size() ? 1 : 0;
     const uint32_t next = position + 1;
     if (scores && next < request.prompt_size() && next >= request.prompt_scored) {
       readings.push_back({first_row + i, &request, &choice, next});

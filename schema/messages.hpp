@@ -185,7 +185,7 @@ struct Announce {
   std::string fingerprint;
   uint32_t context_tokens = 0;
   uint32_t sequences = 0;  ///< Running choices at most.
-  uint32_t waiting = 0;    ///< Waiting requests at most.
+  uint32_t waiting = 0;    ///< Waiting choices at most.
   uint32_t blocks_total = 0;
   uint32_t block_tokens = 0;
   /// Measured at start: cost of one prefill row, and of one row attending to one earlier token.
@@ -193,7 +193,8 @@ struct Announce {
   uint64_t attention_pair_ps = 0;
 };
 
-/// A worker's state, each heartbeat. Work is counted in rows: tokens still to go through the model.
+/// A worker's state, each heartbeat. `running`, `waiting` and `parked` count choices; work is
+/// counted in rows: tokens still to go through the model.
 struct Load {
   uint64_t worker = 0;
   uint64_t incarnation = 0;
