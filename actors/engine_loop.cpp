@@ -79,6 +79,7 @@ void EngineLoop::run() {
     const bool moved = holds_requests() && step(events);
     stalled = !moved && holds_requests();
     if (!events.empty()) listener_(std::move(events));
+    if (!holds_requests()) engine_->check_conservation();
   }
 }
 

@@ -21,6 +21,7 @@ class Stepper {
   virtual bool idle() const = 0;
   virtual std::span<const model::ChoiceUpdate> step() = 0;
   virtual model::EngineStats stats() const = 0;
+  /// Aborts if memory was lost. Called each time that nothing is left to do.
   virtual void check_conservation() const = 0;
 };
 

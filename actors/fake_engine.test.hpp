@@ -9,6 +9,7 @@
 
 #include "actors/engine_port.hpp"
 #include "base/hash.hpp"
+#include "model/block_pool.hpp"
 
 namespace outrider::actors {
 
@@ -20,11 +21,11 @@ inline int32_t fake_token(const GenerationRequest& request, uint32_t choice, uin
   return static_cast<int32_t>(hash64(std::as_bytes(std::span(&index, 1)), prompt) % 50'000);
 }
 
-/// An engine without a model: one token for each choice and step, four tokens to a block, blocks
-/// counted. Ends by length, cancel or refusal. Single-threaded.
+/// An engine without a model: one token for each choice and step, four tokens to a block of a real
+/// pool; a choice that finds it empty waits. Ends by length, cancel or refusal. Single-threaded.
 class FakeEngine final : public Stepper {
  public:
-  explicit FakeEngine(uint32_t blocks = 1u << 20) : blocks_(blocks) {}
+  explicit FakeEngine(uint32_t blocks = 1u << 14) : pool_(blocks) {}
 
   Result<void> submit(RequestKey key, GenerationRequest request) override {
     if (request.prompt.front() < 0) {
@@ -36,8 +37,8 @@ class FakeEngine final : public Stepper {
     }
     EXPECT_TRUE(request.committed.empty() || request.choices == 1);
     Running running{std::move(request), {}, false, false};
-    running.produced.assign(running.request.choices,
-                            static_cast<uint32_t>(running.request.committed.size()));
+    running.choices.assign(running.request.choices,
+                           {static_cast<uint32_t>(running.request.committed.size()), {}});
     EXPECT_TRUE(requests_.emplace(key, std::move(running)).second);
     return {};
   }
@@ -64,15 +65,21 @@ class FakeEngine final : public Stepper {
 
   model::EngineStats stats() const override {
     model::EngineStats stats = stats_;
-    stats.blocks_total = blocks_;
-    stats.blocks_free = blocks_ - used_blocks();
+    stats.blocks_total = pool_.total();
+    stats.blocks_free = pool_.free();
     for (const auto& [key, running] : requests_) {
       (running.parked ? stats.parked : stats.running) += running.request.choices;
     }
     return stats;
   }
   void check_conservation() const override {
-    if (requests_.empty()) OUTRIDER_CHECK(used_blocks() == 0);
+    std::vector<uint32_t> expected(pool_.total(), 0);
+    for (const auto& [key, running] : requests_) {
+      for (const Choice& choice : running.choices) {
+        for (const int32_t block : choice.blocks) ++expected[static_cast<size_t>(block)];
+      }
+    }
+    pool_.check_conservation(expected);
   }
 
   bool holds(RequestKey key) const { return requests_.count(key) != 0; }
@@ -81,45 +88,59 @@ class FakeEngine final : public Stepper {
   void refuse_next(uint32_t count) { refuse_next_ = count; }
 
  private:
+  struct Choice {
+    uint32_t produced = 0;  ///< With the committed tokens.
+    std::vector<int32_t> blocks;
+  };
   struct Running {
     GenerationRequest request;
-    std::vector<uint32_t> produced;  ///< Per choice, with the committed tokens.
+    std::vector<Choice> choices;
     bool parked;
     bool cancelled;
   };
 
-  uint32_t used_blocks() const {
-    uint32_t used = 0;
-    for (const auto& [key, running] : requests_) {
-      for (const uint32_t produced : running.produced) {
-        used += static_cast<uint32_t>(running.request.prompt.size() + produced + 3) / 4;
-      }
+  /// Blocks for the prompt, what is produced and one more; false if the pool is empty.
+  bool make_room(const Running& running, Choice& choice) {
+    while (4 * choice.blocks.size() <= running.request.prompt.size() + choice.produced) {
+      const auto block = pool_.allocate();
+      if (!block) return false;
+      choice.blocks.push_back(*block);
     }
-    return used;
+    return true;
+  }
+  void release(Choice& choice) {
+    for (const int32_t block : choice.blocks) pool_.unref(block);
+    choice.blocks.clear();
   }
 
   /// One token for each choice; true when the request has ended.
   bool advance(RequestKey key, Running& running) {
     if (running.parked && !running.cancelled) return false;
     bool ended = true;
-    for (uint32_t choice = 0; choice < running.produced.size(); ++choice) {
-      uint32_t& produced = running.produced[choice];
-      if (produced >= running.request.stop.max_tokens && !running.cancelled) continue;
-      model::ChoiceUpdate& update = updates_.emplace_back();
-      update.key = key;
-      update.choice = choice;
-      update.first_index = produced;
-      if (running.cancelled) {
-        update.finish = Finish{FinishReason::cancelled, -1, -1};
+    for (uint32_t i = 0; i < running.choices.size(); ++i) {
+      Choice& choice = running.choices[i];
+      if (choice.produced >= running.request.stop.max_tokens && !running.cancelled) continue;
+      if (!running.cancelled && !make_room(running, choice)) {
+        ended = false;
         continue;
       }
-      update.tokens.push_back({fake_token(running.request, choice, produced), std::nullopt});
-      ++produced;
+      model::ChoiceUpdate& update = updates_.emplace_back();
+      update.key = key;
+      update.choice = i;
+      update.first_index = choice.produced;
+      if (running.cancelled) {
+        update.finish = Finish{FinishReason::cancelled, -1, -1};
+        release(choice);
+        continue;
+      }
+      update.tokens.push_back({fake_token(running.request, i, choice.produced), std::nullopt});
+      ++choice.produced;
       ++stats_.generated_tokens;
       ++stats_.rows;
       if (choice.produced == running.request.stop.max_tokens) {
         update.finish = Finish{FinishReason::length, -1, -1};
         update.timings = RequestTimings{};
+        release(choice);
       } else {
         ended = false;
       }
@@ -127,7 +148,7 @@ class FakeEngine final : public Stepper {
     return ended;
   }
 
-  const uint32_t blocks_;
+  model::BlockPool pool_;
   std::map<RequestKey, Running> requests_;
   std::vector<model::ChoiceUpdate> updates_;
   model::EngineStats stats_;
