@@ -6,13 +6,6 @@
 #include "actors/session_actor.hpp"
 
 namespace outrider::actors {
-namespace {
-
-/// Long enough for some sessions to end, short enough for a person to wait.
-constexpr uint32_t k_retry_after_ms = 1000;
-
-}  // namespace
-
 FrontDeskState::~FrontDeskState() {
   for (const auto& [id, session] : sessions_) {
     caf::anon_send_exit(session, caf::exit_reason::user_shutdown);
@@ -44,7 +37,9 @@ void FrontDeskState::open(const schema::OpenSession& message) {
     schema::StreamDone done;
     done.outcome = schema::StreamDone::Outcome::rejected;
     done.error = admitted.error();
-    done.retry_after_ms = k_retry_after_ms;
+    if (admitted.error().code == ErrorCode::overloaded) {
+      done.retry_after_ms = limits::retry_after_ms;
+    }
     message.stream->push(std::move(done));
     return;
   }

@@ -9,8 +9,6 @@ namespace outrider::actors {
 namespace {
 
 constexpr auto k_heartbeat = std::chrono::milliseconds(limits::heartbeat_interval_ms);
-/// A full engine needs some requests to finish; seconds, not milliseconds.
-constexpr uint32_t k_retry_after_ms = 1000;
 
 }  // namespace
 
@@ -199,7 +197,7 @@ void TargetState::drop(RequestKey key) {
 }
 
 void TargetState::reject(const schema::SessionHandle& session, RequestKey key, const Error& error) {
-  const uint32_t retry = error.code == ErrorCode::overloaded ? k_retry_after_ms : 0;
+  const uint32_t retry = error.code == ErrorCode::overloaded ? limits::retry_after_ms : 0;
   self_->send(session, schema::Rejected{key, schema::Refusal::of(error, retry)});
 }
 

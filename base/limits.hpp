@@ -40,8 +40,10 @@ inline constexpr uint32_t api_keys_max = 65'536;
 inline constexpr uint64_t rpc_message_words_max = http_body_bytes_max / 8;
 
 // -- one request ---------------------------------------------------------------------------------
-inline constexpr uint32_t choices_max = 16;       ///< `n`
+inline constexpr uint32_t choices_max = 16;       ///< `n`: a quarter of the default batch
 inline constexpr uint32_t top_logprobs_max = 20;  ///< OpenAI's own bound
+// These travel in one control message (a test holds them to it); OpenAI takes 4 stop strings and
+// 300 biases.
 inline constexpr uint32_t stop_strings_max = 16;
 inline constexpr uint32_t stop_string_bytes_max = 256;
 inline constexpr uint32_t stop_token_ids_max = 64;
@@ -53,7 +55,8 @@ inline constexpr uint32_t name_bytes_max = 256;        ///< model, user, tenant,
 inline constexpr uint32_t request_id_bytes_max = 128;  ///< `x-request-id` that we echo
 
 // -- actors --------------------------------------------------------------------------------------
-/// One control message. Larger things travel in numbered parts (CAF has no flow control).
+/// One control message: a test of the schema holds the largest of each kind to it. Larger things
+/// travel in numbered parts (CAF has no flow control).
 inline constexpr size_t control_message_bytes_max = size_t{64} << 10;
 /// Prompt tokens in one part: 4 bytes each, well under control_message_bytes_max.
 inline constexpr uint32_t prompt_part_tokens_max = 8192;
@@ -78,6 +81,11 @@ inline constexpr uint32_t placement_backoff_max_ms = 1'000;
 inline constexpr uint32_t session_probes_max = 3;
 /// Sessions of one front desk; each holds a prompt and its output's token ids.
 inline constexpr uint32_t sessions_open_max = 8192;
+/// Pause that a client is told when a queue is full or no worker is there: long enough for some
+/// requests to end, short enough for a person to wait.
+inline constexpr uint32_t retry_after_ms = 1'000;
+/// Workers in one WorkerList, so that it stays one control message; of more it lists the first.
+inline constexpr uint32_t listed_workers_max = 100;
 /// Prompts that a target receives in parts at the same time.
 inline constexpr uint32_t target_assemblies_max = 1024;
 /// Finished requests whose tokens a target keeps for a session that has not acknowledged them.

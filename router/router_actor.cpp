@@ -15,7 +15,6 @@ using std::chrono::milliseconds;
 constexpr auto k_tick = milliseconds(limits::heartbeat_interval_ms);
 /// Before the asking session would take silence for a loss.
 constexpr Duration k_hold = milliseconds(limits::control_timeout_ms / 2);
-constexpr uint32_t k_retry_after_ms = 1'000;
 
 }  // namespace
 
@@ -57,7 +56,7 @@ void RouterState::hold(const schema::PlaceRequest& request) {
   if (held_.size() >= limits::router_pending_max) {
     return refuse(request, schema::Refusal::of(
                                fail(ErrorCode::overloaded, "too many requests wait for a worker"),
-                               k_retry_after_ms));
+                               limits::retry_after_ms));
   }
   held_.push_back({request, now() + k_hold});
 }
@@ -99,8 +98,9 @@ void RouterState::tick() {
   while (!held_.empty() && held_.front().until <= now()) {
     const schema::PlaceRequest request = std::move(held_.front().request);
     held_.pop_front();
-    refuse(request, schema::Refusal::of(fail(ErrorCode::unavailable, "no worker serves this model"),
-                                        k_retry_after_ms));
+    refuse(request, schema::Refusal::of(fail(ErrorCode::unavailable,
+                                             "no worker serves this model and so long a prompt"),
+                                        limits::retry_after_ms));
   }
   self_->delayed_send(caf::actor_cast<RouterActor>(self_), k_tick, caf::tick_atom_v);
 }
@@ -134,6 +134,7 @@ void RouterState::refuse(const schema::PlaceRequest& request, schema::Refusal re
 schema::WorkerList RouterState::list() const {
   schema::WorkerList list;
   for (const auto& [id, worker] : table_.workers()) {
+    if (list.workers.size() == limits::listed_workers_max) break;
     const auto silent = std::chrono::duration_cast<milliseconds>(now() - worker.heard).count();
     list.workers.push_back(
         {worker.announce, worker.load, static_cast<uint32_t>(silent), worker.charged_choices});

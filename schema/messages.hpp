@@ -224,6 +224,7 @@ struct WorkerInfo {
   uint32_t charged_choices = 0;
 };
 
+/// limits::listed_workers_max at most.
 struct WorkerList {
   std::vector<WorkerInfo> workers;
 };

@@ -158,14 +158,37 @@ TEST(Messages, TravelWithALiveHandle) {
   caf::anon_send_exit(router, caf::exit_reason::user_shutdown);
 }
 
-TEST(Messages, AFullPromptPartFitsOneControlMessage) {
+template <class T>
+size_t bytes_of(const T& message) {
   Config config;
   caf::actor_system system{config};
-  PromptPart part{{~0ull, ~0u}, 7, std::vector<int32_t>(limits::prompt_part_tokens_max, 123)};
   std::vector<char> bytes;
   caf::binary_serializer sink(system, bytes);
-  ASSERT_FALSE(sink(part));
-  EXPECT_LE(bytes.size(), limits::control_message_bytes_max);
+  EXPECT_FALSE(sink(message));
+  return bytes.size();
+}
+
+TEST(Messages, TheLargestOfEachKindFitsOneControlMessage) {
+  constexpr size_t k_handle_bytes = 64;  // Of a live actor; the ones here are null.
+  const std::string name(limits::name_bytes_max, 'n');
+  PromptPart part{{~0ull, ~0u}, 7, std::vector<int32_t>(limits::prompt_part_tokens_max, 123)};
+  EXPECT_LE(bytes_of(part), limits::control_message_bytes_max);
+
+  SubmitBegin begin;
+  begin.request.id = begin.request.tenant = begin.request.cache_salt = name;
+  begin.request.logit_bias_bits.resize(limits::logit_bias_entries_max);
+  begin.request.stop_token_ids.resize(limits::stop_token_ids_max);
+  begin.request.stop_strings.assign(limits::stop_strings_max,
+                                    std::string(limits::stop_string_bytes_max, 's'));
+  EXPECT_LE(bytes_of(begin) + k_handle_bytes, limits::control_message_bytes_max);
+
+  WorkerInfo worker;
+  worker.announce.name = std::string(64, 'n');
+  worker.announce.model = name;
+  worker.announce.fingerprint = std::string(64, 'f');
+  const WorkerList list{std::vector<WorkerInfo>(limits::listed_workers_max, worker)};
+  EXPECT_LE(bytes_of(list) + limits::listed_workers_max * k_handle_bytes,
+            limits::control_message_bytes_max);
 }
 
 }  // namespace
