@@ -25,22 +25,6 @@ Boundaries token_count_buckets() {
 
 }  // namespace
 
-std::string_view to_string(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::cancelled:
-      return "cancelled";
-    case FinishReason::deadline_exceeded:
-      return "deadline_exceeded";
-    case FinishReason::failed:
-      return "failed";
-  }
-  return "unknown";
-}
-
 ServingMetrics::ServingMetrics(const std::string& model_name)
     : labels_{{"model_name", model_name}},
       success_family_(prometheus::BuildCounter()

@@ -23,8 +23,8 @@ class ServingMetrics {
   /// Prometheus text format, version 0.0.4.
   std::string render() const;
 
-  /// Counter by label value, created at first use: request_success by finish reason, requests by
-  /// HTTP status, rejections by reason. Values come from closed sets of our own, never from input.
+  /// Counters by label value, created at first use: finished choices by reason, responses by HTTP
+  /// status, requests by outcome. Values come from closed sets of our own, never from input.
   prometheus::Counter& request_success(FinishReason reason);
   prometheus::Counter& http_responses(int status);
   prometheus::Counter& terminal_outcomes(const std::string& outcome);
@@ -69,8 +69,5 @@ class ServingMetrics {
   prometheus::Histogram& request_prompt_tokens;
   prometheus::Histogram& request_generation_tokens;
 };
-
-/// "stop", "length", … as in OpenAI's finish_reason and in metric labels.
-std::string_view to_string(FinishReason reason);
 
 }  // namespace outrider

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,9 @@ enum class FinishReason : uint8_t {
   deadline_exceeded,
   failed,  ///< See the error.
 };
+
+/// "stop", "length", … as in OpenAI's finish_reason and in metric labels.
+std::string_view to_string(FinishReason reason);
 
 /// The end of one choice.
 struct Finish {

@@ -98,6 +98,14 @@ class [[nodiscard]] Result<void> {
 
 }  // namespace outrider
 
+/// Moves the value of `expression` to `target`, or returns its error from the enclosing function.
+#define OUTRIDER_ASSIGN(target, expression)                     \
+  do {                                                          \
+    auto outrider_assigned_ = (expression);                     \
+    if (!outrider_assigned_) return outrider_assigned_.error(); \
+    target = std::move(*outrider_assigned_);                    \
+  } while (false)
+
 /// Returns the error of `expression` from the enclosing function, if it has one.
 #define OUTRIDER_TRY(expression)                                           \
   do {                                                                     \

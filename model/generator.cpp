@@ -125,10 +125,8 @@ Result<std::unique_ptr<Generator>> Generator::create(std::shared_ptr<const Loade
                                                      const EngineOptions& options) {
   auto generator = std::unique_ptr<Generator>(new Generator());
   State& state = *generator->state_;
-  auto engine = Engine::create(model, options, state.clock);
-  if (!engine) return engine.error();
+  OUTRIDER_ASSIGN(state.engine, Engine::create(model, options, state.clock));
   state.model = std::move(model);
-  state.engine = std::move(engine).value();
   return generator;
 }
 

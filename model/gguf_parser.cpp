@@ -179,24 +179,23 @@ Result<void> GgufParser::read_array(GgufValue& value) {
   value.type = static_cast<GgufType>(*type);
   value.is_array = true;
   if (value.type == GgufType::array) return bad("arrays of arrays", ErrorCode::unsupported);
-  const auto count = read<uint64_t>("an array's length");
-  if (!count) return count.error();
-  if (*count > limits::gguf_array_elements_max) {
-    return bad("array of " + std::to_string(*count) + " elements, the limit is " +
+  OUTRIDER_ASSIGN(value.count, read<uint64_t>("an array's length"));
+  if (value.count > limits::gguf_array_elements_max) {
+    return bad("array of " + std::to_string(value.count) + " elements, the limit is " +
                    std::to_string(limits::gguf_array_elements_max),
                ErrorCode::too_large);
   }
-  value.count = *count;
   if (value.type != GgufType::string) {
-    const auto bytes = reader_.take(*count * scalar_bytes(value.type));
+    const auto bytes = reader_.take(value.count * scalar_bytes(value.type));
     if (!bytes) return bad("the file ends inside an array");
     value.bytes = *bytes;
     return {};
   }
   // Each string takes at least its length field, so the reservation stays below the file's size.
-  if (*count * sizeof(uint64_t) > reader_.remaining()) return bad("the file ends inside an array");
-  value.strings.reserve(*count);
-  for (uint64_t i = 0; i < *count; ++i) {
+  if (value.count * sizeof(uint64_t) > reader_.remaining())
+    return bad("the file ends inside an array");
+  value.strings.reserve(value.count);
+  for (uint64_t i = 0; i < value.count; ++i) {
     const auto text = read_text(limits::gguf_string_bytes_max, "a string of an array");
     if (!text) return text.error();
     value.strings.push_back(*text);
@@ -260,15 +259,13 @@ Result<uint64_t> GgufParser::read_tensor(GgufTensor& tensor) {
 }
 
 Result<void> GgufParser::read_shape(GgufTensor& tensor) {
-  const auto dimensions = read<uint32_t>("a dimension count");
-  if (!dimensions) return dimensions.error();
-  if (*dimensions == 0 || *dimensions > limits::gguf_dimensions_max) {
-    return bad(std::to_string(*dimensions) + " dimensions; 1 to " +
+  OUTRIDER_ASSIGN(tensor.dimensions, read<uint32_t>("a dimension count"));
+  if (tensor.dimensions == 0 || tensor.dimensions > limits::gguf_dimensions_max) {
+    return bad(std::to_string(tensor.dimensions) + " dimensions; 1 to " +
                std::to_string(limits::gguf_dimensions_max) + " are possible");
   }
-  tensor.dimensions = *dimensions;
   uint64_t elements = 1;
-  for (uint32_t d = 0; d < *dimensions; ++d) {
+  for (uint32_t d = 0; d < tensor.dimensions; ++d) {
     const auto dim = read<uint64_t>("a dimension");
     if (!dim) return dim.error();
     if (*dim == 0) return bad("dimension " + std::to_string(d) + " is zero");

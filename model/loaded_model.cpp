@@ -45,15 +45,13 @@ Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path,
   if (!file) return file.error();
   auto text = read_text(*file, path);
   if (!text) return text.error();
-  auto weights = load_weights(*file, text->config, *ops, progress);
-  if (!weights) return weights.error();
   auto model = std::make_shared<LoadedModel>();
+  OUTRIDER_ASSIGN(model->weights, load_weights(*file, text->config, *ops, progress));
   model->name = std::move(text->name);
   model->path = path;
   model->config = std::move(text->config);
   model->tokenizer = std::move(text->tokenizer);
   model->chat_template = std::move(text->chat_template);
-  model->weights = std::move(weights).value();
   model->ops = std::move(ops);
   return std::shared_ptr<const LoadedModel>(std::move(model));
 }

@@ -138,13 +138,6 @@ Result<void> refuse_unsupported(const GgufFile& file, const Reader& reader) {
   return {};
 }
 
-#define OUTRIDER_ASSIGN(target, expression) \
-  do {                                      \
-    auto assigned = (expression);           \
-    if (!assigned) return assigned.error(); \
-    target = std::move(*assigned);          \
-  } while (false)
-
 Result<void> read_sizes(const GgufFile& file, const Reader& reader, ModelConfig& config) {
   constexpr Range k_width{1, limits::model_width_max};
   constexpr Range k_heads{1, limits::model_heads_max};

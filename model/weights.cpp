@@ -52,9 +52,7 @@ Result<void> Loader::matrix(const std::string& name, uint64_t rows, uint64_t col
 }
 
 Result<void> Loader::vector(const std::string& name, uint64_t size, std::vector<float>& target) {
-  auto values = file_.vector(name, size);
-  if (!values) return values.error();
-  target = std::move(*values);
+  OUTRIDER_ASSIGN(target, file_.vector(name, size));
   jobs_.push_back({file_.find_tensor(name), {}, nullptr});
   return {};
 }
