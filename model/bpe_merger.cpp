@@ -54,14 +54,15 @@ bool alphabet_to_bytes(std::string_view token, std::string& bytes) {
   return true;
 }
 
-Result<std::unique_ptr<BpeMerger>> BpeMerger::create(const TokenizerData& data) {
+Result<std::unique_ptr<BpeMerger>> BpeMerger::create(const TokenizerData& data,
+                                                     bool whole_words_first) {
   auto merger = std::make_unique<BpeMerger>();
   std::unordered_map<std::string_view, int32_t> ids;
   ids.reserve(data.tokens.size());
   std::string bytes;
   for (size_t id = 0; id < data.tokens.size(); ++id) {
     ids.emplace(data.tokens[id], static_cast<int32_t>(id));
-    if (data.types[id] == TokenizerData::Type::normal &&
+    if (whole_words_first && data.types[id] == TokenizerData::Type::normal &&
         alphabet_to_bytes(data.tokens[id], bytes)) {
       merger->words_.emplace(bytes, static_cast<int32_t>(id));
     }
@@ -116,9 +117,8 @@ void BpeMerger::push_candidate(const std::vector<Symbol>& symbols, int32_t left,
   });
 }
 
-void BpeMerger::append(std::string_view word, bool whole_words_first,
-                       std::vector<int32_t>& ids) const {
-  if (whole_words_first) {
+void BpeMerger::append(std::string_view word, std::vector<int32_t>& ids) const {
+  if (!words_.empty()) {
     const auto found = words_.find(std::string(word));
     if (found != words_.end()) {
       ids.push_back(found->second);

@@ -15,11 +15,13 @@ namespace outrider::model {
 /// Byte-pair merging of one word (Sennrich, Haddow, Birch 2016), in O(n log n). Immutable.
 class BpeMerger {
  public:
-  /// Fails if a merge names a token that the vocabulary does not have.
-  static Result<std::unique_ptr<BpeMerger>> create(const TokenizerData& data);
+  /// Fails if a merge names a token that the vocabulary does not have. `whole_words_first`: a word
+  /// that is a token is never taken apart.
+  static Result<std::unique_ptr<BpeMerger>> create(const TokenizerData& data,
+                                                   bool whole_words_first);
 
   /// Appends the ids of one word.
-  void append(std::string_view word, bool whole_words_first, std::vector<int32_t>& ids) const;
+  void append(std::string_view word, std::vector<int32_t>& ids) const;
 
  private:
   struct Merge {
@@ -48,7 +50,7 @@ class BpeMerger {
 
   std::array<int32_t, 256> byte_ids_{};  // -1: the vocabulary lacks the byte
   std::unordered_map<uint64_t, Merge> merges_;
-  std::unordered_map<std::string, int32_t> words_;  // by bytes; normal tokens only
+  std::unordered_map<std::string, int32_t> words_;  // by bytes; empty unless whole words come first
 };
 
 /// GPT-2's alphabet: the character (as UTF-8) that stands for a byte.

@@ -62,12 +62,4 @@ Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& messages,
   return text;
 }
 
-bool ChatTemplate::supports_tools() const {
-  return program_->names.count("tools") != 0;
-}
-
-const std::string& ChatTemplate::source() const {
-  return program_->source;
-}
-
 }  // namespace outrider::model

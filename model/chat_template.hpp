@@ -36,10 +36,6 @@ class ChatTemplate {
                              const nlohmann::ordered_json& tools, bool add_generation_prompt,
                              const nlohmann::ordered_json& extra, WallTime now) const;
 
-  /// The template looks at `tools`.
-  bool supports_tools() const;
-  const std::string& source() const;
-
  private:
   explicit ChatTemplate(std::shared_ptr<const jinja::Template> program);
 

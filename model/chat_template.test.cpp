@@ -99,13 +99,6 @@ TEST(ChatTemplate, FallsBackToChatml) {
   EXPECT_EQ(*text, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
 }
 
-TEST(ChatTemplate, KnowsWhetherItLooksAtTools) {
-  EXPECT_FALSE(ChatTemplate::chatml().supports_tools());
-  const auto with = ChatTemplate::parse("{% if tools %}{{ tools | tojson }}{% endif %}", "", "");
-  ASSERT_TRUE(with);
-  EXPECT_TRUE(with->supports_tools());
-}
-
 TEST(ChatTemplate, GivesTheSpecialTokensAndLetsExtraVariablesWin) {
   const auto chat = ChatTemplate::parse("{{ bos_token }}{{ eos_token }}{{ mode }}", "<s>", "</s>");
   ASSERT_TRUE(chat);

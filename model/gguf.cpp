@@ -229,10 +229,6 @@ Result<double> GgufFile::get_float(std::string_view key) const {
   return require(find_float(key), missing("metadata", key));
 }
 
-Result<bool> GgufFile::get_bool(std::string_view key) const {
-  return require(find_bool(key), missing("metadata", key));
-}
-
 Result<std::string_view> GgufFile::get_string(std::string_view key) const {
   return require(find_string(key), missing("metadata", key));
 }
@@ -266,17 +262,6 @@ Result<std::vector<int32_t>> GgufFile::get_i32_array(std::string_view key) const
     const auto magnitude = static_cast<int64_t>(number.magnitude);
     out.push_back(static_cast<int32_t>(number.negative ? -magnitude : magnitude));
   }
-  return out;
-}
-
-Result<std::vector<float>> GgufFile::get_f32_array(std::string_view key) const {
-  const GgufValue* value = find_value(key);
-  if (value == nullptr) return missing("metadata", key);
-  if (!value->is_array || value->type != GgufType::f32) {
-    return wrong_type(key, "an array of f32");
-  }
-  std::vector<float> out(value->count);
-  if (!out.empty()) std::memcpy(out.data(), value->bytes.data(), value->bytes.size());
   return out;
 }
 

@@ -88,11 +88,9 @@ class GgufFile {
   Result<std::optional<std::string_view>> find_string(std::string_view key) const;
   Result<uint64_t> get_u64(std::string_view key) const;
   Result<double> get_float(std::string_view key) const;
-  Result<bool> get_bool(std::string_view key) const;
   Result<std::string_view> get_string(std::string_view key) const;
   Result<std::span<const std::string_view>> get_strings(std::string_view key) const;
   Result<std::vector<int32_t>> get_i32_array(std::string_view key) const;
-  Result<std::vector<float>> get_f32_array(std::string_view key) const;
 
   /// The tensor as a [rows, cols] matrix, or an error that holds both shapes.
   Result<kernels::WeightView> matrix(std::string_view name, uint64_t rows, uint64_t cols) const;

@@ -83,12 +83,8 @@ Tokenizer::~Tokenizer() = default;
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::create(TokenizerData data) {
   OUTRIDER_TRY(check(data));
   auto out = std::shared_ptr<Tokenizer>(new Tokenizer());
-  auto pre_tokenizer = PreTokenizer::create(data.pre);
-  if (!pre_tokenizer) return pre_tokenizer.error();
-  auto merger = BpeMerger::create(data);
-  if (!merger) return merger.error();
-  out->pre_tokenizer_ = std::move(*pre_tokenizer);
-  out->merger_ = std::move(*merger);
+  OUTRIDER_ASSIGN(out->pre_tokenizer_, PreTokenizer::create(data.pre));
+  OUTRIDER_ASSIGN(out->merger_, BpeMerger::create(data, out->pre_tokenizer_->whole_words_first()));
   OUTRIDER_TRY(out->build_bytes(data));
   out->build_specials(data);
   out->bos_ = data.bos;
@@ -155,9 +151,7 @@ const Tokenizer::Special* Tokenizer::special_at(std::string_view text, size_t at
 
 void Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& ids) const {
   if (text.empty()) return;
-  const bool whole_words_first = pre_tokenizer_->whole_words_first();
-  pre_tokenizer_->split(
-      text, [&](std::string_view word) { merger_->append(word, whole_words_first, ids); });
+  pre_tokenizer_->split(text, [&](std::string_view word) { merger_->append(word, ids); });
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
@@ -199,22 +193,10 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
   return utf8_replace_invalid(bytes);
 }
 
-int32_t Tokenizer::special_token(std::string_view name) const {
-  if (name.empty()) return -1;
-  for (const Special& special : specials_[static_cast<uint8_t>(name[0])]) {
-    if (special.text == name) return special.id;
-  }
-  return -1;
-}
-
 bool Tokenizer::is_special(int32_t id) const {
   OUTRIDER_CHECK(contains(id), id, size());
   const Type type = types_[static_cast<size_t>(id)];
   return type == Type::control || type == Type::unknown;
-}
-
-bool Tokenizer::is_end_of_generation(int32_t id) const {
-  return std::binary_search(end_of_generation_.begin(), end_of_generation_.end(), id);
 }
 
 }  // namespace outrider::model

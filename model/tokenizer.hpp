@@ -57,11 +57,8 @@ class Tokenizer {
   std::string_view token_bytes(int32_t id) const;
   /// Bytes of all ids in a row, invalid UTF-8 replaced.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
-  /// Id of a special token by its name, or -1.
-  int32_t special_token(std::string_view name) const;
 
   bool is_special(int32_t id) const;
-  bool is_end_of_generation(int32_t id) const;
   /// Sorted.
   std::span<const int32_t> end_of_generation() const { return end_of_generation_; }
   int32_t bos() const { return bos_; }

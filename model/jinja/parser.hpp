@@ -1,6 +1,5 @@
 #pragma once
 
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,8 +16,6 @@ class Parser {
   explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   Body parse();
-  /// Every variable name that the template reads.
-  const std::set<std::string, std::less<>>& names() const { return names_; }
 
  private:
   using Words = std::vector<std::string_view>;
@@ -105,7 +102,6 @@ class Parser {
   uint32_t loops_ = 0;       ///< loops around here, inside the current macro
   uint32_t conditions_ = 0;  ///< ifs around here: an unknown filter then fails only when reached
   std::vector<MacroCode*> macros_;
-  std::set<std::string, std::less<>> names_;
 };
 
 }  // namespace outrider::model::jinja

@@ -29,7 +29,6 @@ constexpr std::pair<std::string_view, BinaryOp> k_product_ops[] = {{"*", BinaryO
 }  // namespace
 
 void Parser::note_name(const std::string& name) {
-  names_.insert(name);
   for (MacroCode* macro : macros_) {
     macro->uses_caller |= name == "caller";
     macro->uses_varargs |= name == "varargs";

@@ -66,10 +66,7 @@ Result<std::shared_ptr<const Template>> Template::parse(std::string_view source)
   }
   try {
     auto out = std::make_shared<Template>();
-    out->source = utf8_replace_invalid(source);
-    Parser parser(tokenize(out->source));
-    out->body = parser.parse();
-    out->names = parser.names();
+    out->body = Parser(tokenize(utf8_replace_invalid(source))).parse();
     return std::shared_ptr<const Template>(std::move(out));
   } catch (const TemplateError& error) {
     return to_error(error, 1);

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -15,9 +14,7 @@ namespace outrider::model::jinja {
 /// A parsed template: immutable, rendered by any number of threads. The edge of the interpreter:
 /// nothing throws from here.
 struct Template {
-  std::string source;
   Body body;
-  std::set<std::string, std::less<>> names;  ///< variables that it reads
 
   static Result<std::shared_ptr<const Template>> parse(std::string_view source);
   /// `variables` is an object; its order is kept.

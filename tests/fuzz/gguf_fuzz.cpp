@@ -27,7 +27,6 @@ void read_metadata(const model::GgufFile& file) {
       for (const std::string_view text : *values) sum += text.empty() ? 0 : uint8_t(text.back());
     }
     if (const auto values = file.get_i32_array(entry.key)) sum += values->size();
-    if (const auto values = file.get_f32_array(entry.key)) sum += values->size();
   }
 }
 
