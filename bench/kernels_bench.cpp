@@ -66,7 +66,8 @@ void bench_matmul(benchmark::State& state, const Shape& shape) {
   const std::vector<float> x = random_floats(m * shape.k);
   std::vector<float> y(m * shape.n);
   for (auto _ : state) {
-    cpu().matmul(*matrix, x.data(), nullptr, m, false, y.data());
+    const Product product = {matrix.get(), nullptr, false, y.data()};
+    cpu().matmul(x.data(), m, {&product, 1});
     benchmark::DoNotOptimize(y.data());
   }
   set_flops(state, 2.0 * static_cast<double>(m * shape.n * shape.k));
@@ -94,7 +95,10 @@ void bench_model(benchmark::State& state) {
   const std::vector<float> x = random_floats(m * 1536);
   std::vector<float> y(m * 49152);
   for (auto _ : state) {
-    for (const auto& w : matrices) cpu().matmul(*w, x.data(), nullptr, m, false, y.data());
+    for (const auto& w : matrices) {
+      const Product product = {w.get(), nullptr, false, y.data()};
+      cpu().matmul(x.data(), m, {&product, 1});
+    }
     benchmark::DoNotOptimize(y.data());
   }
   set_flops(state, flops);

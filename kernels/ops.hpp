@@ -11,7 +11,7 @@
 ///
 /// Exactness: each output element is one written sequence of float operations that depends on
 /// nothing but its own inputs. It never depends on the number of rows in the call, on the split
-/// over threads, or on the instruction set that ran (base README, docs/ARCHITECTURE.md).
+/// over threads, or on the instruction set that ran (kernels/README.md).
 namespace outrider::kernels {
 
 /// Encoding of a weight tensor as it stands in a GGUF file; values are GGUF's own.
@@ -60,6 +60,15 @@ class Matrix {
   virtual size_t bytes() const = 0;
 };
 
+/// y[i, :] = W x[i, :] (+ bias) (+ y[i, :] when `accumulate`), one of those of a matmul call.
+struct Product {
+  const Matrix* w = nullptr;    ///< [n, k]
+  const float* bias = nullptr;  ///< [n], or null
+  bool accumulate = false;
+  float* y = nullptr;  ///< [m, n]
+};
+inline constexpr size_t k_products_max = 4;
+
 /// Element type of cached keys and values.
 enum class KvKind : uint8_t { fp32 = 0, fp16 = 1 };
 
@@ -98,7 +107,7 @@ struct Segment {
   uint32_t first_position = 0;
 };
 
-/// Rotary embedding: `factors` [head_dim/2] divides each frequency (llama-3 style), or null.
+/// Rotary embedding: `factors` [rotary_dim/2] divides each frequency (llama-3 style), or null.
 struct RopeParams {
   enum class Style : uint8_t { adjacent, halves };  ///< pairs (2i, 2i+1), or (i, i + dim/2)
   Style style = Style::adjacent;
@@ -144,10 +153,9 @@ class Ops {
   virtual void rms_norm(const float* x, const float* weight, float eps, size_t m, size_t d,
                         float* out) = 0;
 
-  /// y[i, :] = W x[i, :] (+ bias [n], may be null) (+ y[i, :] when `accumulate`);
-  /// x [m, k], y [m, n], n = w.rows(), k = w.cols().
-  virtual void matmul(const Matrix& w, const float* x, const float* bias, size_t m, bool accumulate,
-                      float* y) = 0;
+  /// Each product's y from the same rows x [m, k]; at least one and at most k_products_max, all
+  /// with k columns. One call does per row once what they share.
+  virtual void matmul(const float* x, size_t m, std::span<const Product> products) = 0;
 
   /// Rotates x [m, heads, head_dim] in place; row i stands at positions[i].
   virtual void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,

@@ -7,26 +7,20 @@
 
 namespace outrider::kernels {
 
-/// One block of a quantised type taken apart: weight i is code[i] * scale[g] + offset[g] with
-/// g = i / group. The product is exact in float for every format (at most 24 bits), so the value
-/// is rounded once, whether by FMA or not.
+/// One block of a quantised type taken apart. Weight i, in group g = i / group, is
+///   code[i] * (d * scale[g]) + m * offset[g].
+/// Both products are exact in float for every format (at most 24 bits), so the value is rounded
+/// once, whether by FMA or not. Types without scales in groups have scale[0] = offset[0] = 1.
 struct BlockCodes {
   int8_t code[256];
-  float scale[16];
-  float offset[16];
+  int8_t scale[16];
+  uint8_t offset[16];
+  float d = 0;  ///< a half-precision number, as is m
+  float m = 0;
 };
 
-/// How a quantised type splits. Codes stand in [code_min, code_min + 2^bits).
-struct CodeInfo {
-  uint32_t group = 0;  ///< weights that share scale and offset; 0 for the float types
-  uint32_t code_bits = 0;
-  int32_t code_min = 0;
-  bool has_offset = false;
-  bool half_scale = false;  ///< scale and offset are half-precision values
-};
-
-/// Group 0 for F32, F16 and BF16. The type is known.
-CodeInfo code_info(WeightType type);
+/// Weights that share a scale; 0 for F32, F16 and BF16. The type is known.
+size_t code_group(WeightType type);
 
 /// Takes apart one block of a quantised type.
 void split_block(WeightType type, const std::byte* block, BlockCodes& out);

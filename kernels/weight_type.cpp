@@ -37,6 +37,13 @@ int8_t code(int value) {
 // 32 weights: half d [, half m], [4 bytes of fifth bits,] 16 bytes of nibbles. Byte i holds
 // weight i in its low half and weight i + 16 in its high half.
 
+void set_scales(const std::byte* in, bool has_offset, BlockCodes& out) {
+  out.scale[0] = 1;
+  out.offset[0] = 1;
+  out.d = read_half(in);
+  out.m = has_offset ? read_half(in + 2) : 0;
+}
+
 void split_nibbles(const std::byte* nibbles, uint32_t fifth_bits, int zero, BlockCodes& out) {
   for (int i = 0; i < 16; ++i) {
     const int low = static_cast<int>(fifth_bits >> i & 1u) << 4;
@@ -47,32 +54,27 @@ void split_nibbles(const std::byte* nibbles, uint32_t fifth_bits, int zero, Bloc
 }
 
 void split_q4_0(const std::byte* in, BlockCodes& out) {
-  out.scale[0] = read_half(in);
-  out.offset[0] = 0;
+  set_scales(in, false, out);
   split_nibbles(in + 2, 0, 8, out);
 }
 
 void split_q4_1(const std::byte* in, BlockCodes& out) {
-  out.scale[0] = read_half(in);
-  out.offset[0] = read_half(in + 2);
+  set_scales(in, true, out);
   split_nibbles(in + 4, 0, 0, out);
 }
 
 void split_q5_0(const std::byte* in, BlockCodes& out) {
-  out.scale[0] = read_half(in);
-  out.offset[0] = 0;
+  set_scales(in, false, out);
   split_nibbles(in + 6, read_u32(in + 2), 16, out);
 }
 
 void split_q5_1(const std::byte* in, BlockCodes& out) {
-  out.scale[0] = read_half(in);
-  out.offset[0] = read_half(in + 2);
+  set_scales(in, true, out);
   split_nibbles(in + 8, read_u32(in + 4), 0, out);
 }
 
 void split_q8_0(const std::byte* in, BlockCodes& out) {
-  out.scale[0] = read_half(in);
-  out.offset[0] = 0;
+  set_scales(in, false, out);
   for (int i = 0; i < 32; ++i) out.code[i] = std::to_integer<int8_t>(in[2 + i]);
 }
 
@@ -81,15 +83,15 @@ void split_q8_0(const std::byte* in, BlockCodes& out) {
 /// Bytes 0-3 hold the low six bits of the scales of groups 0-3, bytes 4-7 those of the minima;
 /// bytes 8-11 the low four bits of both for groups 4-7, whose high two bits top the bytes before.
 void split_k_scales(const std::byte* block, BlockCodes& out) {
-  const float d = read_half(block);
-  const float dmin = read_half(block + 2);
+  out.d = read_half(block);
+  out.m = -read_half(block + 2);
   const auto packed = [&](int i) { return std::to_integer<int>(block[4 + i]); };
   for (int g = 0; g < 4; ++g) {
     const int scales[] = {packed(g) & 63, (packed(g + 8) & 15) | packed(g) >> 6 << 4};
     const int minima[] = {packed(g + 4) & 63, packed(g + 8) >> 4 | packed(g + 4) >> 6 << 4};
     for (int upper = 0; upper < 2; ++upper) {
-      out.scale[g + 4 * upper] = d * static_cast<float>(scales[upper]);
-      out.offset[g + 4 * upper] = -(dmin * static_cast<float>(minima[upper]));
+      out.scale[g + 4 * upper] = code(scales[upper]);
+      out.offset[g + 4 * upper] = static_cast<uint8_t>(minima[upper]);
     }
   }
 }
@@ -123,9 +125,10 @@ void split_q5_k(const std::byte* in, BlockCodes& out) {
 /// weights: weight i + 32 j takes nibble plane j / 2 at byte i + 32 (j % 2), and bits 2j of high
 /// byte i.
 void split_q6_k(const std::byte* in, BlockCodes& out) {
-  const float d = read_half(in + 208);
+  out.d = read_half(in + 208);
+  out.m = 0;
   for (int g = 0; g < 16; ++g) {
-    out.scale[g] = d * static_cast<float>(std::to_integer<int8_t>(in[192 + g]));
+    out.scale[g] = std::to_integer<int8_t>(in[192 + g]);
     out.offset[g] = 0;
   }
   for (int half = 0; half < 2; ++half) {
@@ -143,22 +146,22 @@ void split_q6_k(const std::byte* in, BlockCodes& out) {
 struct Codec {
   WeightType type;
   WeightTypeInfo info;
-  CodeInfo codes;
+  size_t group;  ///< weights that share a scale; 0: none do
   void (*split)(const std::byte*, BlockCodes&);
 };
 
 constexpr Codec k_codecs[] = {
-    {WeightType::f32, {"F32", 1, 4}, {}, nullptr},
-    {WeightType::f16, {"F16", 1, 2}, {}, nullptr},
-    {WeightType::q4_0, {"Q4_0", 32, 18}, {32, 4, -8, false, true}, split_q4_0},
-    {WeightType::q4_1, {"Q4_1", 32, 20}, {32, 4, 0, true, true}, split_q4_1},
-    {WeightType::q5_0, {"Q5_0", 32, 22}, {32, 5, -16, false, true}, split_q5_0},
-    {WeightType::q5_1, {"Q5_1", 32, 24}, {32, 5, 0, true, true}, split_q5_1},
-    {WeightType::q8_0, {"Q8_0", 32, 34}, {32, 8, -128, false, true}, split_q8_0},
-    {WeightType::q4_k, {"Q4_K", 256, 144}, {32, 4, 0, true, false}, split_q4_k},
-    {WeightType::q5_k, {"Q5_K", 256, 176}, {32, 5, 0, true, false}, split_q5_k},
-    {WeightType::q6_k, {"Q6_K", 256, 210}, {16, 6, -32, false, false}, split_q6_k},
-    {WeightType::bf16, {"BF16", 1, 2}, {}, nullptr},
+    {WeightType::f32, {"F32", 1, 4}, 0, nullptr},
+    {WeightType::f16, {"F16", 1, 2}, 0, nullptr},
+    {WeightType::q4_0, {"Q4_0", 32, 18}, 32, split_q4_0},
+    {WeightType::q4_1, {"Q4_1", 32, 20}, 32, split_q4_1},
+    {WeightType::q5_0, {"Q5_0", 32, 22}, 32, split_q5_0},
+    {WeightType::q5_1, {"Q5_1", 32, 24}, 32, split_q5_1},
+    {WeightType::q8_0, {"Q8_0", 32, 34}, 32, split_q8_0},
+    {WeightType::q4_k, {"Q4_K", 256, 144}, 32, split_q4_k},
+    {WeightType::q5_k, {"Q5_K", 256, 176}, 32, split_q5_k},
+    {WeightType::q6_k, {"Q6_K", 256, 210}, 16, split_q6_k},
+    {WeightType::bf16, {"BF16", 1, 2}, 0, nullptr},
 };
 
 const Codec* find_codec(WeightType type) {
@@ -192,8 +195,8 @@ const WeightTypeInfo* weight_type_info(WeightType type) {
   return codec == nullptr ? nullptr : &codec->info;
 }
 
-CodeInfo code_info(WeightType type) {
-  return known_codec(type).codes;
+size_t code_group(WeightType type) {
+  return known_codec(type).group;
 }
 
 void split_block(WeightType type, const std::byte* block, BlockCodes& out) {
@@ -209,8 +212,10 @@ void dequantize(WeightType type, const std::byte* data, size_t elements, float* 
   for (size_t i = 0; i < elements; i += step) {
     codec.split(data, block);
     for (size_t j = 0; j < step; ++j) {
-      const size_t g = j / codec.codes.group;
-      out[i + j] = static_cast<float>(block.code[j]) * block.scale[g] + block.offset[g];
+      const size_t g = j / codec.group;
+      const float scale = block.d * static_cast<float>(block.scale[g]);
+      const float offset = block.m * static_cast<float>(block.offset[g]);
+      out[i + j] = static_cast<float>(block.code[j]) * scale + offset;
     }
     data += codec.info.block_bytes;
   }

@@ -56,14 +56,16 @@ void Transformer::attention_block(uint32_t layer, const StepBatch& batch, std::b
   const size_t m = batch.ids.size();
   const auto bias = [](const std::vector<float>& b) { return LayerWeights::or_null(b); };
   ops.rms_norm(hidden_, w.attn_norm.data(), c.rms_eps, m, c.hidden, normed_);
-  ops.matmul(*w.attn_q, normed_, bias(w.q_bias), m, false, q_);
-  ops.matmul(*w.attn_k, normed_, bias(w.k_bias), m, false, k_);
-  ops.matmul(*w.attn_v, normed_, bias(w.v_bias), m, false, v_);
+  const kernels::Product qkv[] = {{w.attn_q.get(), bias(w.q_bias), false, q_},
+                                  {w.attn_k.get(), bias(w.k_bias), false, k_},
+                                  {w.attn_v.get(), bias(w.v_bias), false, v_}};
+  ops.matmul(normed_, m, qkv);
   ops.rope(*rope_, batch.positions.data(), m, c.heads, c.head_dim, q_);
   ops.rope(*rope_, batch.positions.data(), m, c.kv_heads, c.head_dim, k_);
   ops.kv_append(geometry_, layer, batch.segments, k_, v_, pool);
   ops.attention(geometry_, layer, batch.segments, q_, c.heads, c.attention_scale, pool, attended_);
-  ops.matmul(*w.attn_output, attended_, nullptr, m, true, hidden_);
+  const kernels::Product output[] = {{w.attn_output.get(), nullptr, true, hidden_}};
+  ops.matmul(attended_, m, output);
 }
 
 /// hidden += down · (silu(gate x) * up x), x = norm(hidden)
@@ -72,10 +74,12 @@ void Transformer::feed_forward_block(uint32_t layer, size_t m) {
   const LayerWeights& w = model_->weights.layers[layer];
   kernels::Ops& ops = *model_->ops;
   ops.rms_norm(hidden_, w.ffn_norm.data(), c.rms_eps, m, c.hidden, normed_);
-  ops.matmul(*w.ffn_gate, normed_, nullptr, m, false, gate_);
-  ops.matmul(*w.ffn_up, normed_, nullptr, m, false, up_);
+  const kernels::Product gate_up[] = {{w.ffn_gate.get(), nullptr, false, gate_},
+                                      {w.ffn_up.get(), nullptr, false, up_}};
+  ops.matmul(normed_, m, gate_up);
   ops.swiglu(gate_, up_, m, c.ffn, gate_);
-  ops.matmul(*w.ffn_down, gate_, nullptr, m, true, hidden_);
+  const kernels::Product down[] = {{w.ffn_down.get(), nullptr, true, hidden_}};
+  ops.matmul(gate_, m, down);
 }
 
 std::span<const float> Transformer::logits(std::span<const uint32_t> rows) {
@@ -87,7 +91,8 @@ std::span<const float> Transformer::logits(std::span<const uint32_t> rows) {
   kernels::Ops& ops = *model_->ops;
   ops.rms_norm(chosen_, model_->weights.output_norm.data(), c.rms_eps, rows.size(), c.hidden,
                chosen_);
-  ops.matmul(model_->weights.head(), chosen_, nullptr, rows.size(), false, logits_);
+  const kernels::Product head[] = {{&model_->weights.head(), nullptr, false, logits_}};
+  ops.matmul(chosen_, rows.size(), head);
   return {logits_, rows.size() * c.vocab};
 }
 

@@ -63,27 +63,31 @@ static void decode_values(const std::byte* tile, bool half, size_t head_dim, siz
   }
 }
 
-/// One query's scores over `tiles` tiles become exp(score * scale - max); positions from `valid`
-/// on get 0. The sum runs over 16 lanes in ascending position, then over the fixed tree.
-OUTRIDER_INLINE void softmax_chunk(float* scores, size_t valid, size_t tiles, float scale,
-                                   float* max_out, float* sum_out) {
+/// One query's scores, in powers of two, over `tiles` tiles become 2^(score - max); positions from
+/// `valid` on get 0. The sum runs over 16 lanes in ascending position, then over the fixed tree.
+OUTRIDER_INLINE void softmax_chunk(float* scores, size_t valid, size_t tiles, float* max_out,
+                                   float* sum_out) {
+  const size_t whole = valid / 16;
+  const size_t rest = valid % 16;
   Vec top = broadcast(k_lowest);
-  const size_t used = (valid + 15) / 16;
-  for (size_t t = 0; t < used; ++t) {
-    const Vec scaled = load(scores + 16 * t) * broadcast(scale);
-    const Vec s = select_first(min_of(16, valid - 16 * t), scaled, broadcast(k_lowest));
-    store(scores + 16 * t, s);
-    top = max(top, s);
+  for (size_t t = 0; t < whole; ++t) top = max(top, load(scores + 16 * t));
+  if (rest != 0) {
+    top = max(top, select_first(rest, load(scores + 16 * whole), broadcast(k_lowest)));
   }
   const float highest = reduce_max(top);
   Vec sum = zero();
-  for (size_t t = 0; t < used; ++t) {
-    const Vec p = exp(load(scores + 16 * t) - broadcast(highest));
-    const Vec masked = select_first(min_of(16, valid - 16 * t), p, zero());
-    store(scores + 16 * t, masked);
+  for (size_t t = 0; t < whole; ++t) {
+    const Vec p = exp2_of_negative(load(scores + 16 * t) - broadcast(highest));
+    store(scores + 16 * t, p);
+    sum = sum + p;
+  }
+  if (rest != 0) {
+    const Vec p = exp2_of_negative(load(scores + 16 * whole) - broadcast(highest));
+    const Vec masked = select_first(rest, p, zero());
+    store(scores + 16 * whole, masked);
     sum = sum + masked;
   }
-  for (size_t t = used; t < tiles; ++t) store(scores + 16 * t, zero());
+  for (size_t t = (valid + 15) / 16; t < tiles; ++t) store(scores + 16 * t, zero());
   *max_out = highest;
   *sum_out = reduce_add(sum);
 }
@@ -125,7 +129,7 @@ static void attend_chunk(const AttentionArgs& a, const AttentionItem& item, size
   for (size_t j = first; j < first + queries; ++j) {
     const size_t own_end = item.first_position + j / item.heads + 1;
     softmax_chunk(s.scores + j * k_chunk_positions, min_of(k_chunk_positions, own_end - base),
-                  tiles, a.scale, &out.max[j], &out.sum[j]);
+                  tiles, &out.max[j], &out.sum[j]);
   }
   for (size_t t = 0; t < tiles; t += strip_tiles) {
     const size_t count = min_of(strip_tiles, tiles - t);
@@ -145,20 +149,34 @@ static void attend_chunk(const AttentionArgs& a, const AttentionItem& item, size
   }
 }
 
-OUTRIDER_INLINE float exp_one(float x) {
-  alignas(64) float lanes[16];
-  store(lanes, exp(broadcast(x)));
-  return lanes[0];
+/// What the chunks so far and the next one weigh in their union, per query.
+struct MergeWeights {
+  float keep[k_queries_max];
+  float add[k_queries_max];
+};
+
+/// Maxima and sums of n queries over the chunks so far take up the next chunk's.
+static void merge_sums(float* max_io, float* sum_io, const float* max_in, const float* sum_in,
+                       size_t n, MergeWeights& weights) {
+  for (size_t i = 0; i < n; i += 16) {
+    const size_t count = min_of(16, n - i);
+    const Vec old_max = load_first(max_io + i, count);
+    const Vec new_max = load_first(max_in + i, count);
+    const Vec top = max(old_max, new_max);
+    const Vec keep = exp2_of_negative(old_max - top);
+    const Vec add = exp2_of_negative(new_max - top);
+    store_first(max_io + i, top, count);
+    store_first(sum_io + i,
+                fma(load_first(sum_io + i, count), keep, load_first(sum_in + i, count) * add),
+                count);
+    store_first(weights.keep + i, keep, count);
+    store_first(weights.add + i, add, count);
+  }
 }
 
-/// (max, sum, values) of the chunks so far, with the next chunk's added.
-OUTRIDER_INLINE void merge(float* max_io, float* sum_io, float* values, float max_in, float sum_in,
-                           const float* values_in, size_t width) {
-  const float top = *max_io > max_in ? *max_io : max_in;
-  const float keep = exp_one(*max_io - top);
-  const float add = exp_one(max_in - top);
-  *max_io = top;
-  *sum_io = fma(*sum_io, keep, sum_in * add);
+/// Likewise the weighted values of one query.
+OUTRIDER_INLINE void merge_values(float* values, const float* values_in, float keep, float add,
+                                  size_t width) {
   for (size_t d = 0; d < width; d += 16) {
     const Vec in = load(values_in + d) * broadcast(add);
     store(values + d, fma(load(values + d), broadcast(keep), in));
@@ -186,9 +204,15 @@ static void attend(const AttentionArgs& a, const AttentionItem& item) {
   AttentionScratch scratch;
   ChunkResult chunk;
   ChunkResult total;
+  MergeWeights weights;
+  // Scores come out as powers of two.
+  const Vec scale = broadcast(a.scale * 0x1.715476p+0f);
   for (size_t j = 0; j < queries; ++j) {
-    __builtin_memcpy(scratch.q + j * head_dim, a.q + query_at(a, item, j),
-                     head_dim * sizeof(float));
+    const float* q = a.q + query_at(a, item, j);
+    for (size_t d = 0; d < head_dim; d += 16) {
+      const size_t n = min_of(16, head_dim - d);
+      store_first(scratch.q + j * head_dim + d, load_first(q + d, n) * scale, n);
+    }
   }
   for (size_t c = item.first_chunk; c < item.first_chunk + item.chunks; ++c) {
     const size_t base = c * k_chunk_positions;
@@ -196,9 +220,11 @@ static void attend(const AttentionArgs& a, const AttentionItem& item) {
     const bool whole = item.partials == nullptr;
     attend_chunk(a, item, c, first, scratch, whole && c == 0 ? total : chunk);
     if (whole && c > 0) {
+      merge_sums(total.max + first, total.sum + first, chunk.max + first, chunk.sum + first,
+                 queries - first, weights);
       for (size_t j = first; j < queries; ++j) {
-        merge(&total.max[j], &total.sum[j], total.values + j * width, chunk.max[j], chunk.sum[j],
-              chunk.values + j * width, width);
+        merge_values(total.values + j * width, chunk.values + j * width, weights.keep[j - first],
+                     weights.add[j - first], width);
       }
     }
     if (whole) continue;
@@ -219,14 +245,25 @@ static void combine(const AttentionArgs& a, const AttentionItem& item) {
   const size_t head_dim = a.kv.head_dim;
   const size_t stride = partial_floats(head_dim);
   const size_t queries = item.rows * item.heads;
-  for (size_t j = 0; j < queries; ++j) {
-    const size_t last_chunk = (item.first_position + j / item.heads) / k_chunk_positions;
-    float* total = item.partials + j * stride;
-    for (size_t c = 1; c <= last_chunk; ++c) {
-      const float* part = item.partials + (c * queries + j) * stride;
-      merge(&total[0], &total[1], total + 16, part[0], part[1], part + 16, whole_lanes(head_dim));
+  float max[k_queries_max], sum[k_queries_max], max_in[k_queries_max], sum_in[k_queries_max];
+  MergeWeights weights;
+  for (size_t c = 0; c < item.chunks; ++c) {
+    const size_t base = c * k_chunk_positions;
+    const size_t first = base > item.first_position ? (base - item.first_position) * item.heads : 0;
+    const float* parts = item.partials + c * queries * stride;
+    for (size_t j = first; j < queries; ++j) {
+      (c == 0 ? max : max_in)[j] = parts[j * stride];
+      (c == 0 ? sum : sum_in)[j] = parts[j * stride + 1];
     }
-    write_out(total + 16, total[1], head_dim, a.out + query_at(a, item, j));
+    if (c == 0) continue;
+    merge_sums(max + first, sum + first, max_in + first, sum_in + first, queries - first, weights);
+    for (size_t j = first; j < queries; ++j) {
+      merge_values(item.partials + j * stride + 16, parts + j * stride + 16,
+                   weights.keep[j - first], weights.add[j - first], whole_lanes(head_dim));
+    }
+  }
+  for (size_t j = 0; j < queries; ++j) {
+    write_out(item.partials + j * stride + 16, sum[j], head_dim, a.out + query_at(a, item, j));
   }
 }
 

@@ -20,6 +20,10 @@ constexpr size_t k_elements_per_item = 16'384;
 /// Multiply-adds, likewise.
 constexpr size_t k_products_per_item = 65'536;
 constexpr size_t k_pieces_per_thread = 8;
+/// Quantised rows that go over all weights before the next ones do: they stay in L2.
+constexpr size_t k_row_block_bytes = 400'000;
+/// Blocks of rows are whole tiles of any instruction set.
+constexpr size_t k_tile_rows = 24;
 
 size_t ceil_div(size_t a, size_t b) {
   return (a + b - 1) / b;
@@ -37,13 +41,48 @@ KvLayer kv_layer(const KvGeometry& g, uint32_t layer, std::byte* pool) {
           .v_half = g.v_kind == KvKind::fp16};
 }
 
+/// One product of a call, cut into items: blocks of rows that stay in cache, times panels.
+struct MatmulJob {
+  MatmulArgs args;
+  size_t block_rows = 0;
+  size_t row_blocks = 0;
+  size_t item_panels = 0;
+  size_t panel_items = 0;
+  size_t panel_count = 0;
+
+  size_t items() const { return row_blocks * panel_items; }
+  Range rows(size_t item, size_t m) const {
+    const size_t begin = item / panel_items * block_rows;
+    return {begin, std::min(m, begin + block_rows)};
+  }
+  Range panels(size_t item) const {
+    const size_t begin = item % panel_items * item_panels;
+    return {begin, std::min(panel_count, begin + item_panels)};
+  }
+};
+
+MatmulJob plan_matmul(const PackedMatrix& matrix, size_t m, uint32_t threads) {
+  MatmulJob job;
+  const size_t fitting = k_row_block_bytes / (std::min(matrix.cols(), k_code_k) * sizeof(int16_t));
+  job.row_blocks = ceil_div(m, std::min(fitting, k_code_rows_max) / k_tile_rows * k_tile_rows);
+  job.block_rows = ceil_div(ceil_div(m, job.row_blocks), k_tile_rows) * k_tile_rows;
+  job.row_blocks = ceil_div(m, job.block_rows);
+  job.panel_count = matrix.panels();
+  const size_t products = 16 * matrix.cols() * std::min(m, job.block_rows);
+  job.item_panels = std::max(job.panel_count * job.row_blocks / (threads * k_pieces_per_thread),
+                             k_products_per_item / products);
+  job.item_panels = std::max<size_t>(2, job.item_panels / 2 * 2);
+  job.panel_items = ceil_div(job.panel_count, job.item_panels);
+  return job;
+}
+
 class CpuOps final : public Ops {
  public:
   CpuOps(uint32_t threads, Isa isa) : isa_(isa), kernels_(kernels_of(isa)), pool_(threads) {
     describe();
   }
 
-  std::string_view numerics_class() const override { return "cpu-f32-1"; }
+  std::string_view numerics_class() const override { return "cpu-int16-1"; }
   std::string_view description() const override { return description_; }
   uint32_t threads() const override { return pool_.threads(); }
   void set_threads(uint32_t threads) override {
@@ -75,8 +114,7 @@ class CpuOps final : public Ops {
     for_rows(m, d, [&](size_t i) { kernels_.rms_norm(x + i * d, weight, eps, d, out + i * d); });
   }
 
-  void matmul(const Matrix& w, const float* x, const float* bias, size_t m, bool accumulate,
-              float* y) override;
+  void matmul(const float* x, size_t m, std::span<const Product> products) override;
   void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
             size_t head_dim, float* x) override;
   void kv_append(const KvGeometry& geometry, uint32_t layer, std::span<const Segment> segments,
@@ -111,38 +149,59 @@ class CpuOps final : public Ops {
     });
   }
 
+  QuantizedRows quantize(const float* x, size_t m, size_t k);
+
   Isa isa_;
   const KernelTable& kernels_;
   ThreadPool pool_;
   AttentionPlan plan_;
   std::string description_;
+  // Quantised rows of the current call; they only ever grow.
+  std::vector<int16_t> codes_;
+  std::vector<float> sums_;
+  std::vector<float> scales_;
 };
 
-void CpuOps::matmul(const Matrix& w, const float* x, const float* bias, size_t m, bool accumulate,
-                    float* y) {
+QuantizedRows CpuOps::quantize(const float* x, size_t m, size_t k) {
+  if (codes_.size() < m * k) codes_.resize(m * k);
+  const size_t groups = k / k_sum_group;
+  if (sums_.size() < m * groups) sums_.resize(m * groups);
+  if (scales_.size() < m) scales_.resize(m);
+  for_rows(m, k, [&](size_t i) {
+    kernels_.quantize_row(x + i * k, k, codes_.data() + i * k, sums_.data() + i * groups,
+                          &scales_[i]);
+  });
+  return {codes_.data(), sums_.data(), scales_.data()};
+}
+
+void CpuOps::matmul(const float* x, size_t m, std::span<const Product> products) {
+  OUTRIDER_CHECK(!products.empty() && products.size() <= k_products_max, products.size());
   if (m == 0) return;
-  const auto& matrix = static_cast<const PackedMatrix&>(w);
-  const MatmulArgs args = {.panels = matrix.data(),
-                           .panel_bytes = matrix.panel_bytes(),
-                           .kind = matrix.kind(),
-                           .n = matrix.rows(),
-                           .k = matrix.cols(),
-                           .x = x,
-                           .bias = bias,
-                           .accumulate = accumulate,
-                           .y = y};
-  const size_t blocks = ceil_div(m, k_matmul_rows_max);
-  const size_t block_rows = ceil_div(m, blocks);
-  const size_t pairs = ceil_div(matrix.panels(), 2);
-  const size_t pair_products = 32 * args.k * block_rows;
-  size_t pairs_per_item = std::max<size_t>(1, pairs * blocks / (threads() * k_pieces_per_thread));
-  pairs_per_item = std::max(pairs_per_item, k_products_per_item / pair_products);
-  const size_t items = ceil_div(pairs, pairs_per_item);
-  pool_.parallel_for(blocks * items, [&](size_t i) {
-    const size_t row = i / items * block_rows;
-    const size_t panel = i % items * pairs_per_item * 2;
-    kernels_.matmul(args, {row, std::min(m, row + block_rows)},
-                    {panel, std::min(matrix.panels(), panel + pairs_per_item * 2)});
+  MatmulJob jobs[k_products_max];
+  QuantizedRows rows;
+  size_t items = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product& p = products[i];
+    const auto& matrix = static_cast<const PackedMatrix&>(*p.w);
+    const bool coded = panel_layout(matrix.kind()).super != 0;
+    if (coded && rows.codes == nullptr) rows = quantize(x, m, matrix.cols());
+    jobs[i] = plan_matmul(matrix, m, threads());
+    jobs[i].args = {.panels = matrix.data(),
+                    .panel_bytes = matrix.panel_bytes(),
+                    .kind = matrix.kind(),
+                    .n = matrix.rows(),
+                    .k = matrix.cols(),
+                    .x = x,
+                    .rows = rows,
+                    .bias = p.bias,
+                    .accumulate = p.accumulate,
+                    .y = p.y};
+    items += jobs[i].items();
+  }
+  pool_.parallel_for(items, [&](size_t i) {
+    const MatmulJob* job = jobs;
+    while (i >= job->items()) i -= job++->items();
+    kernels_.matmul(job->args, job->rows(i, m), job->panels(i));
   });
 }
 

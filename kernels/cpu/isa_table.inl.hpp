@@ -3,6 +3,7 @@
 // Included once by each isa_*.cpp, after it has named OUTRIDER_ISA.
 #include "kernels/cpu/attention.inl.hpp"
 #include "kernels/cpu/matmul.inl.hpp"
+#include "kernels/cpu/quantize.inl.hpp"
 #include "kernels/cpu/rows.inl.hpp"
 
 namespace outrider::kernels::OUTRIDER_ISA {
@@ -10,6 +11,7 @@ namespace outrider::kernels::OUTRIDER_ISA {
 const KernelTable& kernel_table() {
   static constexpr KernelTable k_table = {
       .matmul = matmul,
+      .quantize_row = quantize_row,
       .attend = attend,
       .combine = combine,
       .kv_append = kv_append,
@@ -18,6 +20,7 @@ const KernelTable& kernel_table() {
       .rope_halves = rope_halves,
       .swiglu = swiglu,
       .exp = exp_array,
+      .exp2_of_negative = exp2_array,
   };
   return k_table;
 }

@@ -16,23 +16,47 @@ struct Range {
   size_t end = 0;
 };
 
-/// y [m, n] = packed weights [n, k] times x [m, k]. Output element (i, j) is
+/// Rows [m, k] as 16-bit codes: x[i, j] is about scale[i] * codes[i, j].
+///   scale = largest magnitude / k_code_max; code = x * (k_code_max / largest), to nearest even.
+/// A row that is smaller than k_quantized_least throughout counts as zeros; one with a NaN or an
+/// infinity has the scale NaN.
+struct QuantizedRows {
+  const int16_t* codes = nullptr;  ///< [m, k]
+  const float* sums = nullptr;     ///< [m, k / k_sum_group] of codes: exact
+  const float* scale = nullptr;    ///< [m]
+};
+inline constexpr float k_code_max = 32767.0f;
+inline constexpr float k_quantized_least = 0x1p-100f;
+inline constexpr size_t k_sum_group = 32;
+
+/// y [m, n] = packed weights [n, k] times rows [m, k]. Output element (i, j) is, for float weights,
 ///   acc = 0; acc = fma(w[j, k], x[i, k], acc) for ascending k;
-///   y = acc; y = y + bias[j] if there is a bias; y = y + old y if it accumulates.
+/// and for coded weights, group by group in ascending k, with the integer sum exact:
+///   acc = 0; acc = fma(float(sum of code * rows.codes), d * scale, acc);
+///            acc = fma(m * offset, rows.sums, acc) if the kind has offsets;
+///   acc = acc * rows.scale;
+/// then for both y = acc; y = y + bias[j] if there is a bias; y = y + old y if it accumulates.
 struct MatmulArgs {
   const std::byte* panels = nullptr;
   size_t panel_bytes = 0;
   PanelKind kind = PanelKind::f32;
   size_t n = 0;
   size_t k = 0;
-  const float* x = nullptr;
+  const float* x = nullptr;  ///< for float weights
+  QuantizedRows rows;        ///< for coded weights
   const float* bias = nullptr;
   bool accumulate = false;
   float* y = nullptr;
 };
 
-/// Rows of one call of the tile path: its scratch stays in L1 and L2.
-inline constexpr size_t k_matmul_rows_max = 256;
+/// Rows of one pass of float weights: its scratch stays in L1 and L2.
+inline constexpr size_t k_float_rows_max = 256;
+/// k of one pass of coded weights over many rows, a multiple of every super; rows of one call; what
+/// they leave between passes.
+inline constexpr size_t k_code_k = 2048;
+inline constexpr size_t k_code_rows_max = 1024;
+inline constexpr size_t k_code_acc_floats = 16'384;
+static_assert(k_code_acc_floats >= 16 * k_code_rows_max);
 
 /// Where the keys and values of one layer lie. Tiles of 16 positions: K [head_dim][16],
 /// V [16][head_dim].
@@ -69,7 +93,7 @@ static_assert(k_query_floats_max >= k_head_dim_max && k_head_dim_max % 16 == 0);
   return fitting < k_queries_max ? fitting : k_queries_max;
 }
 
-/// Room of a partial result of one query: max, sum, then head_dim values.
+/// Room of a partial result of one query: max, sum, then (at 16) head_dim values.
 [[gnu::always_inline]] constexpr size_t partial_floats(size_t head_dim) {
   return whole_lanes(head_dim) + 16;
 }
@@ -100,6 +124,8 @@ struct AttentionItem {
 
 struct KernelTable {
   void (*matmul)(const MatmulArgs&, Range rows, Range panels);
+  /// One row of QuantizedRows.
+  void (*quantize_row)(const float* x, size_t k, int16_t* codes, float* sums, float* scale);
   void (*attend)(const AttentionArgs&, const AttentionItem&);
   /// Merges an item's partial results of all chunks into out.
   void (*combine)(const AttentionArgs&, const AttentionItem&);
@@ -112,6 +138,7 @@ struct KernelTable {
   void (*rope_halves)(const float* cosine, const float* sine, size_t rotary_dim, float* x);
   void (*swiglu)(const float* gate, const float* up, size_t n, float* out);
   void (*exp)(const float* x, size_t n, float* out);
+  void (*exp2_of_negative)(const float* x, size_t n, float* out);
 };
 
 namespace portable {

@@ -29,6 +29,7 @@ class PackedMatrix final : public Matrix {
   void pack_panel(const WeightView& weights, size_t panel);
   void pack_codes(const WeightView& weights, size_t row, std::byte* panel);
   void pack_floats(const WeightView& weights, size_t row, std::byte* panel);
+  void read_floats(size_t row, float* out) const;
 
   PanelKind kind_;
   size_t rows_ = 0;

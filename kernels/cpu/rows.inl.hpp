@@ -60,6 +60,13 @@ static void exp_array(const float* x, size_t n, float* out) {
   }
 }
 
+static void exp2_array(const float* x, size_t n, float* out) {
+  for (size_t i = 0; i < n; i += 16) {
+    const size_t count = min_of(16, n - i);
+    store_first(out + i, exp2_of_negative(load_first(x + i, count)), count);
+  }
+}
+
 /// Writes 16 values with a stride, as float or half.
 OUTRIDER_INLINE void scatter(Vec v, size_t n, bool half, size_t stride, std::byte* out) {
   if (half) {

@@ -9,6 +9,7 @@ constexpr size_t k_rows_1 = 6;
 constexpr size_t k_rows_2 = 3;
 constexpr size_t k_rows_4 = 1;
 constexpr size_t k_few_rows = 2;
+constexpr size_t k_code_rows = 4;
 
 struct Vec {
   __m256 lo, hi;
@@ -129,20 +130,83 @@ OUTRIDER_INLINE Ints load_ints(const void* p) {
   return {_mm256_loadu_si256(in), _mm256_loadu_si256(in + 1)};
 }
 
-/// Values of 4-bit codes: code i of each lane's eight, plus `base`.
-struct NibbleTable {
-  __m256i base;
-};
-OUTRIDER_INLINE NibbleTable nibble_table(float base) {
-  return {_mm256_set1_epi32(static_cast<int>(base))};
+/// 16 unsigned bytes.
+OUTRIDER_INLINE Vec load_uint8(const void* p) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
 }
-template <int i>
-OUTRIDER_INLINE Vec nibble(Ints codes, NibbleTable table) {
-  const __m256i mask = _mm256_set1_epi32(15);
-  const __m256i lo = _mm256_and_si256(_mm256_srli_epi32(codes.lo, 4 * i), mask);
-  const __m256i hi = _mm256_and_si256(_mm256_srli_epi32(codes.hi, 4 * i), mask);
-  return {_mm256_cvtepi32_ps(_mm256_add_epi32(lo, table.base)),
-          _mm256_cvtepi32_ps(_mm256_add_epi32(hi, table.base))};
+
+// Each lane as a pair of 16-bit integers.
+
+OUTRIDER_INLINE Ints broadcast_pair(const int16_t* p) {
+  int32_t pair;
+  __builtin_memcpy(&pair, p, sizeof(pair));
+  return broadcast_int(pair);
+}
+template <int n>
+OUTRIDER_INLINE Ints shift_left_16(Ints a) {
+  return {_mm256_slli_epi16(a.lo, n), _mm256_slli_epi16(a.hi, n)};
+}
+/// Zeros come in, or copies of the sign.
+template <int n, bool is_signed>
+OUTRIDER_INLINE Ints shift_right_16(Ints a) {
+  if constexpr (is_signed) return {_mm256_srai_epi16(a.lo, n), _mm256_srai_epi16(a.hi, n)};
+  return {_mm256_srli_epi16(a.lo, n), _mm256_srli_epi16(a.hi, n)};
+}
+template <int mask>
+OUTRIDER_INLINE Ints and_16(Ints a) {
+  const __m256i bits = _mm256_set1_epi16(mask);
+  return {_mm256_and_si256(a.lo, bits), _mm256_and_si256(a.hi, bits)};
+}
+/// Bits of `mask` from a, the others from b.
+template <int mask>
+OUTRIDER_INLINE Ints select_16(Ints a, Ints b) {
+  const __m256i bits = _mm256_set1_epi16(mask);
+  return {_mm256_or_si256(_mm256_and_si256(a.lo, bits), _mm256_andnot_si256(bits, b.lo)),
+          _mm256_or_si256(_mm256_and_si256(a.hi, bits), _mm256_andnot_si256(bits, b.hi))};
+}
+/// acc + a.low * x[0] + a.high * x[1], in 32 bits.
+OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, const int16_t* x) {
+  const Ints b = broadcast_pair(x);
+  return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, b.lo)),
+          _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, b.hi))};
+}
+
+OUTRIDER_INLINE Ints zero_ints() {
+  return {_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+OUTRIDER_INLINE Vec to_float(Ints a) {
+  return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+/// To the nearest integer, ties to even; |a| < 2^22.
+OUTRIDER_INLINE Ints to_int(Vec a) {
+  return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)};
+}
+/// Lanes that fit 16 bits.
+OUTRIDER_INLINE void store_int16(int16_t* p, Ints a) {
+  const __m256i packed = _mm256_packs_epi32(a.lo, a.hi);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
+}
+OUTRIDER_INLINE Ints magnitude_bits(Vec a) {
+  const __m256i bits = _mm256_set1_epi32(0x7FFFFFFF);
+  return {_mm256_and_si256(_mm256_castps_si256(a.lo), bits),
+          _mm256_and_si256(_mm256_castps_si256(a.hi), bits)};
+}
+OUTRIDER_INLINE Ints max(Ints a, Ints b) {
+  return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)};
+}
+OUTRIDER_INLINE int32_t reduce_max(Ints a) {
+  const __m256i b = _mm256_max_epi32(a.lo, a.hi);
+  __m128i c = _mm_max_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+  c = _mm_max_epi32(c, _mm_shuffle_epi32(c, 0x4E));
+  return _mm_cvtsi128_si32(_mm_max_epi32(c, _mm_shuffle_epi32(c, 0xB1)));
+}
+OUTRIDER_INLINE int32_t reduce_add(Ints a) {
+  const __m256i b = _mm256_add_epi32(a.lo, a.hi);
+  __m128i c = _mm_add_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+  c = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0x4E));
+  return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xB1)));
 }
 
 /// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.

@@ -9,6 +9,7 @@ constexpr size_t k_rows_1 = 8;
 constexpr size_t k_rows_2 = 8;
 constexpr size_t k_rows_4 = 4;
 constexpr size_t k_few_rows = 8;
+constexpr size_t k_code_rows = 12;
 
 struct Vec {
   __m512 v;
@@ -112,18 +113,69 @@ OUTRIDER_INLINE Ints load_ints(const void* p) {
   return {_mm512_loadu_si512(p)};
 }
 
-/// Values of 4-bit codes: code i of each lane's eight, plus `base`.
-struct NibbleTable {
-  __m512 v;
-};
-OUTRIDER_INLINE NibbleTable nibble_table(float base) {
-  const __m512 steps = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  return {_mm512_add_ps(steps, _mm512_set1_ps(base))};
+/// 16 unsigned bytes.
+OUTRIDER_INLINE Vec load_uint8(const void* p) {
+  return {
+      _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
 }
-template <int i>
-OUTRIDER_INLINE Vec nibble(Ints codes, NibbleTable table) {
-  // The permutation reads the low four bits of each index only: no mask is needed.
-  return {_mm512_permutexvar_ps(_mm512_srli_epi32(codes.v, 4 * i), table.v)};
+
+// Each lane as a pair of 16-bit integers.
+
+template <int n>
+OUTRIDER_INLINE Ints shift_left_16(Ints a) {
+  return {_mm512_slli_epi16(a.v, n)};
+}
+/// Zeros come in, or copies of the sign.
+template <int n, bool is_signed>
+OUTRIDER_INLINE Ints shift_right_16(Ints a) {
+  return {is_signed ? _mm512_srai_epi16(a.v, n) : _mm512_srli_epi16(a.v, n)};
+}
+template <int mask>
+OUTRIDER_INLINE Ints and_16(Ints a) {
+  return {_mm512_and_si512(a.v, _mm512_set1_epi16(mask))};
+}
+/// Bits of `mask` from a, the others from b.
+template <int mask>
+OUTRIDER_INLINE Ints select_16(Ints a, Ints b) {
+  return {_mm512_ternarylogic_epi32(_mm512_set1_epi16(mask), a.v, b.v, 0xCA)};
+}
+/// acc + a.low * x[0] + a.high * x[1], in 32 bits.
+OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, const int16_t* x) {
+  // The compiler would load the broadcast by an instruction of its own.
+  struct [[gnu::may_alias]] Pair {
+    int16_t low, high;
+  };
+  asm("vpdpwssd %2%{1to16%}, %1, %0"
+      : "+v"(acc.v)
+      : "v"(a.v), "m"(*reinterpret_cast<const Pair*>(x)));
+  return acc;
+}
+
+OUTRIDER_INLINE Ints zero_ints() {
+  return {_mm512_setzero_si512()};
+}
+OUTRIDER_INLINE Vec to_float(Ints a) {
+  return {_mm512_cvtepi32_ps(a.v)};
+}
+/// To the nearest integer, ties to even; |a| < 2^22.
+OUTRIDER_INLINE Ints to_int(Vec a) {
+  return {_mm512_cvtps_epi32(a.v)};
+}
+/// The low half of each lane.
+OUTRIDER_INLINE void store_int16(int16_t* p, Ints a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a.v));
+}
+OUTRIDER_INLINE Ints magnitude_bits(Vec a) {
+  return {_mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7FFFFFFF))};
+}
+OUTRIDER_INLINE Ints max(Ints a, Ints b) {
+  return {_mm512_max_epi32(a.v, b.v)};
+}
+OUTRIDER_INLINE int32_t reduce_max(Ints a) {
+  return _mm512_reduce_max_epi32(a.v);
+}
+OUTRIDER_INLINE int32_t reduce_add(Ints a) {
+  return _mm512_reduce_add_epi32(a.v);
 }
 
 /// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.

@@ -9,6 +9,7 @@ constexpr size_t k_rows_1 = 2;
 constexpr size_t k_rows_2 = 1;
 constexpr size_t k_rows_4 = 0;
 constexpr size_t k_few_rows = 0;
+constexpr size_t k_code_rows = 2;
 
 struct Vec {
   float v[16];
@@ -161,17 +162,101 @@ OUTRIDER_INLINE Ints load_ints(const void* p) {
   return out;
 }
 
-/// Values of 4-bit codes: code i of each lane's eight, plus `base`.
-struct NibbleTable {
-  float base;
-};
-OUTRIDER_INLINE NibbleTable nibble_table(float base) {
-  return {base};
+/// 16 unsigned bytes.
+OUTRIDER_INLINE Vec load_uint8(const void* p) {
+  return each([&](size_t l) { return static_cast<float>(static_cast<const uint8_t*>(p)[l]); });
 }
-template <int i>
-OUTRIDER_INLINE Vec nibble(Ints codes, NibbleTable table) {
-  return each(
-      [&](size_t l) { return static_cast<float>(codes.v[l] >> (4 * i) & 15u) + table.base; });
+
+// Each lane as a pair of 16-bit integers.
+
+OUTRIDER_INLINE int32_t low_16(uint32_t pair) {
+  return static_cast<int16_t>(pair);
+}
+OUTRIDER_INLINE int32_t high_16(uint32_t pair) {
+  return static_cast<int32_t>(pair) >> 16;
+}
+OUTRIDER_INLINE uint32_t pair_of(uint32_t low, uint32_t high) {
+  return (low & 0xFFFFu) | high << 16;
+}
+
+OUTRIDER_INLINE Ints broadcast_pair(const int16_t* p) {
+  int32_t pair;
+  memcpy(&pair, p, sizeof(pair));
+  return broadcast_int(pair);
+}
+template <int n>
+OUTRIDER_INLINE Ints shift_left_16(Ints a) {
+  return each_int([&](size_t l) { return pair_of(a.v[l] << n, a.v[l] >> 16 << n); });
+}
+/// Zeros come in, or copies of the sign.
+template <int n, bool is_signed>
+OUTRIDER_INLINE Ints shift_right_16(Ints a) {
+  return each_int([&](size_t l) {
+    if constexpr (is_signed) {
+      return pair_of(static_cast<uint32_t>(low_16(a.v[l]) >> n),
+                     static_cast<uint32_t>(high_16(a.v[l]) >> n));
+    } else {
+      return pair_of((a.v[l] & 0xFFFFu) >> n, a.v[l] >> 16 >> n);
+    }
+  });
+}
+template <int mask>
+OUTRIDER_INLINE Ints and_16(Ints a) {
+  return each_int([&](size_t l) { return a.v[l] & pair_of(mask, mask); });
+}
+/// Bits of `mask` from a, the others from b.
+template <int mask>
+OUTRIDER_INLINE Ints select_16(Ints a, Ints b) {
+  constexpr uint32_t bits = mask * 0x10001u;
+  return each_int([&](size_t l) { return (a.v[l] & bits) | (b.v[l] & ~bits); });
+}
+/// acc + a.low * x[0] + a.high * x[1], in 32 bits.
+OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, const int16_t* x) {
+  const Ints b = broadcast_pair(x);
+  return each_int([&](size_t l) {
+    const int32_t low = low_16(a.v[l]) * low_16(b.v[l]);
+    const int32_t high = high_16(a.v[l]) * high_16(b.v[l]);
+    return acc.v[l] + static_cast<uint32_t>(low) + static_cast<uint32_t>(high);
+  });
+}
+
+OUTRIDER_INLINE Ints zero_ints() {
+  return Ints{};
+}
+OUTRIDER_INLINE Vec to_float(Ints a) {
+  return each([&](size_t l) { return static_cast<float>(static_cast<int32_t>(a.v[l])); });
+}
+/// To the nearest integer, ties to even; |a| < 2^22.
+OUTRIDER_INLINE Ints to_int(Vec a) {
+  return each_int([&](size_t l) {
+    const float rounded = (a.v[l] + 0x1.8p23f) - 0x1.8p23f;
+    return static_cast<uint32_t>(static_cast<int32_t>(rounded));
+  });
+}
+/// The low half of each lane.
+OUTRIDER_INLINE void store_int16(int16_t* p, Ints a) {
+  for (size_t l = 0; l < 16; ++l) p[l] = static_cast<int16_t>(a.v[l]);
+}
+OUTRIDER_INLINE Ints magnitude_bits(Vec a) {
+  return each_int([&](size_t l) { return bits_from(a.v[l]) & 0x7FFFFFFFu; });
+}
+OUTRIDER_INLINE Ints max(Ints a, Ints b) {
+  return each_int([&](size_t l) {
+    return static_cast<int32_t>(a.v[l]) > static_cast<int32_t>(b.v[l]) ? a.v[l] : b.v[l];
+  });
+}
+OUTRIDER_INLINE int32_t reduce_max(Ints a) {
+  for (size_t half = 8; half > 0; half /= 2) {
+    for (size_t l = 0; l < half; ++l) {
+      const auto other = static_cast<int32_t>(a.v[l + half]);
+      if (static_cast<int32_t>(a.v[l]) < other) a.v[l] = a.v[l + half];
+    }
+  }
+  return static_cast<int32_t>(a.v[0]);
+}
+OUTRIDER_INLINE int32_t reduce_add(Ints a) {
+  for (size_t l = 1; l < 16; ++l) a.v[0] += a.v[l];
+  return static_cast<int32_t>(a.v[0]);
 }
 
 /// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.

@@ -26,4 +26,21 @@ OUTRIDER_INLINE Vec exp(Vec x) {
          float_of(shift_left<23>(exponent - half + bias));
 }
 
+/// 2^x for x <= 0, relative error below 2e-7 (polynomial of least relative error on [-1/2, 1/2]);
+/// 2^-125 below that; NaN stays NaN.
+OUTRIDER_INLINE Vec exp2_of_negative(Vec x) {
+  const Vec round = broadcast(0x1.8p23f);
+  x = max(broadcast(-125.0f), x);
+  const Vec t = x + round;
+  const Vec r = x - (t - round);
+  Vec q = broadcast(0x1.5bba14p-10f);
+  q = fma(q, r, broadcast(0x1.3cea88p-7f));
+  q = fma(q, r, broadcast(0x1.c6b752p-5f));
+  q = fma(q, r, broadcast(0x1.ebf9bcp-3f));
+  q = fma(q, r, broadcast(0x1.62e42ap-1f));
+  q = fma(q, r, broadcast(1.0f));
+  // The low bits of t are the integer; the others leave at the top.
+  return float_of(bits_of(q) + shift_left<23>(bits_of(t)));
+}
+
 }  // namespace outrider::kernels::OUTRIDER_ISA

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "base/fmath.hpp"
@@ -21,6 +23,28 @@ TEST(VectorMathTest, ExpHasTheBitsOfTheScalarOneOnEachInstructionSet) {
       ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), std::bit_cast<uint32_t>(exp_f32(x[i])))
           << isa_name(isa) << " exp(" << x[i] << ")";
     }
+  }
+}
+
+TEST(VectorMathTest, Exp2OfNegativeIsCloseAndTheSameOnEachInstructionSet) {
+  Random random(0xE4C);
+  std::vector<float> x = {0.0f, -0.0f, -0.5f, -1.0f, -124.9f};
+  for (int i = 0; i < 100'000; ++i) x.push_back(random.uniform() * -124.0f);
+  std::vector<float> first(x.size());
+  portable::kernel_table().exp2_of_negative(x.data(), x.size(), first.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double expected = std::exp2(double{x[i]});
+    ASSERT_LE(std::abs(first[i] - expected), 2e-7 * expected) << x[i];
+  }
+  for (const Isa isa : available_isas()) {
+    std::vector<float> out(x.size());
+    kernels_of(isa).exp2_of_negative(x.data(), x.size(), out.data());
+    ASSERT_EQ(std::memcmp(out.data(), first.data(), out.size() * sizeof(float)), 0)
+        << isa_name(isa);
+    const float ends[] = {-126.0f, -1e30f, -INFINITY, NAN};
+    kernels_of(isa).exp2_of_negative(ends, 4, out.data());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(out[i], 0x1p-125f) << isa_name(isa) << ends[i];
+    EXPECT_TRUE(std::isnan(out[3])) << isa_name(isa);
   }
 }
 

@@ -137,22 +137,8 @@ class RefOps final : public Ops {
     }
   }
 
-  void matmul(const Matrix& w, const float* x, const float* bias, size_t m, bool accumulate,
-              float* y) override {
-    const auto& matrix = static_cast<const RefMatrix&>(w);
-    const size_t n = matrix.rows();
-    const size_t k = matrix.cols();
-    std::vector<float> row(k);
-    for (size_t j = 0; j < n; ++j) {
-      matrix.read_row(j, row.data());
-      for (size_t i = 0; i < m; ++i) {
-        double sum = 0;
-        for (size_t c = 0; c < k; ++c) sum += double{row[c]} * x[i * k + c];
-        if (bias != nullptr) sum += bias[j];
-        if (accumulate) sum += y[i * n + j];
-        y[i * n + j] = static_cast<float>(sum);
-      }
-    }
+  void matmul(const float* x, size_t m, std::span<const Product> products) override {
+    for (const Product& p : products) multiply(x, m, p);
   }
 
   void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
@@ -175,7 +161,28 @@ class RefOps final : public Ops {
     std::memcpy(pool + static_cast<size_t>(to) * bytes, pool + static_cast<size_t>(from) * bytes,
                 bytes);
   }
+
+ private:
+  static void multiply(const float* x, size_t m, const Product& product);
 };
+
+void RefOps::multiply(const float* x, size_t m, const Product& product) {
+  const auto& matrix = static_cast<const RefMatrix&>(*product.w);
+  const size_t n = matrix.rows();
+  const size_t k = matrix.cols();
+  std::vector<float> row(k);
+  for (size_t j = 0; j < n; ++j) {
+    matrix.read_row(j, row.data());
+    for (size_t i = 0; i < m; ++i) {
+      double sum = 0;
+      for (size_t c = 0; c < k; ++c) sum += double{row[c]} * x[i * k + c];
+      float& y = product.y[i * n + j];
+      if (product.bias != nullptr) sum += product.bias[j];
+      if (product.accumulate) sum += y;
+      y = static_cast<float>(sum);
+    }
+  }
+}
 
 void RefOps::rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
                   size_t head_dim, float* x) {

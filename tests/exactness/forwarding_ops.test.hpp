@@ -31,9 +31,8 @@ class ForwardingOps : public kernels::Ops {
                 float* out) override {
     inner_->rms_norm(x, weight, eps, m, d, out);
   }
-  void matmul(const kernels::Matrix& w, const float* x, const float* bias, size_t m,
-              bool accumulate, float* y) override {
-    inner_->matmul(w, x, bias, m, accumulate, y);
+  void matmul(const float* x, size_t m, std::span<const kernels::Product> products) override {
+    inner_->matmul(x, m, products);
   }
   void rope(const kernels::RopeTable& table, const int32_t* positions, size_t m, size_t heads,
             size_t head_dim, float* x) override {

@@ -55,11 +55,12 @@ class BatchVariantOps final : public ForwardingOps {
  public:
   using ForwardingOps::ForwardingOps;
 
-  void matmul(const kernels::Matrix& w, const float* x, const float* bias, size_t m,
-              bool accumulate, float* y) override {
-    ForwardingOps::matmul(w, x, bias, m, accumulate, y);
+  void matmul(const float* x, size_t m, std::span<const kernels::Product> products) override {
+    ForwardingOps::matmul(x, m, products);
     const float error = 1.0f + 1e-6f * static_cast<float>(m % 5);
-    for (size_t i = 0; i < m * w.rows(); ++i) y[i] *= error;
+    for (const kernels::Product& p : products) {
+      for (size_t i = 0; i < m * p.w->rows(); ++i) p.y[i] *= error;
+    }
   }
 };
 

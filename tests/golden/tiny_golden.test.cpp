@@ -49,6 +49,9 @@ void expect_within(const Case& c, const Limits& limits) {
 
 /// Seen: mean NLL 5e-8, every choice, top tokens 6e-6.
 constexpr Limits k_fp32{1e-6, 0.995, 1e-3f, 5e-5};
+/// Activations rounded to 16 bits of their row's range. Seen: mean NLL 7e-7, top-1 all, top tokens
+/// 4e-4.
+constexpr Limits k_int16_rows{1e-5, 0.995, 0.005f, 1e-3};
 /// Keys and values rounded to 11 bits. Seen: mean NLL 2e-5, top-1 99.75 %, top tokens 2e-3.
 constexpr Limits k_fp16_kv{2e-4, 0.99, 0.02f, 0.01};
 
@@ -58,10 +61,10 @@ TEST(TinyGolden, TheReferenceKernelsEqualTransformersToFloatAccuracy) {
   }
 }
 
-TEST(TinyGolden, TheCpuKernelsEqualTransformersToFloatAccuracy) {
+TEST(TinyGolden, TheCpuKernelsEqualTransformersToTheRoundingOfActivations) {
   for (const std::string model : {"tiny-llama", "tiny-qwen2"}) {
-    expect_within({model, cpu_ops()}, k_fp32);
-    expect_within({.model = model, .ops = cpu_ops(), .batch_tokens = 7}, k_fp32);
+    expect_within({model, cpu_ops()}, k_int16_rows);
+    expect_within({.model = model, .ops = cpu_ops(), .batch_tokens = 7}, k_int16_rows);
   }
 }
 

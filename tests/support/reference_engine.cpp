@@ -80,25 +80,29 @@ std::vector<Logits> ReferenceEngine::update(std::span<const int32_t> ids) {
     const model::LayerWeights& w = model_->weights.layers[layer];
     const auto bias = [](const std::vector<float>& b) { return model::LayerWeights::or_null(b); };
     ops.rms_norm(x.data(), w.attn_norm.data(), c.rms_eps, m, c.hidden, normed.data());
-    ops.matmul(*w.attn_q, normed.data(), bias(w.q_bias), m, false, q.data());
-    ops.matmul(*w.attn_k, normed.data(), bias(w.k_bias), m, false, k.data());
-    ops.matmul(*w.attn_v, normed.data(), bias(w.v_bias), m, false, v.data());
+    const auto multiply = [&](const float* in, const kernels::Product& product) {
+      ops.matmul(in, m, {&product, 1});
+    };
+    multiply(normed.data(), {w.attn_q.get(), bias(w.q_bias), false, q.data()});
+    multiply(normed.data(), {w.attn_k.get(), bias(w.k_bias), false, k.data()});
+    multiply(normed.data(), {w.attn_v.get(), bias(w.v_bias), false, v.data()});
     ops.rope(*rope_, positions.data(), m, c.heads, c.head_dim, q.data());
     ops.rope(*rope_, positions.data(), m, c.kv_heads, c.head_dim, k.data());
     keys_[layer].insert(keys_[layer].end(), k.begin(), k.end());
     values_[layer].insert(values_[layer].end(), v.begin(), v.end());
     attention(layer, q.data(), m, o.data());
-    ops.matmul(*w.attn_output, o.data(), nullptr, m, true, x.data());
+    multiply(o.data(), {w.attn_output.get(), nullptr, true, x.data()});
     ops.rms_norm(x.data(), w.ffn_norm.data(), c.rms_eps, m, c.hidden, normed.data());
-    ops.matmul(*w.ffn_gate, normed.data(), nullptr, m, false, gate.data());
-    ops.matmul(*w.ffn_up, normed.data(), nullptr, m, false, up.data());
+    multiply(normed.data(), {w.ffn_gate.get(), nullptr, false, gate.data()});
+    multiply(normed.data(), {w.ffn_up.get(), nullptr, false, up.data()});
     ops.swiglu(gate.data(), up.data(), m, c.ffn, gate.data());
-    ops.matmul(*w.ffn_down, gate.data(), nullptr, m, true, x.data());
+    multiply(gate.data(), {w.ffn_down.get(), nullptr, true, x.data()});
   }
   ops.rms_norm(x.data(), model_->weights.output_norm.data(), c.rms_eps, m, c.hidden, x.data());
   std::vector<Logits> out(m, Logits(c.vocab));
   for (size_t i = 0; i < m; ++i) {
-    ops.matmul(model_->weights.head(), x.data() + i * c.hidden, nullptr, 1, false, out[i].data());
+    const kernels::Product head = {&model_->weights.head(), nullptr, false, out[i].data()};
+    ops.matmul(x.data() + i * c.hidden, 1, {&head, 1});
   }
   return out;
 }

@@ -96,9 +96,9 @@ TEST_P(Reference, TheTransformerGivesTheSameLogitsInAnyChunks) {
         squares += want * want;
         worst = std::max(worst, std::abs(want - logits[i * config.vocab + t]));
       }
-      // Activations are rounded some hundred times on the way, each by at most 2^-24 relative.
+      // Activations are rounded some dozen times on the way, each to a 65534th of its row's range.
       const double scale = std::sqrt(squares / config.vocab);
-      EXPECT_LT(worst, 2e-4 * scale) << "position " << first + i;
+      EXPECT_LT(worst, 2e-3 * scale) << "position " << first + i;
     }
   }
 }
