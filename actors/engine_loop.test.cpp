@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <map>
 #include <thread>
@@ -78,7 +79,12 @@ class GatedEngine final : public Stepper {
     return engine_.step();
   }
   model::EngineStats stats() const override { return engine_.stats(); }
-  void check_conservation() const override { engine_.check_conservation(); }
+  void check_conservation() const override {
+    engine_.check_conservation();
+    ++checks;
+  }
+
+  mutable std::atomic<uint32_t> checks = 0;
 
  private:
   FakeEngine engine_;
@@ -135,6 +141,38 @@ TEST(EngineLoop, RefusesWhatDoesNotFitItsInboxWithoutWaiting) {
   EXPECT_EQ(published.finish({1, 1}), FinishReason::cancelled);
   EXPECT_EQ(published.finish({1, 2}), FinishReason::length);
   EXPECT_TRUE(loop.submit({1, 3}, request_of(1, 1)));
+}
+
+TEST(EngineLoop, CountsItsInboxInChoices) {
+  Published published;
+  std::promise<void> reached;
+  std::promise<void> open;
+  EngineLoop loop(std::make_unique<GatedEngine>(reached, open.get_future()), published.listener(),
+                  k_clock, EngineLoop::Options{2});
+  ASSERT_TRUE(loop.submit({1, 0}, request_of(1, 1)));
+  reached.get_future().get();
+  GenerationRequest two = request_of(1, 1);
+  two.choices = 2;
+  EXPECT_TRUE(loop.submit({1, 1}, two));
+  EXPECT_EQ(loop.snapshot().inbox, 2u);
+  EXPECT_FALSE(loop.submit({1, 2}, request_of(1, 1)));
+  open.set_value();
+  loop.wait_idle();
+}
+
+TEST(EngineLoop, ChecksItsMemoryBeforeItRests) {
+  Published published;
+  std::promise<void> reached;
+  std::promise<void> open;
+  auto engine = std::make_unique<GatedEngine>(reached, open.get_future());
+  const GatedEngine& inside = *engine;
+  EngineLoop loop(std::move(engine), published.listener(), k_clock);
+  ASSERT_TRUE(loop.submit({1, 0}, request_of(1, 3)));
+  reached.get_future().get();
+  const uint32_t before = inside.checks;
+  open.set_value();
+  loop.wait_idle();
+  EXPECT_EQ(inside.checks, before + 1);
 }
 
 TEST(EngineLoop, PassesTheEnginesRefusalOn) {
