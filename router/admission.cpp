@@ -9,7 +9,7 @@
 namespace outrider::router {
 namespace {
 
-constexpr double k_retry_min_ms = 1'000;
+constexpr double k_retry_min_ms = limits::retry_after_ms;
 constexpr double k_retry_max_ms = 30'000;
 
 schema::Refusal overloaded(std::string why, double shortest_queue_ms) {
