@@ -5,19 +5,25 @@
 
 namespace outrider {
 
+inline constexpr int k_philox_rounds = 10;
+inline constexpr uint32_t k_philox_factor_0 = 0xD2511F53u;
+inline constexpr uint32_t k_philox_factor_1 = 0xCD9E8D57u;
+inline constexpr uint32_t k_philox_step_0 = 0x9E3779B9u;
+inline constexpr uint32_t k_philox_step_1 = 0xBB67AE85u;
+
 /// Philox4x32-10, a counter-based generator: the output is a pure function of (counter, key).
 /// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
                                              std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{0xD2511F53u} * counter[0];
-    const uint64_t product1 = uint64_t{0xCD9E8D57u} * counter[2];
+  for (int round = 0; round < k_philox_rounds; ++round) {
+    const uint64_t product0 = uint64_t{k_philox_factor_0} * counter[0];
+    const uint64_t product1 = uint64_t{k_philox_factor_1} * counter[2];
     counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
                static_cast<uint32_t>(product1),
                static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
                static_cast<uint32_t>(product0)};
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
+    key[0] += k_philox_step_0;
+    key[1] += k_philox_step_1;
   }
   return counter;
 }

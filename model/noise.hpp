@@ -10,11 +10,17 @@
 /// block serves four neighbouring ids.
 namespace outrider::model {
 
+inline std::array<uint32_t, 4> noise_counter(uint64_t position, uint32_t group) {
+  return {group, static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
+          0x4F757472u /* "Outr": keeps other users of the seed apart */};
+}
+inline std::array<uint32_t, 2> noise_key(uint64_t seed) {
+  return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+}
+
 /// The four 32-bit draws of ids 4 * group … 4 * group + 3.
 inline std::array<uint32_t, 4> noise_bits(uint64_t seed, uint64_t position, uint32_t group) {
-  return philox4x32({group, static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
-                     0x4F757472u /* "Outr": keeps other users of the seed apart */},
-                    {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  return philox4x32(noise_counter(position, group), noise_key(seed));
 }
 
 /// -log(-log(u)) with u = (bits + 1/2) / 2^32, close to 1 through its complement for accuracy.
@@ -40,5 +46,8 @@ inline float gumbel_bound(uint32_t bits) {
   const int leading_zeros = complement == 0 ? 32 : __builtin_clz(complement);
   return static_cast<float>(leading_zeros + 1) * 0.6931472f + 0.001f;
 }
+
+/// At least gumbel_bound of any draw.
+inline constexpr float k_gumbel_max = 33.0f * 0.6931472f + 0.001f;
 
 }  // namespace outrider::model

@@ -7,6 +7,7 @@
 #include "base/check.hpp"
 #include "base/fmath.hpp"
 #include "model/noise.hpp"
+#include "model/row_scan.hpp"
 #include "model/sampler_filters.hpp"
 
 namespace outrider::model {
@@ -39,92 +40,72 @@ std::span<const float> adjust(const SampleRow& row, SampleScratch& scratch) {
   return scratch.logits;
 }
 
-/// No NaN and no +infinity; -infinity is a forbidden token.
-bool none_too_high(std::span<const float> logits) {
-  return std::all_of(logits.begin(), logits.end(),
-                     [](float v) { return v <= std::numeric_limits<float>::max(); });
-}
-
-/// Lowest id among the highest; -1 when every token is forbidden.
-int32_t argmax(std::span<const float> logits) {
-  float best = k_forbidden;
-  int32_t id = -1;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > best) {
-      best = logits[i];
-      id = static_cast<int32_t>(i);
-    }
-  }
-  return id;
-}
-
-/// score = (logit - highest) / temperature of each allowed token, in order of id.
-void collect(std::span<const float> logits, float highest, float temperature,
-             std::vector<Candidate>& out) {
-  out.resize(logits.size());
-  size_t count = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    out[count] = {(logits[i] - highest) / temperature, static_cast<int32_t>(i)};
-    count += logits[i] == k_forbidden ? 0 : 1;
-  }
-  out.resize(count);
-}
-
-/// argmax of score + noise, lowest id wins a tie. Noise is computed only where it could win.
 int32_t gumbel_max(std::span<const Candidate> candidates, uint64_t seed, uint64_t position) {
   uint32_t group = std::numeric_limits<uint32_t>::max();
   std::array<uint32_t, 4> bits{};
-  float best = k_forbidden;
-  int32_t best_id = -1;
+  GumbelWinner winner;
   for (const Candidate& c : candidates) {
     const auto id = static_cast<uint32_t>(c.id);
     if (id / 4 != group) {
       group = id / 4;
       bits = noise_bits(seed, position, group);
     }
-    if (c.score + gumbel_bound(bits[id % 4]) < best) continue;
-    const float value = c.score + gumbel(bits[id % 4]);
-    if (best_id < 0 || value > best || (value == best && c.id < best_id)) {
-      best = value;
-      best_id = c.id;
-    }
+    winner.see(c.score, bits[id % 4], c.id);
   }
-  return best_id;
+  return winner.id;
 }
 
-struct Prepared {
-  std::span<const float> logits;
-  int32_t highest = -1;  ///< id
-};
-
-Result<Prepared> prepare(const SampleRow& row, SampleScratch& scratch) {
-  if (!all_finite(row.logits)) return not_finite();
-  Prepared out;
-  out.logits = adjust(row, scratch);
-  out.highest = argmax(out.logits);
-  if (out.highest < 0) return fail(ErrorCode::internal, "no token is allowed at this position");
-  if (out.logits.data() != row.logits.data() && !none_too_high(out.logits)) {
+/// The row as it is sampled: after penalties, bias and forbidden ids.
+Result<RowScan> prepare(const SampleRow& row, SampleScratch& scratch) {
+  RowScan scan(row.logits, scratch.peaks);
+  if (!scan.all_finite()) return not_finite();
+  const std::span<const float> adjusted = adjust(row, scratch);
+  if (adjusted.data() != row.logits.data()) scan = RowScan(adjusted, scratch.peaks);
+  if (scan.highest() > std::numeric_limits<float>::max()) {
     return fail(ErrorCode::internal, "penalties or bias made a logit overflow");
   }
-  return out;
+  if (scan.highest() == k_forbidden) {
+    return fail(ErrorCode::internal, "no token is allowed at this position");
+  }
+  return scan;
 }
 
-void keep_survivors(const SampleRow& row, const Prepared& prepared, SampleScratch& scratch) {
-  std::vector<Candidate>& candidates = scratch.candidates;
-  collect(prepared.logits, prepared.logits[static_cast<size_t>(prepared.highest)],
-          row.params.temperature, candidates);
-  if (row.params.top_k > 0) keep_top_k(candidates, static_cast<size_t>(row.params.top_k));
-  if (row.params.top_p < 1.0f) keep_top_p(candidates, row.params.top_p, scratch.weights);
-  if (row.params.min_p > 0.0f) keep_min_p(candidates, row.params.min_p);
+/// First number of candidates that top-p looks at; it grows until they hold the mass.
+constexpr size_t k_head = 128;
+
+/// The tokens that top-p keeps of the whole row: looks at the most probable first.
+void collect_top_p(const RowScan& row, const ScoreScale& scale, float top_p,
+                   std::vector<Candidate>& candidates) {
+  const double mass = row.sum_of_exponentials(scale);
+  for (size_t count = k_head;; count *= 8) {
+    const float least = scale.score(row.reached_by(count));
+    row.collect(scale, least, candidates);
+    if (keep_top_p(candidates, top_p, mass) || least == k_forbidden) return;
+  }
+}
+
+/// Candidates are what the filters leave, in order of id.
+void keep_survivors(const SamplingParams& params, const RowScan& row, const ScoreScale& scale,
+                    std::vector<Candidate>& candidates) {
+  if (params.top_k > 0) {
+    const auto k = static_cast<size_t>(params.top_k);
+    row.collect(scale, scale.score(row.reached_by(k)), candidates);
+    keep_top_k(candidates, k);
+    if (params.top_p < 1.0f) keep_top_p(candidates, params.top_p, mass_of(candidates));
+  } else if (params.top_p < 1.0f) {
+    collect_top_p(row, scale, params.top_p, candidates);
+  } else {
+    const float least = params.min_p > 0.0f ? hopeless_score(params.min_p) : k_forbidden;
+    row.collect(scale, least, candidates);
+  }
+  if (params.min_p > 0.0f) keep_min_p(candidates, params.min_p);
+}
+
+bool has_filters(const SamplingParams& params) {
+  return params.top_k > 0 || params.top_p < 1.0f || params.min_p > 0.0f;
 }
 
 }  // namespace
-
-bool all_finite(std::span<const float> values) {
-  uint32_t worst = 0;
-  for (const float v : values) worst = std::max(worst, std::bit_cast<uint32_t>(v) & 0x7FFFFFFFu);
-  return worst < 0x7F800000u;
-}
 
 bool TokenCounts::needed(const SamplingParams& params) {
   return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
@@ -146,46 +127,41 @@ void TokenCounts::penalize(const SamplingParams& params, std::span<float> logits
 }
 
 Result<int32_t> sample(const SampleRow& row, SampleScratch& scratch) {
-  const auto prepared = prepare(row, scratch);
-  if (!prepared) return prepared.error();
-  if (!(row.params.temperature > 0.0f)) return prepared->highest;
-  keep_survivors(row, *prepared, scratch);
+  const auto scan = prepare(row, scratch);
+  if (!scan) return scan.error();
+  if (!(row.params.temperature > 0.0f)) return scan->argmax();
+  const ScoreScale scale = {scan->highest(), row.params.temperature};
+  if (!has_filters(row.params)) return scan->gumbel_argmax(scale, row.seed, row.position);
+  keep_survivors(row.params, *scan, scale, scratch.candidates);
   return gumbel_max(scratch.candidates, row.seed, row.position);
 }
 
 Result<std::vector<Candidate>> surviving(const SampleRow& row, SampleScratch& scratch) {
-  const auto prepared = prepare(row, scratch);
-  if (!prepared) return prepared.error();
-  keep_survivors(row, *prepared, scratch);
+  const auto scan = prepare(row, scratch);
+  if (!scan) return scan.error();
+  const ScoreScale scale = {scan->highest(), row.params.temperature};
+  keep_survivors(row.params, *scan, scale, scratch.candidates);
   return scratch.candidates;
 }
 
 Result<TokenLogprob> token_logprob(std::span<const float> logits, int32_t id, int32_t top,
                                    SampleScratch& scratch) {
   OUTRIDER_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size(), id, logits.size());
-  if (!all_finite(logits)) return not_finite();
-  const float highest = logits[static_cast<size_t>(argmax(logits))];
-  scratch.weights.resize(logits.size());
-  std::transform(logits.begin(), logits.end(), scratch.weights.begin(),
-                 [&](float logit) { return logit - highest; });
-  exp_f32_n(scratch.weights.data(), logits.size(), scratch.weights.data());
-  double sum = 0;  // in order of id
-  for (const float weight : scratch.weights) sum += double{weight};
-  const double log_sum = log_f64(sum);
+  const RowScan row(logits, scratch.peaks);
+  if (!row.all_finite()) return not_finite();
+  const ScoreScale scale = {.highest = row.highest()};
+  const double log_sum = log_f64(row.sum_of_exponentials(scale));
   const auto logprob = [&](float logit) {
-    return static_cast<float>(double{logit} - double{highest} - log_sum);
+    return static_cast<float>(double{logit} - double{scale.highest} - log_sum);
   };
 
-  const float own = logits[static_cast<size_t>(id)];
   TokenLogprob out;
-  out.logprob = logprob(own);
-  out.rank = 1;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    out.rank += logits[i] > own || (logits[i] == own && static_cast<int32_t>(i) < id) ? 1 : 0;
-  }
+  out.logprob = logprob(logits[static_cast<size_t>(id)]);
+  out.rank = 1 + row.count_ahead(id);
   if (top > 0) {
-    collect(logits, 0.0f, 1.0f, scratch.candidates);
-    keep_top_k(scratch.candidates, static_cast<size_t>(top));
+    const auto k = static_cast<size_t>(top);
+    row.collect({}, row.reached_by(k), scratch.candidates);
+    keep_top_k(scratch.candidates, k);
     std::sort(scratch.candidates.begin(), scratch.candidates.end(), more_probable);
     for (const Candidate& c : scratch.candidates) out.top.emplace_back(c.id, logprob(c.score));
   }

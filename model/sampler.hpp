@@ -46,7 +46,7 @@ struct SampleScratch {
     int32_t id = 0;
   };
   std::vector<float> logits;
-  std::vector<float> weights;
+  std::vector<float> peaks;
   std::vector<Candidate> candidates;
 };
 

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "base/fmath.hpp"
 #include "base/philox.hpp"
 #include "model/noise.hpp"
 #include "model/sampler_filters.hpp"
@@ -14,6 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::UnorderedElementsAre;
+using testing::UnorderedElementsAreArray;
 
 SamplingParams greedy() {
   SamplingParams params;
@@ -132,29 +134,25 @@ TEST(Sampler, MinPIsRelativeToTheMostProbable) {
 
 TEST(Sampler, TopPOnALargeVocabularyEqualsFullSorting) {
   Random random(7);
-  for (int round = 0; round < 20; ++round) {
-    std::vector<SampleScratch::Candidate> all;
-    for (int32_t i = 0; i < 3000; ++i) {
-      all.push_back({-10.0f * random.uniform() * random.uniform(), i});
-    }
-    const float top_p = random.uniform();
-    double total = 0;
-    for (const auto& c : all) total += double{exp_f32(c.score)};
-    auto sorted = all;
+  for (int round = 0; round < 40; ++round) {
+    // The highest is 0, so that scores at temperature 1 are the logits themselves.
+    std::vector<float> logits(3000);
+    for (float& v : logits) v = -10.0f * random.uniform() * random.uniform();
+    logits[random.below(3000)] = 0;
+    SamplingParams params;
+    params.top_p = round < 20 ? random.uniform() : 1.0f - 0.01f * random.uniform();
+    std::vector<SampleScratch::Candidate> sorted;
+    for (int32_t i = 0; i < 3000; ++i) sorted.push_back({logits[static_cast<size_t>(i)], i});
+    const double wanted = double{params.top_p} * mass_of(sorted);
     std::sort(sorted.begin(), sorted.end(), more_probable);
     std::vector<int32_t> expected;
     double sum = 0;
     for (const auto& c : sorted) {
-      if (!expected.empty() && sum >= double{top_p} * total) break;
+      if (!expected.empty() && sum >= wanted) break;
       sum += double{exp_f32(c.score)};
       expected.push_back(c.id);
     }
-    std::sort(expected.begin(), expected.end());
-    std::vector<float> weights;
-    keep_top_p(all, top_p, weights);
-    std::vector<int32_t> kept;
-    for (const auto& c : all) kept.push_back(c.id);
-    EXPECT_EQ(kept, expected) << round;
+    EXPECT_THAT(survivors(logits, params), UnorderedElementsAreArray(expected)) << round;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/fmath.hpp"
+#include "model/row_scan.hpp"
 
 namespace outrider::model {
 namespace {
@@ -12,9 +13,6 @@ using Candidate = SampleScratch::Candidate;
 bool lower_id(const Candidate& a, const Candidate& b) {
   return a.id < b.id;
 }
-
-/// First size of the sorted head; it grows until it holds the mass.
-constexpr size_t k_head = 128;
 
 }  // namespace
 
@@ -26,37 +24,33 @@ void keep_top_k(std::vector<Candidate>& candidates, size_t k) {
   std::sort(candidates.begin(), candidates.end(), lower_id);
 }
 
-void keep_top_p(std::vector<Candidate>& candidates, float top_p, std::vector<float>& weights) {
-  weights.resize(candidates.size());
-  std::transform(candidates.begin(), candidates.end(), weights.begin(),
-                 [](const Candidate& c) { return c.score; });
-  exp_f32_n(weights.data(), weights.size(), weights.data());
-  double total = 0;  // in order of id
-  for (const float weight : weights) total += double{weight};
-  const double wanted = double{top_p} * total;
+bool keep_top_p(std::vector<Candidate>& candidates, float top_p, double mass) {
+  const double wanted = double{top_p} * mass;
+  std::sort(candidates.begin(), candidates.end(), more_probable);
   double cumulative = 0;  // in order of probability
   size_t kept = 0;
-  size_t sorted = 0;
-  const auto at = [&](size_t i) { return candidates.begin() + static_cast<std::ptrdiff_t>(i); };
   while (kept < candidates.size() && (kept == 0 || cumulative < wanted)) {
-    if (kept == sorted) {
-      const size_t next = std::min(candidates.size(), std::max(k_head, sorted * 4));
-      if (next < candidates.size()) {
-        std::nth_element(at(sorted), at(next), candidates.end(), more_probable);
-      }
-      std::sort(at(sorted), at(next), more_probable);
-      sorted = next;
-    }
     cumulative += double{exp_f32(candidates[kept++].score)};
   }
   candidates.resize(kept);
   std::sort(candidates.begin(), candidates.end(), lower_id);
+  return cumulative >= wanted;
+}
+
+double mass_of(std::span<const Candidate> candidates) {
+  LaneSum sum;
+  for (const Candidate& c : candidates) sum.add(c.id, exp_f32(c.score));
+  return sum.total();
+}
+
+float hopeless_score(float min_p) {
+  // The most probable candidate has score 0, probability 1 on this scale. A score one below the
+  // limit's logarithm is clear without its exponential.
+  return log_f32(min_p) - 1.0f;
 }
 
 void keep_min_p(std::vector<Candidate>& candidates, float min_p) {
-  // The most probable candidate has score 0, probability 1 on this scale. A score one below the
-  // limit's logarithm is clear without its exponential.
-  const float hopeless = log_f32(min_p) - 1.0f;
+  const float hopeless = hopeless_score(min_p);
   std::erase_if(candidates,
                 [&](const Candidate& c) { return c.score < hopeless || exp_f32(c.score) < min_p; });
 }

@@ -17,15 +17,17 @@ inline bool more_probable(const SampleScratch::Candidate& a, const SampleScratch
 /// The `k` most probable.
 void keep_top_k(std::vector<SampleScratch::Candidate>& candidates, size_t k);
 
-/// The smallest prefix in order of probability whose share of the whole is at least `top_p`.
-/// `weights` is work space.
-void keep_top_p(std::vector<SampleScratch::Candidate>& candidates, float top_p,
-                std::vector<float>& weights);
+/// The smallest prefix in order of probability whose share of `mass` (the LaneSum of exp(score)
+/// over all that top_p chooses from) is at least `top_p`. False if the candidates end before that.
+bool keep_top_p(std::vector<SampleScratch::Candidate>& candidates, float top_p, double mass);
+
+/// LaneSum of the candidates' exp(score).
+double mass_of(std::span<const SampleScratch::Candidate> candidates);
 
 /// Those at least `min_p` times as probable as the most probable one.
 void keep_min_p(std::vector<SampleScratch::Candidate>& candidates, float min_p);
 
-/// No NaN and no infinity.
-bool all_finite(std::span<const float> values);
+/// Whoever scores less is far from `min_p`.
+float hopeless_score(float min_p);
 
 }  // namespace outrider::model

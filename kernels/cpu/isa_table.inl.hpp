@@ -2,6 +2,7 @@
 
 // Included once by each isa_*.cpp, after it has named OUTRIDER_ISA.
 #include "kernels/cpu/attention.inl.hpp"
+#include "kernels/cpu/host.inl.hpp"
 #include "kernels/cpu/matmul.inl.hpp"
 #include "kernels/cpu/quantize.inl.hpp"
 #include "kernels/cpu/rows.inl.hpp"
@@ -21,6 +22,8 @@ const KernelTable& kernel_table() {
       .swiglu = swiglu,
       .exp = exp_array,
       .exp2_of_negative = exp2_array,
+      .find_peaks = find_peaks,
+      .philox_block = philox_block,
   };
   return k_table;
 }

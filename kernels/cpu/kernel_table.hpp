@@ -139,6 +139,9 @@ struct KernelTable {
   void (*swiglu)(const float* gate, const float* up, size_t n, float* out);
   void (*exp)(const float* x, size_t n, float* out);
   void (*exp2_of_negative)(const float* x, size_t n, float* out);
+  // For kernels/host.hpp.
+  bool (*find_peaks)(const float* row, size_t n, float* peaks);
+  void (*philox_block)(const uint32_t* counter, const uint32_t* key, uint32_t* out);
 };
 
 namespace portable {

@@ -209,6 +209,29 @@ OUTRIDER_INLINE int32_t reduce_add(Ints a) {
   return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xB1)));
 }
 
+OUTRIDER_INLINE Ints operator^(Ints a, Ints b) {
+  return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
+}
+OUTRIDER_INLINE void store_ints(uint32_t* p, Ints a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), a.hi);
+}
+/// Both halves of the unsigned 64-bit products.
+struct WideProduct {
+  Ints high, low;
+};
+OUTRIDER_INLINE WideProduct multiply_wide(Ints a, uint32_t factor) {
+  const __m256i f = _mm256_set1_epi32(static_cast<int32_t>(factor));
+  const __m256i even_lo = _mm256_mul_epu32(a.lo, f);
+  const __m256i even_hi = _mm256_mul_epu32(a.hi, f);
+  const __m256i odd_lo = _mm256_mul_epu32(_mm256_srli_epi64(a.lo, 32), f);
+  const __m256i odd_hi = _mm256_mul_epu32(_mm256_srli_epi64(a.hi, 32), f);
+  return {{_mm256_blend_epi32(_mm256_srli_epi64(even_lo, 32), odd_lo, 0xAA),
+           _mm256_blend_epi32(_mm256_srli_epi64(even_hi, 32), odd_hi, 0xAA)},
+          {_mm256_blend_epi32(even_lo, _mm256_slli_epi64(odd_lo, 32), 0xAA),
+           _mm256_blend_epi32(even_hi, _mm256_slli_epi64(odd_hi, 32), 0xAA)}};
+}
+
 /// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.
 OUTRIDER_INLINE float reduce_add(Vec a) {
   const __m256 b = _mm256_add_ps(a.lo, a.hi);

@@ -178,6 +178,24 @@ OUTRIDER_INLINE int32_t reduce_add(Ints a) {
   return _mm512_reduce_add_epi32(a.v);
 }
 
+OUTRIDER_INLINE Ints operator^(Ints a, Ints b) {
+  return {_mm512_xor_si512(a.v, b.v)};
+}
+OUTRIDER_INLINE void store_ints(uint32_t* p, Ints a) {
+  _mm512_storeu_si512(p, a.v);
+}
+/// Both halves of the unsigned 64-bit products.
+struct WideProduct {
+  Ints high, low;
+};
+OUTRIDER_INLINE WideProduct multiply_wide(Ints a, uint32_t factor) {
+  const __m512i f = _mm512_set1_epi32(static_cast<int32_t>(factor));
+  const __m512i even = _mm512_mul_epu32(a.v, f);
+  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), f);
+  return {{_mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd)},
+          {_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32))}};
+}
+
 /// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.
 OUTRIDER_INLINE float reduce_add(Vec a) {
   const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));

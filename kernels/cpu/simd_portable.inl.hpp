@@ -259,6 +259,22 @@ OUTRIDER_INLINE int32_t reduce_add(Ints a) {
   return static_cast<int32_t>(a.v[0]);
 }
 
+OUTRIDER_INLINE Ints operator^(Ints a, Ints b) {
+  return each_int([&](size_t l) { return a.v[l] ^ b.v[l]; });
+}
+OUTRIDER_INLINE void store_ints(uint32_t* p, Ints a) {
+  memcpy(p, a.v, sizeof(a.v));
+}
+/// Both halves of the unsigned 64-bit products.
+struct WideProduct {
+  Ints high, low;
+};
+OUTRIDER_INLINE WideProduct multiply_wide(Ints a, uint32_t factor) {
+  return {
+      each_int([&](size_t l) { return static_cast<uint32_t>(uint64_t{a.v[l]} * factor >> 32); }),
+      each_int([&](size_t l) { return a.v[l] * factor; })};
+}
+
 /// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.
 OUTRIDER_INLINE float reduce_add(Vec a) {
   for (size_t half = 8; half > 0; half /= 2) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -45,6 +46,40 @@ TEST(VectorMathTest, Exp2OfNegativeIsCloseAndTheSameOnEachInstructionSet) {
     kernels_of(isa).exp2_of_negative(ends, 4, out.data());
     for (int i = 0; i < 3; ++i) EXPECT_EQ(out[i], 0x1p-125f) << isa_name(isa) << ends[i];
     EXPECT_TRUE(std::isnan(out[3])) << isa_name(isa);
+  }
+}
+
+TEST(HostLoopsTest, PeaksAreTheHighestOfEachBlockOnEachInstructionSet) {
+  Random random(0xE4D);
+  for (const size_t n : {1u, 15u, 16u, 63u, 64u, 65u, 200u, 1000u}) {
+    std::vector<float> row(n);
+    for (float& v : row) v = random.uniform() - 0.9f;
+    std::vector<float> expected;
+    for (size_t at = 0; at < n; at += 64) {
+      expected.push_back(*std::max_element(&row[at], &row[at] + std::min<size_t>(64, n - at)));
+    }
+    for (const Isa isa : available_isas()) {
+      std::vector<float> peaks(expected.size());
+      EXPECT_TRUE(kernels_of(isa).find_peaks(row.data(), n, peaks.data()));
+      EXPECT_EQ(peaks, expected) << isa_name(isa) << n;
+      std::vector<float> odd = row;
+      odd[n - 1] = NAN;
+      EXPECT_FALSE(kernels_of(isa).find_peaks(odd.data(), n, peaks.data()));
+    }
+  }
+}
+
+TEST(HostLoopsTest, PhiloxBlocksAreTheScalarDrawsOnEachInstructionSet) {
+  const uint32_t counter[4] = {0xFFFFFFF8u, 7, 0x80000001u, 0xDEADBEEFu};
+  const uint32_t key[2] = {0x12345678u, 0xFEDCBA98u};
+  for (const Isa isa : available_isas()) {
+    uint32_t out[64];
+    kernels_of(isa).philox_block(counter, key, out);
+    for (uint32_t i = 0; i < 16; ++i) {
+      const auto draws =
+          philox4x32({counter[0] + i, counter[1], counter[2], counter[3]}, {key[0], key[1]});
+      for (size_t d = 0; d < 4; ++d) EXPECT_EQ(out[4 * i + d], draws[d]) << isa_name(isa) << i;
+    }
   }
 }
 
