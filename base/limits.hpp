@@ -94,6 +94,9 @@ inline constexpr uint32_t finished_requests_kept = 1024;
 inline constexpr size_t tokens_message_bytes_max = control_message_bytes_max / 2;
 /// Share of all request slots that one tenant may hold while another tenant holds any.
 inline constexpr uint32_t tenant_share_percent = 50;
+/// Share of all request slots that is kept for tenants which hold none; of this reserve, one that
+/// holds some may take the same share.
+inline constexpr uint32_t tenant_reserve_percent = 13;
 
 // -- engine --------------------------------------------------------------------------------------
 inline constexpr uint32_t batch_tokens_max = 4096;  ///< rows of one step, upper bound of the flag

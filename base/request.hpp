@@ -60,9 +60,9 @@ struct GenerationRequest {
   uint32_t choices = 1;          ///< `n`
   int32_t logprobs = -1;         ///< -1 none; else number of top alternatives (0..20).
   int32_t prompt_logprobs = -1;  ///< Likewise, for the prompt's own tokens.
-  int32_t priority = 0;          ///< Lower is earlier.
+  int32_t priority = 0;          ///< Lower is earlier, among those of its tenant.
   uint32_t deadline_ms = 0;      ///< From arrival; 0: none.
-  std::string tenant;            ///< Owner of the API key; scope of sharing.
+  std::string tenant;            ///< Owner of the API key; scope of sharing and of fairness.
   std::string cache_salt;
 
   friend bool operator==(const GenerationRequest&, const GenerationRequest&) = default;

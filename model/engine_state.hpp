@@ -6,6 +6,7 @@
 
 #include "model/engine.hpp"
 #include "model/engine_request.hpp"
+#include "model/fair_share.hpp"
 #include "model/kv_cache.hpp"
 #include "model/sampler.hpp"
 #include "model/scheduler.hpp"
@@ -60,6 +61,7 @@ struct Engine::State {
   Transformer transformer;
   std::map<RequestKey, std::unique_ptr<ActiveRequest>> requests;
   uint64_t arrivals = 0;
+  FairShare shares;
   EngineStats counters;
   TimePoint now{};  ///< Of this step.
 

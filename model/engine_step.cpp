@@ -61,6 +61,7 @@ void Engine::State::end_early() {
 StepPlan Engine::State::plan() {
   views.clear();
   scheduled.clear();
+  shares.begin_step();
   for (const auto& [key, request] : requests) {
     const bool forks = request->forks_pending();
     for (Choice& choice : request->choices) {
@@ -76,7 +77,16 @@ StepPlan Engine::State::plan() {
                        .blocks = static_cast<uint32_t>(choice.kv.table().size()),
                        .exclusive_blocks = choice.kv.exclusive_blocks(),
                        .shared_tail = choice.kv.shared_tail()});
+      const SequenceView& view = views.back();
+      const bool backlogged = !view.running || view.length - view.computed > 1;
+      if (!view.parked) shares.want(request->request.tenant, backlogged);
     }
+  }
+  shares.settle();
+  for (size_t i = 0; i < views.size(); ++i) {
+    const FairShare::Account share = shares.of(scheduled[i].request->request.tenant);
+    views[i].tenant = share.number;
+    views[i].served = share.served;
   }
   return plan_step(views, {.batch_tokens = batch_tokens,
                            .sequences = options.sequences,
@@ -113,6 +123,7 @@ void Engine::State::add_rows(const Scheduled& entry, uint32_t rows) {
   const auto first_row = static_cast<uint32_t>(ids.size());
   const uint32_t first = choice.kv.length();
   const uint32_t length = request.length(choice);
+  shares.charge(request.request.tenant, rows);
   const bool has_room = choice.kv.append(rows);
   OUTRIDER_CHECK(has_room, rows, cache->pool().free());
   counters.rows += rows;

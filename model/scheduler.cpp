@@ -1,6 +1,8 @@
 #include "model/scheduler.hpp"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "base/check.hpp"
 
@@ -19,9 +21,11 @@ class Planner {
         blocks_(budget.blocks_free) {
     for (uint32_t i = 0; i < views.size(); ++i) {
       states_[i].running = views[i].running;
-      if (!views[i].parked && views[i].length > views[i].computed) order_.push_back(i);
+      order_.push_back(i);
     }
+    tag();
     std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return before(a, b); });
+    std::erase_if(order_, [&](uint32_t s) { return views_[s].parked || pending(s) == 0; });
   }
 
   StepPlan run() {
@@ -43,14 +47,34 @@ class Planner {
     bool active = false;    ///< May get rows in this step.
     bool admitted = false;  ///< By this plan.
     bool preempted = false;
+    bool leads = false;  ///< First of its tenant among the active ones.
+    uint64_t tag = 0;    ///< Rows: where it stands between the tenants.
     uint32_t rows = 0;
     uint32_t blocks = 0;  ///< Taken for the rows.
   };
 
   bool before(uint32_t a, uint32_t b) const {
-    const SequenceView& x = views_[a];
-    const SequenceView& y = views_[b];
-    return x.priority != y.priority ? x.priority < y.priority : x.arrival < y.arrival;
+    const auto key = [&](uint32_t s) {
+      const SequenceView& v = views_[s];
+      return std::tuple(states_[s].tag, v.tenant, v.priority, v.arrival);
+    };
+    return key(a) < key(b);
+  }
+  /// Start tags: the rows that a tenant will have been served when it is this one's turn.
+  void tag() {
+    std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) {
+      const auto key = [&](uint32_t s) {
+        return std::tuple(views_[s].tenant, views_[s].priority, views_[s].arrival);
+      };
+      return key(a) < key(b);
+    });
+    uint64_t ahead = 0;
+    for (size_t i = 0; i < order_.size(); ++i) {
+      const SequenceView& v = views_[order_[i]];
+      if (i == 0 || views_[order_[i - 1]].tenant != v.tenant) ahead = 0;
+      states_[order_[i]].tag = v.served + ahead;
+      if (!v.parked) ahead += pending(order_[i]);
+    }
   }
   uint32_t slots(uint32_t s) const { return std::min(views_[s].slots, budget_.sequences); }
   uint32_t pending(uint32_t s) const { return views_[s].length - views_[s].computed; }
@@ -71,11 +95,12 @@ class Planner {
       if (!views_[s].running || slots_used_ + slots(s) > budget_.sequences) continue;
       slots_used_ += slots(s);
       states_[s].active = true;
+      states_[s].leads = running_[views_[s].tenant]++ == 0;
     }
   }
 
   /// Who gives way to `s`: a parked sequence (last in order first), else the last running one that
-  /// comes after it; for a waiting one, only one of strictly lower urgency.
+  /// comes after it and that it may displace.
   uint32_t find_victim(uint32_t s, bool for_blocks) const {
     uint32_t best = k_none;
     for (uint32_t v = 0; v < views_.size(); ++v) {
@@ -90,16 +115,21 @@ class Planner {
     return best;
   }
   bool may_displace(uint32_t s, uint32_t v) const {
-    return views_[s].running ? before(s, v) : views_[s].priority < views_[v].priority;
+    if (views_[s].running) return before(s, v);
+    if (views_[s].tenant == views_[v].tenant) return views_[s].priority < views_[v].priority;
+    const auto own = running_.find(views_[s].tenant);
+    return (own == running_.end() || own->second == 0) && !states_[v].leads && before(s, v);
   }
 
   void preempt(uint32_t v) {
     State& state = states_[v];
-    if (state.active) slots_used_ -= slots(v);
+    if (state.active) {
+      slots_used_ -= slots(v);
+      --running_[views_[v].tenant];
+    }
     tokens_ += state.rows;
     blocks_ += state.blocks + views_[v].exclusive_blocks;
-    state = {};
-    state.preempted = true;
+    state = {.preempted = true, .tag = state.tag};
   }
 
   /// Up to `rows` more rows for `s`, as many as tokens and blocks allow.
@@ -146,6 +176,7 @@ class Planner {
       if (tokens_ == 0 || !make_room(s)) return;
       states_[s].admitted = true;
       slots_used_ += slots(s);
+      ++running_[views_[s].tenant];
     }
   }
 
@@ -218,6 +249,7 @@ class Planner {
   uint32_t tokens_;              ///< Left of the budget.
   uint32_t blocks_;
   uint32_t slots_used_ = 0;
+  std::map<uint32_t, uint32_t> running_;  ///< By tenant: active and admitted sequences.
 };
 
 }  // namespace

@@ -6,7 +6,9 @@
 
 /// Which rows the next step computes. A pure function of plain views; the engine executes the plan.
 ///
-/// Order: lower `priority` first, then earlier `arrival`. All rules follow it:
+/// Order: a tenant's own sequences by `priority` (lower first), then `arrival`. Tenants are merged
+/// by start tags: what the tenant was served, plus the rows that its earlier sequences lack. So the
+/// least served tenant is first, and priority never ranks one tenant before another. The rules:
 /// 1. Decode rows first (sequences that lack one row; they leave one row to a first in order that
 ///    prefills), then prefill chunks under what is left of one token budget.
 /// 2. Prefill is shared: half of what is left goes, in chunks of at most `chunk_min` rows, to those
@@ -16,7 +18,9 @@
 ///    after it, last in order first. Their rows are computed again later (preemption by recompute).
 /// 4. Waiting sequences are admitted in order, none overtakes another, and only while the blocks of
 ///    their whole length (and of the chunks still owed to running ones) are free. For a slot or a
-///    block they displace parked ones and running ones of strictly lower urgency, never equals.
+///    block they displace parked ones, running ones of their own tenant with strictly lower
+///    urgency, and, while their tenant runs nothing, later ones of a tenant that runs more than
+///    one.
 /// 5. The first in order among runnable sequences always makes progress if it fits the pool alone,
 ///    over at most two plans (a shared block is counted as free only once its last holder is gone).
 namespace outrider::model {
@@ -25,6 +29,8 @@ namespace outrider::model {
 struct SequenceView {
   bool running = false;  ///< Admitted: has a slot and maybe blocks.
   bool parked = false;   ///< Gets no rows, uses no slot.
+  uint32_t tenant = 0;   ///< Whose it is; decides between equally served ones, lower first.
+  uint64_t served = 0;   ///< Rows that this tenant was served, the same in all its views.
   int32_t priority = 0;
   uint64_t arrival = 0;  ///< Unique.
   uint32_t slots = 1;    ///< Running sequences that it will be (choices that fork later).

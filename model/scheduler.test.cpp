@@ -136,5 +136,47 @@ TEST(Scheduler, ACopyOfASharedBlockCounts) {
   EXPECT_THAT(plan_step(views, budget).rows, ElementsAre(PlannedRows{0, 1}));
 }
 
+SequenceView of_tenant(uint32_t tenant, uint64_t served, SequenceView view) {
+  view.tenant = tenant;
+  view.served = served;
+  return view;
+}
+
+TEST(Scheduler, TheLeastServedTenantIsAdmittedFirst) {
+  std::vector<SequenceView> views = {of_tenant(0, 500, waiting(1, 8)),
+                                     of_tenant(1, 400, waiting(2, 8))};
+  StepBudget budget = k_roomy;
+  budget.sequences = 1;
+  EXPECT_THAT(plan_step(views, budget).admit, ElementsAre(1));
+  views[0].priority = -100;
+  EXPECT_THAT(plan_step(views, budget).admit, ElementsAre(1)) << "priority ranks inside a tenant";
+}
+
+TEST(Scheduler, EquallyServedTenantsTakeTurns) {
+  std::vector<SequenceView> views;
+  for (uint64_t i = 0; i < 6; ++i) views.push_back(of_tenant(0, 9, waiting(i, 8)));
+  for (uint64_t i = 6; i < 12; ++i) views.push_back(of_tenant(1, 9, waiting(i, 8)));
+  StepBudget budget = k_roomy;
+  budget.sequences = 5;
+  EXPECT_THAT(plan_step(views, budget).admit, ElementsAre(0, 6, 1, 7, 2));
+}
+
+TEST(Scheduler, ATenantThatRunsNothingGetsASlotOfOneThatRunsMany) {
+  std::vector<SequenceView> views = {of_tenant(0, 90, running(1, 33, 32)),
+                                     of_tenant(0, 90, running(2, 33, 32)),
+                                     of_tenant(1, 80, waiting(3, 8))};
+  StepBudget budget = k_roomy;
+  budget.sequences = 2;
+  StepPlan plan = plan_step(views, budget);
+  EXPECT_THAT(plan.preempt, ElementsAre(1));
+  EXPECT_THAT(plan.admit, ElementsAre(2));
+
+  views[1] = of_tenant(1, 80, running(2, 33, 32));
+  EXPECT_THAT(plan_step(views, budget).preempt, IsEmpty()) << "each runs one";
+  views[1] = of_tenant(0, 90, running(2, 33, 32));
+  views[2].served = 99;
+  EXPECT_THAT(plan_step(views, budget).preempt, IsEmpty()) << "it is not its turn";
+}
+
 }  // namespace
 }  // namespace outrider::model

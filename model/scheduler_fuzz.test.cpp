@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <tuple>
 
 #include "base/philox.hpp"
+#include "model/fair_share.hpp"
 #include "model/kv_cache.hpp"
 #include "model/scheduler.hpp"
 
@@ -17,6 +20,7 @@ constexpr uint64_t k_seeds = 25;
 struct Job {
   KvSequence kv;
   SequenceView view;
+  std::string tenant;
   uint32_t end = 0;          ///< Tokens at which it is done.
   uint32_t steps_first = 0;  ///< Steps in a row that it was first in order and got no row.
 };
@@ -30,12 +34,14 @@ struct Traffic {
     const kernels::KvGeometry geometry = {.layers = 1, .kv_heads = 1, .head_dim = 1};
     cache = std::move(KvCache::create(kernels::make_ref_ops(), geometry, blocks)).value();
     remaining = 20 + random.below(60);
+    tenants = 1 + random.below(4);
   }
 
   void arrive() {
     const uint32_t capacity = cache->pool().total() * 16;
-    Job job{KvSequence(*cache), {}, 0};
+    Job job{KvSequence(*cache), {}, {}, 0};
     job.view.arrival = ++arrivals;
+    job.tenant = "t" + std::to_string(random.below(tenants));
     job.view.priority = static_cast<int32_t>(random.below(3)) - 1;
     job.view.slots = random.chance(0.2f) ? 1 + random.below(4) : 1;
     job.view.length =
@@ -47,7 +53,16 @@ struct Traffic {
 
   std::vector<SequenceView> views() {
     std::vector<SequenceView> out;
+    shares.begin_step();
+    for (const Job& job : jobs) {
+      const bool backlogged = !job.view.running || job.view.length - job.kv.length() > 1;
+      if (!job.view.parked) shares.want(job.tenant, backlogged);
+    }
+    shares.settle();
     for (Job& job : jobs) {
+      const FairShare::Account share = shares.of(job.tenant);
+      job.view.tenant = share.number;
+      job.view.served = share.served;
       job.view.computed = job.kv.length();
       job.view.blocks = static_cast<uint32_t>(job.kv.table().size());
       job.view.exclusive_blocks = job.kv.exclusive_blocks();
@@ -74,6 +89,7 @@ struct Traffic {
       ASSERT_TRUE(jobs[s].view.running && !jobs[s].view.parked);
       ASSERT_LE(jobs[s].kv.length() + count, jobs[s].view.length);
       ASSERT_TRUE(jobs[s].kv.append(count)) << "the plan promised blocks";
+      shares.charge(jobs[s].tenant, count);
       rows += count;
       slots += std::min(jobs[s].view.slots, budget.sequences);
     }
@@ -81,16 +97,52 @@ struct Traffic {
     ASSERT_LE(slots, budget.sequences);
   }
 
-  /// The first runnable one may go without rows in one plan only (rule 5).
-  void check_progress(const StepPlan& plan) {
-    size_t first = jobs.size();
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      if (jobs[i].view.parked) continue;
-      const auto key = [&](size_t j) {
-        return std::pair(jobs[j].view.priority, jobs[j].view.arrival);
-      };
-      if (first == jobs.size() || key(i) < key(first)) first = i;
+  /// The naive model of the order: again and again, of the tenant that will have been served least
+  /// by then, the most urgent sequence.
+  std::vector<size_t> naive_order(const std::vector<SequenceView>& views) const {
+    std::map<uint32_t, uint64_t> served;
+    std::vector<size_t> left;
+    std::vector<size_t> order;
+    for (size_t i = 0; i < views.size(); ++i) {
+      served[views[i].tenant] = views[i].served;
+      if (!views[i].parked) left.push_back(i);
     }
+    while (!left.empty()) {
+      const auto next = std::min_element(left.begin(), left.end(), [&](size_t a, size_t b) {
+        const auto key = [&](size_t i) {
+          const SequenceView& v = views[i];
+          return std::tuple(served[v.tenant], v.tenant, v.priority, v.arrival);
+        };
+        return key(a) < key(b);
+      });
+      served[views[*next].tenant] += views[*next].length - views[*next].computed;
+      order.push_back(*next);
+      left.erase(next);
+    }
+    return order;
+  }
+
+  /// Rows are in the naive order: decode rows, then all others.
+  void check_order(const std::vector<SequenceView>& views, const StepPlan& plan) const {
+    std::vector<uint32_t> expected;
+    for (const bool decode : {true, false}) {
+      for (const size_t i : naive_order(views)) {
+        const bool decodes = views[i].running && views[i].length - views[i].computed == 1;
+        if (decodes != decode) continue;
+        for (const PlannedRows& r : plan.rows) {
+          if (r.sequence == i) expected.push_back(r.sequence);
+        }
+      }
+    }
+    std::vector<uint32_t> planned;
+    for (const PlannedRows& r : plan.rows) planned.push_back(r.sequence);
+    ASSERT_EQ(planned, expected);
+  }
+
+  /// The first runnable one may go without rows in one plan only (rule 5).
+  void check_progress(const std::vector<SequenceView>& views, const StepPlan& plan) {
+    const std::vector<size_t> order = naive_order(views);
+    const size_t first = order.empty() ? jobs.size() : order.front();
     for (size_t i = 0; i < jobs.size(); ++i) {
       const bool got = std::any_of(plan.rows.begin(), plan.rows.end(),
                                    [&](const PlannedRows& r) { return r.sequence == i; });
@@ -107,7 +159,7 @@ struct Traffic {
       Job& job = jobs[i];
       if (!job.view.running || job.kv.length() < job.view.length) continue;
       for (uint32_t c = 1; c < job.view.slots; ++c) {
-        Job child{job.kv.fork(), job.view, job.end, 0};
+        Job child{job.kv.fork(), job.view, job.tenant, job.end, 0};
         child.view.arrival = ++arrivals;
         child.view.slots = 1;
         ++child.view.length;
@@ -130,6 +182,8 @@ struct Traffic {
   std::vector<Job> forked;
   uint64_t arrivals = 0;
   uint32_t remaining = 0;
+  uint32_t tenants = 1;
+  FairShare shares;
   uint32_t parkings = 0;
 };
 
@@ -145,9 +199,11 @@ void run(uint64_t seed) {
       if (!job.view.parked && traffic.parkings++ >= 300) continue;
       job.view.parked ^= true;
     }
-    const StepPlan plan = plan_step(traffic.views(), traffic.budget);
+    const std::vector<SequenceView> views = traffic.views();
+    const StepPlan plan = plan_step(views, traffic.budget);
+    ASSERT_NO_FATAL_FAILURE(traffic.check_order(views, plan));
     ASSERT_NO_FATAL_FAILURE(traffic.execute(plan));
-    ASSERT_NO_FATAL_FAILURE(traffic.check_progress(plan));
+    ASSERT_NO_FATAL_FAILURE(traffic.check_progress(views, plan));
     for (const PlannedRows& r : plan.rows) rows += r.rows;
     traffic.sample();
     std::vector<const KvSequence*> sequences;

@@ -18,6 +18,29 @@ schema::Refusal overloaded(std::string why, double shortest_queue_ms) {
                              static_cast<uint32_t>(retry));
 }
 
+uint64_t percent_of(uint64_t slots, uint32_t percent) {
+  return std::max<uint64_t>(1, slots * percent / 100);
+}
+
+/// What keeps a tenant from crowding out the others, if it does.
+std::optional<std::string> over_share(const schema::PlaceRequest& request,
+                                      const TenantShares& shares, uint64_t slots, uint64_t held) {
+  const uint64_t own = uint64_t{shares.own} + request.choices;
+  const uint64_t share = percent_of(slots, limits::tenant_share_percent);
+  if (shares.others > 0 && own > share) {
+    return "this key holds " + std::to_string(shares.own) + " of its " + std::to_string(share) +
+           " request slots while others wait";
+  }
+  const uint64_t reserve = percent_of(slots, limits::tenant_reserve_percent);
+  const uint64_t small = percent_of(reserve, limits::tenant_reserve_percent);
+  if (!request.tenant.empty() && shares.own > 0 && own > small &&
+      held + request.choices + reserve > slots) {
+    return "the last " + std::to_string(reserve) + " of " + std::to_string(slots) +
+           " request slots are kept for other keys; this one holds " + std::to_string(shares.own);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
@@ -25,11 +48,13 @@ std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
                                      const TenantShares& shares) {
   bool room = false;
   uint64_t slots = 0;
+  uint64_t held = 0;
   double queue_ms = k_retry_max_ms;
   double start_ms = -1;
   for (const WorkerView* worker : candidates) {
     const PlacementCost cost = placement_cost(request, *worker);
     slots += worker->slots();
+    held += std::min(worker->held_choices(), worker->slots());
     queue_ms = std::min(queue_ms, cost.queue_ms);
     if (worker->full()) continue;
     room = true;
@@ -37,11 +62,8 @@ std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
   }
   if (!room) return overloaded("all workers' queues are full", queue_ms);
   if (!request.fingerprint.empty()) return std::nullopt;
-  const uint64_t share = std::max<uint64_t>(1, slots * limits::tenant_share_percent / 100);
-  if (shares.others > 0 && shares.own + request.choices > share) {
-    return overloaded("this key holds " + std::to_string(shares.own) + " of its " +
-                          std::to_string(share) + " request slots while others wait",
-                      queue_ms);
+  if (auto why = over_share(request, shares, slots, held)) {
+    return overloaded(std::move(*why), queue_ms);
   }
   if (request.deadline_left_ms > 0 && start_ms > request.deadline_left_ms) {
     return schema::Refusal::of(fail(ErrorCode::deadline_exceeded,

@@ -19,7 +19,7 @@ TEST(Admission, FullQueuesAreOverloadedWithATimeToRetry) {
   WorkerView full = view_of(1);
   full.load.running = 8;
   full.load.waiting = 7;
-  full.charged_choices = 1;
+  full.placed_choices = 16;
   full.load.queued_rows = 2500;
   const auto refusal = admit(request_of(1), {&full}, {});
   ASSERT_TRUE(refusal);
@@ -35,9 +35,33 @@ TEST(Admission, RetryAfterStaysWithinReason) {
   EXPECT_EQ(admit(request_of(1), {&full}, {})->retry_after_ms, 30'000u);
 }
 
-TEST(Admission, ATenantMayHoldEverythingWhileItIsAlone) {
-  const WorkerView view = view_of(1);
-  EXPECT_FALSE(admit(request_of(1), {&view}, {.own = 15, .others = 0}));
+TEST(Admission, ATenantAloneMayHoldAllButTheReserve) {
+  WorkerView view = view_of(1);
+  view.load.running = 8;
+  view.load.waiting = 5;
+  EXPECT_FALSE(admit(request_of(1), {&view}, {.own = 13, .others = 0}));
+  view.load.waiting = 6;
+  const auto refusal = admit(request_of(1), {&view}, {.own = 14, .others = 0});
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->error_code(), ErrorCode::overloaded);
+}
+
+TEST(Admission, TheReserveIsForWhoHoldsNothing) {
+  WorkerView view = view_of(1);
+  view.load.running = 8;
+  view.load.waiting = 7;
+  schema::PlaceRequest request = request_of(1);
+  EXPECT_FALSE(admit(request, {&view}, {.own = 0, .others = 15}));
+  EXPECT_TRUE(admit(request, {&view}, {.own = 1, .others = 14}));
+}
+
+TEST(Admission, WithoutKeysNothingIsReserved) {
+  WorkerView view = view_of(1);
+  view.load.running = 8;
+  view.load.waiting = 7;
+  schema::PlaceRequest request = request_of(1);
+  request.tenant.clear();
+  EXPECT_FALSE(admit(request, {&view}, {.own = 15, .others = 0}));
 }
 
 TEST(Admission, ATenantKeepsToItsShareWhileOthersWait) {

@@ -174,14 +174,27 @@ TEST_F(Router, ForgetsAWorkerThatFallsSilentAndTakesItBack) {
 TEST_F(Router, RejectsWhatIsTooMuchAndTakesMoreWhenSessionsEnd) {
   worker(1);
   std::vector<schema::SessionHandle> sessions;
-  for (uint64_t i = 0; i < 16; ++i) sessions.push_back(ask(request_of(i)));
+  for (uint64_t i = 0; i < 14; ++i) sessions.push_back(ask(request_of(i)));
   for (const auto& reply : *replies_) EXPECT_TRUE(reply.refusal.none());
   ask(request_of(16));
   EXPECT_EQ(replies_->back().refusal.error_code(), ErrorCode::overloaded);
-  EXPECT_EQ(workers()[0].charged_choices, 16u);
+  EXPECT_EQ(workers()[0].charged_choices, 14u);
   kill(sessions[3]);
-  EXPECT_EQ(workers()[0].charged_choices, 15u);
+  EXPECT_EQ(workers()[0].charged_choices, 13u);
   ask(request_of(17));
+  EXPECT_TRUE(replies_->back().refusal.none());
+}
+
+TEST_F(Router, AFloodOfOneTenantLeavesRoomForAnother) {
+  const auto target = worker(1);
+  for (uint64_t i = 0; i < 300; ++i) ask(request_of(i));
+  schema::Load load = load_of(1, 2);
+  load.running = 8;
+  load.waiting = 6;
+  heartbeat(target, load);  // It counts what is still charged as well.
+  schema::PlaceRequest other = request_of(1000);
+  other.tenant = "b";
+  ask(other);
   EXPECT_TRUE(replies_->back().refusal.none());
 }
 

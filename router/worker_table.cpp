@@ -39,7 +39,7 @@ bool WorkerTable::update(const schema::Load& load, TimePoint now) {
   worker.heard = now;
   if (load.sequence <= worker.load.sequence) return true;
   worker.load = load;
-  drop_charges(load.worker, now - k_charge_life);
+  mark_reported(load.worker, now - k_charge_life);
   return true;
 }
 
@@ -59,7 +59,9 @@ std::vector<uint64_t> WorkerTable::age_out(TimePoint now) {
 
 void WorkerTable::charge(const Charge& charge) {
   const auto found = workers_.find(charge.worker);
+  release(charge.key.session);
   if (found == workers_.end()) return;
+  found->second.placed_choices += charge.choices;
   found->second.charged_choices += charge.choices;
   found->second.charged_rows += charge.rows;
   charges_.push_back(charge);
@@ -85,17 +87,21 @@ std::vector<const WorkerView*> WorkerTable::candidates(const schema::PlaceReques
   return found;
 }
 
-void WorkerTable::drop_charges(uint64_t worker, TimePoint made_until) {
-  std::erase_if(charges_, [&](const Charge& charge) {
-    if (charge.worker != worker || charge.at > made_until) return false;
-    uncharge(charge);
-    return true;
-  });
+void WorkerTable::mark_reported(uint64_t worker, TimePoint made_until) {
+  WorkerView& view = workers_.at(worker);
+  for (Charge& charge : charges_) {
+    if (charge.worker != worker || charge.at > made_until || charge.reported) continue;
+    charge.reported = true;
+    view.charged_choices -= charge.choices;
+    view.charged_rows -= charge.rows;
+  }
 }
 
 void WorkerTable::uncharge(const Charge& charge) {
   const auto found = workers_.find(charge.worker);
   if (found == workers_.end()) return;
+  found->second.placed_choices -= charge.choices;
+  if (charge.reported) return;
   found->second.charged_choices -= charge.choices;
   found->second.charged_rows -= charge.rows;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -16,23 +17,27 @@ struct WorkerView {
   schema::Announce announce;
   schema::Load load;
   TimePoint heard{0};
-  uint32_t charged_choices = 0;
+  uint32_t placed_choices = 0;   ///< By this router, until their sessions end.
+  uint32_t charged_choices = 0;  ///< Of these, what its load may lack yet.
   uint64_t charged_rows = 0;
 
+  /// What is surely there: a charge may be in the load already, and counted twice it would turn
+  /// others away. What the worker cannot take it refuses itself.
   uint32_t held_choices() const {
-    return load.running + load.waiting + load.parked + charged_choices;
+    return std::max(load.running + load.waiting + load.parked, placed_choices);
   }
   uint32_t slots() const { return announce.sequences + announce.waiting; }
   bool full() const { return held_choices() >= slots(); }
 };
 
-/// What a placement promises to a worker before the worker can report it.
+/// What a placement promises to a worker.
 struct Charge {
   RequestKey key;
   uint64_t worker = 0;
   uint32_t choices = 0;
   uint64_t rows = 0;
   TimePoint at{0};
+  bool reported = false;  ///< The worker's load includes it.
 };
 
 /// All that a router remembers; everything in it comes back with the next heartbeats and requests.
@@ -47,6 +52,7 @@ class WorkerTable {
   /// Drops workers that were silent too long; returns them.
   std::vector<uint64_t> age_out(TimePoint now);
 
+  /// Replaces what the session was charged for before.
   void charge(const Charge& charge);
   /// The session has ended: nothing of it burdens anyone.
   void release(uint64_t session);
@@ -57,11 +63,11 @@ class WorkerTable {
   std::vector<const WorkerView*> candidates(const schema::PlaceRequest& request) const;
 
  private:
-  void drop_charges(uint64_t worker, TimePoint made_until);
+  void mark_reported(uint64_t worker, TimePoint made_until);
   void uncharge(const Charge& charge);
 
   std::map<uint64_t, WorkerView> workers_;
-  std::vector<Charge> charges_;  ///< At most what was placed within some heartbeats.
+  std::vector<Charge> charges_;  ///< One for each session that is placed.
 };
 
 }  // namespace outrider::router

@@ -81,6 +81,30 @@ class LifeSuite(unittest.TestCase):
                 with self.assertRaises(suite_rpc.rpc_client.RpcError):
                     asyncio.run(capnp.run(status("wrong")))
 
+    def test_a_flood_of_one_tenant_does_not_keep_another_out(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+            keys.write("alice:ka\nbob:kb\n")
+            keys.flush()
+            with Server(binary, model, ["--api-key-file", keys.name, "--max-seqs", "2",
+                                        "--max-waiting", "100"]) as server:
+                body = json.dumps({"prompt": "x", "max_tokens": 400, "ignore_eos": True}).encode()
+                flood = []
+                for _ in range(150):  # more than all slots
+                    flood.append(socket.create_connection(("127.0.0.1", server.http_port)))
+                    flood[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: "
+                                      b"Bearer ka\r\nContent-Type: application/json\r\n"
+                                      b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                waiting = "vllm:num_requests_waiting"
+                server.wait_until(lambda: server.metric(waiting) >= 60, "the flood")
+                status, _, text = server.request(
+                    "POST", "/v1/completions", {"prompt": "x", "max_tokens": 4, "priority": 5},
+                    {"Authorization": "Bearer kb"})
+                self.assertEqual(status, 200, text)
+                self.assertGreater(server.metric(waiting), 10, "it was served after the flood")
+                for connection in flood:
+                    connection.close()
+                server.wait_idle()
+
     def test_prompts_and_keys_never_reach_the_log(self):
         secret = "xylophone-secret-words"
         with Server(binary, model, ["--log-level", "info"]) as server:
