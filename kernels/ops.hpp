@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -136,6 +137,10 @@ class Ops {
   virtual uint32_t threads() const = 0;
   /// Changes the number of threads; results do not change.
   virtual void set_threads(uint32_t threads) = 0;
+
+  /// Calls body(i) for each i in [0, count), in any order on the host's threads, and returns when
+  /// all are done. The body must not throw and must not call back.
+  virtual void parallel_for(size_t count, const std::function<void(size_t)>& body) = 0;
 
   /// Zeroed memory, aligned to 64 bytes, for KV pools and activations.
   using Buffer = std::unique_ptr<std::byte[], void (*)(std::byte*)>;

@@ -34,6 +34,14 @@ struct Engine::State {
     Choice* choice = nullptr;
     uint32_t scored = 0;  ///< Prompt index whose logprob it gives; 0: the row samples.
   };
+  /// A token that a row gives, drawn or scored: what it is found from, and the token.
+  struct Draw {
+    ActiveRequest* request = nullptr;
+    Choice* choice = nullptr;
+    uint32_t scored = 0;
+    std::span<const float> logits;
+    Result<TokenOut> token;
+  };
   /// A view's choice.
   struct Scheduled {
     ActiveRequest* request = nullptr;
@@ -42,10 +50,12 @@ struct Engine::State {
 
   void add_rows(const Scheduled& scheduled, uint32_t rows);
   void preempt(const Scheduled& scheduled);
-  void read(const Reading& reading, std::span<const float> logits);
-  void score_prompt(const Reading& reading, std::span<const float> logits);
+  void add_draws(const Reading& reading, std::span<const float> logits);
+  void draw_all();
+  void compute(Draw& draw, SampleScratch& scratch) const;
+  void use(Draw& draw);
+  void use_score(Draw& draw);
   void fork_choices(ActiveRequest& request);
-  void sample_next(ActiveRequest& request, Choice& choice, std::span<const float> logits);
   void finish(ActiveRequest& request, Choice& choice, Finish finish, std::string error = {});
   void report_prompt_start(ActiveRequest& request, Choice& choice);
   ChoiceUpdate& update_of(ActiveRequest& request, Choice& choice);
@@ -66,7 +76,8 @@ struct Engine::State {
   TimePoint now{};  ///< Of this step.
 
   // Work space of a step.
-  SampleScratch scratch;
+  std::vector<SampleScratch> scratches;  ///< one for each thread
+  std::vector<Draw> draws;
   std::vector<SequenceView> views;
   std::vector<Scheduled> scheduled;  ///< views[i]'s choice
   std::vector<int32_t> ids;          ///< [rows]

@@ -154,35 +154,108 @@ void Engine::State::read_results() {
     }
     const std::span<const float> logits = transformer.logits(rows);
     const size_t vocabulary = model->config.vocab;
+    draws.clear();
     for (size_t i = first; i < end; ++i) {
-      read(readings[i], logits.subspan((i - first) * vocabulary, vocabulary));
+      add_draws(readings[i], logits.subspan((i - first) * vocabulary, vocabulary));
     }
+    draw_all();
+    for (Draw& draw : draws) use(draw);
     first = end;
   }
 }
 
-void Engine::State::read(const Reading& reading, std::span<const float> logits) {
+void Engine::State::add_draws(const Reading& reading, std::span<const float> logits) {
   ActiveRequest& request = *reading.request;
   if (reading.choice->stage == Stage::done) return;
   if (reading.choice->index == 0) report_prompt_start(request, *reading.choice);
-  if (reading.scored > 0) {
-    score_prompt(reading, logits);
+  if (reading.scored > 0 || request.over || !request.forks_pending()) {
+    draws.push_back({&request, reading.choice, reading.scored, logits, TokenOut{}});
     return;
   }
+  fork_choices(request);
+  for (Choice& choice : request.choices)
+    draws.push_back({&request, &choice, 0, logits, TokenOut{}});
+}
+
+/// Draws look at their own row and request only, so threads may take them in any order.
+void Engine::State::draw_all() {
+  const size_t slices = std::min<size_t>(draws.size(), model->ops->threads());
+  if (scratches.size() < slices) scratches.resize(slices);
+  model->ops->parallel_for(slices, [&](size_t slice) {
+    for (size_t i = slice; i < draws.size(); i += slices) compute(draws[i], scratches[slice]);
+  });
+}
+
+void Engine::State::compute(Draw& draw, SampleScratch& scratch) const {
+  const ActiveRequest& request = *draw.request;
+  const GenerationRequest& wanted = request.request;
+  TokenOut out;
+  int32_t alternatives = wanted.logprobs;
+  if (draw.scored > 0) {
+    out.id = wanted.prompt[draw.scored];
+    alternatives = wanted.prompt_logprobs;
+  } else if (request.over) {
+    return;
+  } else {
+    const Choice& choice = *draw.choice;
+    const auto id = sample({.logits = draw.logits,
+                            .params = wanted.sampling,
+                            .seed = wanted.sampling.seed + choice.index,
+                            .position = uint64_t{request.prompt_size()} + choice.output.size(),
+                            .counts = &choice.counts,
+                            .forbidden = request.forbidden(choice)},
+                           scratch);
+    if (!id) {
+      draw.token = id.error();
+      return;
+    }
+    out.id = *id;
+  }
+  if (alternatives >= 0) {
+    auto logprob = token_logprob(draw.logits, out.id, alternatives, scratch);
+    if (!logprob) {
+      draw.token = logprob.error();
+      return;
+    }
+    out.logprob = std::move(logprob).value();
+  }
+  draw.token = std::move(out);
+}
+
+void Engine::State::use(Draw& draw) {
+  ActiveRequest& request = *draw.request;
+  Choice& choice = *draw.choice;
+  if (choice.stage == Stage::done) return;
+  if (draw.scored > 0) return use_score(draw);
   if (request.over) {
-    finish(request, *reading.choice, *request.over);
-    for (Choice& choice : request.choices) {
-      if (choice.stage == Stage::dormant) finish(request, choice, *request.over);
+    finish(request, choice, *request.over);
+    for (Choice& other : request.choices) {
+      if (other.stage == Stage::dormant) finish(request, other, *request.over);
     }
     return;
   }
   if (!request.first_token) request.first_token = now;
-  if (!request.forks_pending()) {
-    sample_next(request, *reading.choice, logits);
+  if (!draw.token) {
+    finish(request, choice, {.reason = FinishReason::failed}, draw.token.error().message);
     return;
   }
-  fork_choices(request);
-  for (Choice& choice : request.choices) sample_next(request, choice, logits);
+  const int32_t id = draw.token->id;
+  update_of(request, choice).tokens.push_back(std::move(draw.token).value());
+  ++counters.generated_tokens;
+  if (const auto end = request.commit(choice, id)) finish(request, choice, *end);
+}
+
+void Engine::State::use_score(Draw& draw) {
+  ActiveRequest& request = *draw.request;
+  if (!draw.token) {
+    const Finish failed{.reason = FinishReason::failed};
+    for (Choice& choice : request.choices) {
+      finish(request, choice, failed, draw.token.error().message);
+    }
+    return;
+  }
+  update_of(request, *draw.choice).prompt_tokens.push_back(std::move(draw.token).value());
+  request.prompt_scored = draw.scored + 1;
 }
 
 /// The first prompt token has no logprob; it is reported with whatever comes first.
@@ -190,20 +263,6 @@ void Engine::State::report_prompt_start(ActiveRequest& request, Choice& choice) 
   if (!request.wants_prompt_logprobs() || request.prompt_scored > 0) return;
   update_of(request, choice).prompt_tokens.push_back({request.request.prompt[0], std::nullopt});
   request.prompt_scored = 1;
-}
-
-void Engine::State::score_prompt(const Reading& reading, std::span<const float> logits) {
-  ActiveRequest& request = *reading.request;
-  const int32_t id = request.request.prompt[reading.scored];
-  auto logprob = token_logprob(logits, id, request.request.prompt_logprobs, scratch);
-  if (!logprob) {
-    const Finish failed{.reason = FinishReason::failed};
-    for (Choice& choice : request.choices) finish(request, choice, failed, logprob.error().message);
-    return;
-  }
-  ChoiceUpdate& update = update_of(request, *reading.choice);
-  update.prompt_tokens.push_back({id, std::move(logprob).value()});
-  request.prompt_scored = reading.scored + 1;
 }
 
 /// All choices go on from the prompt that choice 0 has computed, as far as there are slots; the
@@ -217,31 +276,6 @@ void Engine::State::fork_choices(ActiveRequest& request) {
     choice.kv = request.choices[0].kv.fork();
     --slots;
   }
-}
-
-void Engine::State::sample_next(ActiveRequest& request, Choice& choice,
-                                std::span<const float> logits) {
-  const SamplingParams& params = request.request.sampling;
-  const auto fail_with = [&](const Error& error) {
-    finish(request, choice, {.reason = FinishReason::failed}, error.message);
-  };
-  const auto id = sample({.logits = logits,
-                          .params = params,
-                          .seed = params.seed + choice.index,
-                          .position = uint64_t{request.prompt_size()} + choice.output.size(),
-                          .counts = &choice.counts,
-                          .forbidden = request.forbidden(choice)},
-                         scratch);
-  if (!id) return fail_with(id.error());
-  TokenOut out{*id, std::nullopt};
-  if (request.request.logprobs >= 0) {
-    auto logprob = token_logprob(logits, *id, request.request.logprobs, scratch);
-    if (!logprob) return fail_with(logprob.error());
-    out.logprob = std::move(logprob).value();
-  }
-  update_of(request, choice).tokens.push_back(std::move(out));
-  ++counters.generated_tokens;
-  if (const auto end = request.commit(choice, *id)) finish(request, choice, *end);
 }
 
 void Engine::State::forget_finished() {

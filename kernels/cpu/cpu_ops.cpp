@@ -90,6 +90,10 @@ class CpuOps final : public Ops {
     describe();
   }
 
+  void parallel_for(size_t count, const std::function<void(size_t)>& body) override {
+    pool_.parallel_for(count, body);
+  }
+
   Buffer allocate(size_t bytes) override { return make_buffer(bytes); }
 
   std::unique_ptr<Matrix> pack(const WeightView& weights) override {

@@ -92,6 +92,10 @@ class RefOps final : public Ops {
   uint32_t threads() const override { return 1; }
   void set_threads(uint32_t) override {}
 
+  void parallel_for(size_t count, const std::function<void(size_t)>& body) override {
+    for (size_t i = 0; i < count; ++i) body(i);
+  }
+
   Buffer allocate(size_t bytes) override {
     const size_t rounded = (bytes + 64) / 64 * 64;
     auto* data = static_cast<std::byte*>(std::aligned_alloc(64, rounded));

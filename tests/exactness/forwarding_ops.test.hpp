@@ -17,6 +17,9 @@ class ForwardingOps : public kernels::Ops {
   uint32_t threads() const override { return inner_->threads(); }
   void set_threads(uint32_t threads) override { inner_->set_threads(threads); }
   Buffer allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  void parallel_for(size_t count, const std::function<void(size_t)>& body) override {
+    inner_->parallel_for(count, body);
+  }
   std::unique_ptr<kernels::Matrix> pack(const kernels::WeightView& weights) override {
     return inner_->pack(weights);
   }
