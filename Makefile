@@ -9,7 +9,7 @@ FLAGS  ?=
 help:                ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-serve: build model   ## install, build, fetch the demo model, start gateway + router + target
+serve: build model   ## install, build, fetch the demo model, start gateway + router + target (FLAGS="--http :8095", MODEL=name)
 	$(BINARY) serve --model models/$(MODEL).gguf $(FLAGS)
 
 build:               ## install packages and build the release binary

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Streams an answer over Cap'n Proto.
 
-Usage: rpc_client.py [--address 127.0.0.1:8081] [--key KEY] [--max-tokens 64] [--chat] PROMPT
+Usage: rpc_client.py [--address 127.0.0.1:8081] [--key KEY] [--max-tokens 64] [--temperature 1] [--chat] PROMPT
 
 Needs pycapnp (pip install pycapnp==2.2.4). The schema is schema/outrider.capnp of this repository.
 """
@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import pathlib
+import re
 import sys
 
 import capnp
@@ -80,8 +81,9 @@ async def generate(service, fields, on_chunk):
 
 async def main(options):
     host, _, port = options.address.rpartition(":")
-    connection = await Connection.open(host, int(port), options.key)
-    fields = {"maxTokens": options.max_tokens}
+    # Another kind of server may wait for us to say more.
+    connection = await asyncio.wait_for(Connection.open(host, int(port), options.key), 5)
+    fields = {"maxTokens": options.max_tokens, "temperature": options.temperature}
     if options.chat:
         fields["messages"] = [{"role": "user", "content": options.prompt}]
     else:
@@ -102,6 +104,14 @@ if __name__ == "__main__":
     parser.add_argument("--address", default="127.0.0.1:8081")
     parser.add_argument("--key", default="")
     parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--temperature", type=float, default=1, help="0 is greedy")
     parser.add_argument("--chat", action="store_true", help="use the model's chat template")
     parser.add_argument("prompt")
-    asyncio.run(capnp.run(main(parser.parse_args())))
+    options = parser.parse_args()
+    if not re.fullmatch(r".+:\d{1,5}", options.address):
+        parser.error(f"--address {options.address!r} is not HOST:PORT")
+    try:
+        asyncio.run(capnp.run(main(options)))
+    except (OSError, OverflowError, RpcError, capnp.KjException) as exception:
+        reason = (str(exception) or "no answer").splitlines()[0]
+        sys.exit(f"rpc_client.py: {options.address}: {reason} (is this the server's RPC port?)")
