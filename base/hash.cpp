@@ -69,11 +69,8 @@ uint64_t hash64(std::string_view text, uint64_t seed) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
-bool constant_time_equal(std::string_view a, std::string_view b) {
-  // Digests have equal length, so the comparison never depends on where the texts differ.
-  const Digest256 digest_a = sha256(a);
-  const Digest256 digest_b = sha256(b);
-  return CRYPTO_memcmp(digest_a.data(), digest_b.data(), digest_a.size()) == 0;
+bool constant_time_equal(const Digest256& a, const Digest256& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 }  // namespace outrider

@@ -40,7 +40,7 @@ std::string to_hex(std::span<const uint8_t> bytes);
 uint64_t hash64(std::span<const std::byte> bytes, uint64_t seed = 0);
 uint64_t hash64(std::string_view text, uint64_t seed = 0);
 
-/// True if both are equal; the time taken depends only on the lengths.
-bool constant_time_equal(std::string_view a, std::string_view b);
+/// True if both are equal, in the same time whatever they are. For secrets: compare their digests.
+bool constant_time_equal(const Digest256& a, const Digest256& b);
 
 }  // namespace outrider

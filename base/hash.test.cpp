@@ -16,11 +16,11 @@ TEST(Sha256, DoesNotDependOnHowTheInputIsCut) {
 }
 
 TEST(ConstantTimeEqual, ComparesWholeTexts) {
-  EXPECT_TRUE(constant_time_equal("secret", "secret"));
-  EXPECT_FALSE(constant_time_equal("secret", "secreT"));
-  EXPECT_FALSE(constant_time_equal("secret", "secret "));
-  EXPECT_FALSE(constant_time_equal("", "secret"));
-  EXPECT_TRUE(constant_time_equal("", ""));
+  EXPECT_TRUE(constant_time_equal(sha256("secret"), sha256("secret")));
+  EXPECT_FALSE(constant_time_equal(sha256("secret"), sha256("secreT")));
+  EXPECT_FALSE(constant_time_equal(sha256("secret"), sha256("secret ")));
+  EXPECT_FALSE(constant_time_equal(sha256(""), sha256("secret")));
+  EXPECT_TRUE(constant_time_equal(sha256(""), sha256("")));
 }
 
 }  // namespace

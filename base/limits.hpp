@@ -17,11 +17,19 @@ inline constexpr uint32_t connections_max = 4096;
 /// A client must have sent its headers, and then each further part of its body, within this time.
 inline constexpr uint32_t http_header_timeout_ms = 10'000;
 inline constexpr uint32_t http_body_timeout_ms = 30'000;
-/// Idle time between two SSE comments. A closed client is noticed at the next write.
+/// And its whole body within this one: 8 MiB at half a megabit a second.
+inline constexpr uint32_t http_body_total_timeout_ms = 120'000;
+/// Bytes of a refused upload that are read and dropped, so that the client gets to see the answer
+/// instead of a reset connection; then the socket is closed. What a few clients announce at most.
+inline constexpr size_t refused_upload_bytes_max = size_t{128} << 20;
+/// Pause before a listener tries again that the operating system refused a connection.
+inline constexpr uint32_t accept_pause_ms = 100;
+/// Idle time between two SSE comments, and between two looks whether a client is still there.
 inline constexpr uint32_t sse_ping_interval_ms = 1'000;
 /// Nesting of a JSON body or a template value.
 inline constexpr uint32_t json_depth_max = 64;
-/// Sum over the objects of a body of their keys squared: what searching them costs.
+/// What finding keys may cost in all JSON of one request (gateway/json_body.cpp has the prices): 50
+/// ms at most. An object of 4000 short keys takes it all.
 inline constexpr uint64_t json_key_work_max = uint64_t{1} << 24;
 /// One write to a client that takes no bytes: then the connection is given up. Longer than any
 /// pause of a live reader, short enough that a dead one does not hold its blocks for ever.
@@ -34,10 +42,21 @@ inline constexpr int32_t client_send_buffer_bytes = 32 << 10;
 inline constexpr uint32_t drain_timeout_ms = 30'000;
 /// Names of unknown request fields that are remembered, so that each is logged once.
 inline constexpr uint32_t unknown_fields_logged_max = 256;
+/// Body or message that is parsed, templated and tokenized on the KJ thread: 20 ms at worst (random
+/// letters). Beyond it a thread of its own does that, at up to 2.5 s a MiB.
+inline constexpr size_t inline_text_bytes_max = size_t{16} << 10;
+/// Requests that wait for that thread, each with its body; beyond it: 429.
+inline constexpr uint32_t text_jobs_max = 32;
+/// Text of one prompt in the log, where the operator wants it there.
+inline constexpr size_t logged_prompt_bytes_max = size_t{16} << 10;
 /// Lines of an API key file.
 inline constexpr uint32_t api_keys_max = 65'536;
 /// One Cap'n Proto message (words of 8 bytes).
 inline constexpr uint64_t rpc_message_words_max = http_body_bytes_max / 8;
+/// Parameters of calls that have not been taken up yet, per connection; then it is not read from.
+inline constexpr uint64_t rpc_waiting_words_max = 4 * rpc_message_words_max;
+/// One reply that our own client takes: the longest answer with all its logprobs is below.
+inline constexpr size_t client_reply_bytes_max = size_t{64} << 20;
 
 // -- one request ---------------------------------------------------------------------------------
 inline constexpr uint32_t choices_max = 16;       ///< `n`: a quarter of the default batch
@@ -156,5 +175,6 @@ static_assert(prompt_part_tokens_max * sizeof(int32_t) <= control_message_bytes_
               "a prompt part and its envelope fit one control message");
 static_assert(http_header_bytes_max < http_body_bytes_max);
 static_assert(sse_ping_interval_ms < http_body_timeout_ms);
+static_assert(http_body_timeout_ms < http_body_total_timeout_ms);
 
 }  // namespace outrider::limits

@@ -54,16 +54,12 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
       engine_steps(counter("outrider_engine_steps_total", "Batches run by the engine.")),
       prompt_tokens(counter("vllm:prompt_tokens_total", "Prompt tokens of finished requests.")),
       generation_tokens(counter("vllm:generation_tokens_total", "Tokens sent to clients.")),
-      prefix_cache_queries(
-          counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the KV cache.")),
-      prefix_cache_hits(
-          counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the KV cache.")),
       time_to_first_token_seconds(histogram("vllm:time_to_first_token_seconds",
                                             "From arrival to the first token.", latency_buckets())),
       inter_token_latency_seconds(histogram("vllm:inter_token_latency_seconds",
                                             "Between two streamed tokens.", token_gap_buckets())),
       time_per_output_token_seconds(histogram("vllm:request_time_per_output_token_seconds",
-                                              "Mean over a request's tokens after the first.",
+                                              "Mean over a choice's tokens after the first.",
                                               token_gap_buckets())),
       e2e_latency_seconds(histogram("vllm:e2e_request_latency_seconds",
                                     "From arrival to the last token.", latency_buckets())),

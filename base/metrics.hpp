@@ -57,8 +57,6 @@ class ServingMetrics {
   // -- recorded as requests move ---------------------------------------------------------------
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& generation_tokens;
-  prometheus::Counter& prefix_cache_queries;  ///< tokens
-  prometheus::Counter& prefix_cache_hits;     ///< tokens
   prometheus::Histogram& time_to_first_token_seconds;
   prometheus::Histogram& inter_token_latency_seconds;
   prometheus::Histogram& time_per_output_token_seconds;

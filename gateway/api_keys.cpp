@@ -3,7 +3,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/hash.hpp"
 #include "base/limits.hpp"
 
 namespace outrider::gateway {
@@ -19,7 +18,10 @@ std::string_view trim(std::string_view text) {
 
 Result<ApiKeys> ApiKeys::load(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return fail(ErrorCode::io, "cannot read the API key file " + path, "api_key_file");
+  if (!file) {
+    return fail(ErrorCode::invalid_argument, "cannot read the API key file " + path,
+                "api_key_file");
+  }
   std::ostringstream text;
   text << file.rdbuf();
   return parse(text.str());
@@ -35,13 +37,11 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text) {
     ++number;
     if (line.empty() || line.front() == '#') continue;
     const auto colon = line.find(':');
-    Key key;
-    if (colon == std::string_view::npos) {
-      key = {std::string(line), "key" + std::to_string(number)};
-    } else {
-      key = {std::string(trim(line.substr(colon + 1))), std::string(trim(line.substr(0, colon)))};
-    }
-    if (key.key.empty() || key.tenant.empty() || key.tenant.size() > limits::name_bytes_max) {
+    const bool named = colon != std::string_view::npos;
+    const auto key = named ? trim(line.substr(colon + 1)) : line;
+    const std::string tenant =
+        named ? std::string(trim(line.substr(0, colon))) : "key" + std::to_string(number);
+    if (key.empty() || tenant.empty() || tenant.size() > limits::name_bytes_max) {
       return fail(ErrorCode::invalid_argument,
                   "line " + std::to_string(number) + " of the API key file is not name:key",
                   "api_key_file");
@@ -51,7 +51,7 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text) {
                   "the API key file has over " + std::to_string(limits::api_keys_max) + " keys",
                   "api_key_file");
     }
-    out.keys_.push_back(std::move(key));
+    out.keys_.push_back({sha256(key), tenant});
   }
   if (out.keys_.empty()) {
     return fail(ErrorCode::invalid_argument, "the API key file holds no key", "api_key_file");
@@ -61,10 +61,11 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text) {
 
 std::optional<std::string> ApiKeys::tenant_of(std::string_view key) const {
   if (keys_.empty()) return std::string();
+  const Digest256 digest = sha256(key);
   const Key* found = nullptr;
   for (const auto& candidate : keys_) {
     // No early exit: which key matched, and whether one did, must not show in the time.
-    if (constant_time_equal(candidate.key, key)) found = &candidate;
+    if (constant_time_equal(candidate.digest, digest)) found = &candidate;
   }
   if (!found) return std::nullopt;
   return found->tenant;

@@ -5,11 +5,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash.hpp"
 #include "base/result.hpp"
 
 namespace outrider::gateway {
 
-/// The keys that may use this gateway, each with its tenant. Immutable after loading.
+/// The keys that may use this gateway, each with its tenant: as digests, so that a request costs
+/// one hash however many keys there are. Immutable after loading.
 class ApiKeys {
  public:
   /// No keys: everybody may, as the tenant "".
@@ -20,16 +22,14 @@ class ApiKeys {
   static Result<ApiKeys> load(const std::string& path);
   static Result<ApiKeys> parse(std::string_view text);
 
-  bool required() const { return !keys_.empty(); }
-
-  /// The tenant of a key, or nothing. Time depends on lengths and on the number of keys only.
+  /// The tenant of a key, or nothing. Time depends on its length and the number of keys only.
   std::optional<std::string> tenant_of(std::string_view key) const;
   /// The same for an Authorization header's value ("Bearer …").
   std::optional<std::string> tenant_of_header(std::optional<std::string_view> authorization) const;
 
  private:
   struct Key {
-    std::string key;
+    Digest256 digest;
     std::string tenant;
   };
   std::vector<Key> keys_;

@@ -31,7 +31,7 @@ Result<Json> normalise_content(const Json& content, const std::string& field) {
 }
 
 /// Arguments travel as a JSON string; templates want the object.
-Result<Json> normalise_tool_calls(const Json& calls, const std::string& field) {
+Result<Json> normalise_tool_calls(const Json& calls, const std::string& field, JsonBudget& budget) {
   if (!calls.is_array()) return wrong_type(field, "an array", calls);
   Json out = Json::array();
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -45,7 +45,7 @@ Result<Json> normalise_tool_calls(const Json& calls, const std::string& field) {
     Json arguments = function.value("arguments", Json::object());
     if (arguments.is_string()) {
       const auto& text = arguments.get_ref<const std::string&>();
-      auto parsed = text.empty() ? Result<Json>(Json::object()) : parse_json_body(text);
+      auto parsed = text.empty() ? Result<Json>(Json::object()) : parse_json_body(text, budget);
       if (!parsed) {
         return fail(ErrorCode::invalid_argument,
                     name + ".function.arguments: " + parsed.error().message,
@@ -79,7 +79,7 @@ Result<std::string> read_role(const Json& message, const std::string& name) {
               name + ".role");
 }
 
-Result<Json> normalise_message(const Json& message, const std::string& name) {
+Result<Json> normalise_message(const Json& message, const std::string& name, JsonBudget& budget) {
   if (!message.is_object()) return wrong_type(name, "an object", message);
   auto role = read_role(message, name);
   if (!role) return role.error();
@@ -87,7 +87,7 @@ Result<Json> normalise_message(const Json& message, const std::string& name) {
   const Json content = message.value("content", Json());
   const Json calls = message.value("tool_calls", Json());
   if (!calls.is_null() && !calls.empty()) {
-    auto normal = normalise_tool_calls(calls, name + ".tool_calls");
+    auto normal = normalise_tool_calls(calls, name + ".tool_calls", budget);
     if (!normal) return normal.error();
     clean["tool_calls"] = std::move(*normal);
   }
@@ -111,7 +111,7 @@ Result<Json> normalise_message(const Json& message, const std::string& name) {
 
 }  // namespace
 
-Result<Json> normalise_messages(const Json& value) {
+Result<Json> normalise_messages(const Json& value, JsonBudget& budget) {
   if (!value.is_array()) return wrong_type("messages", "an array", value);
   if (value.empty()) {
     return fail(ErrorCode::invalid_argument, "messages must not be empty", "messages");
@@ -124,7 +124,7 @@ Result<Json> normalise_messages(const Json& value) {
   }
   Json out = Json::array();
   for (size_t i = 0; i < value.size(); ++i) {
-    auto message = normalise_message(value[i], "messages[" + std::to_string(i) + "]");
+    auto message = normalise_message(value[i], "messages[" + std::to_string(i) + "]", budget);
     if (!message) return message.error();
     out.push_back(std::move(*message));
   }

@@ -8,9 +8,6 @@
 namespace outrider::gateway {
 namespace {
 
-/// How often a draining gateway looks whether it is idle.
-constexpr uint32_t k_idle_poll_ms = 20;
-
 using Port = kj::Own<kj::ConnectionReceiver>;
 
 Result<Port> bind_port(kj::AsyncIoContext& io, const std::string& address, const char* field) {
@@ -46,8 +43,9 @@ Result<std::unique_ptr<Gateway>> Gateway::open(kj::AsyncIoContext& io,
   std::unique_ptr<Gateway> gateway(
       new Gateway(timer, options,
                   Serving::Parts{parts.clock, parts.metrics, std::move(parts.log), std::move(keys),
-                                 options.version, std::move(parts.cluster_json),
-                                 std::move(parts.before_metrics)}));
+                                 options.version, options.priority_min, options.log_prompts,
+                                 std::move(parts.cluster_json), std::move(parts.before_metrics),
+                                 std::move(parts.wall_time), std::move(parts.random_bits)}));
   gateway->http_ = std::make_unique<HttpServer>(gateway->serving_, timer, options.http);
   gateway->http_->listen(std::move(*http_port));
   if (!options.rpc_address.empty()) {
@@ -71,16 +69,11 @@ void Gateway::serve(ServedModel served, Backend& backend) {
   serving_.set_model(std::move(served), backend);
 }
 
-kj::Promise<void> Gateway::until_idle() {
-  if (serving_.open_requests() == 0) return kj::READY_NOW;
-  return timer_.afterDelay(k_idle_poll_ms * kj::MILLISECONDS).then([this] { return until_idle(); });
-}
-
 kj::Promise<void> Gateway::drain() {
   // The ports stay open meanwhile: probes read 503 instead of a refused connection.
-  serving_.begin_drain();
+  auto idle = serving_.begin_drain();
   auto timeout = timer_.afterDelay(options_.drain_timeout_ms * kj::MILLISECONDS);
-  return until_idle().exclusiveJoin(kj::mv(timeout));
+  return idle.exclusiveJoin(kj::mv(timeout));
 }
 
 }  // namespace outrider::gateway

@@ -20,6 +20,8 @@ struct GatewayOptions {
   std::string api_key_file;                     ///< Empty: no keys.
   std::string version = "0.1.0";
   uint32_t drain_timeout_ms = limits::drain_timeout_ms;
+  int32_t priority_min = 0;  ///< The most urgent `priority` that a client may ask for.
+  bool log_prompts = false;  ///< Prompt text in the log.
   HttpSettings http;
 };
 
@@ -36,6 +38,8 @@ class Gateway {
     std::shared_ptr<spdlog::logger> log;
     std::function<std::string()> cluster_json;  ///< GET /cluster; may be empty
     std::function<void()> before_metrics;       ///< brings gauges up to date; may be empty
+    std::function<UnixTime()> wall_time = outrider::wall_time;
+    std::function<uint64_t()> random_bits = outrider::random_bits;
   };
 
   /// Reads the key file and binds the ports.
@@ -59,7 +63,6 @@ class Gateway {
 
  private:
   Gateway(kj::Timer& timer, const GatewayOptions& options, Serving::Parts parts);
-  kj::Promise<void> until_idle();
 
   kj::Timer& timer_;
   GatewayOptions options_;

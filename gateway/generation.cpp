@@ -48,7 +48,7 @@ Generation::Generation(const Parts& parts, PreparedRequest request,
       prompt_tokens_(request_.prompts.size()) {
   const auto& stop = request_.parsed.generation.stop;
   for (uint32_t i = 0; i < request_.choices(); ++i) {
-    choices_.push_back({model::TextStream(served_->text.tokenizer, stop), 0, started_});
+    choices_.push_back({model::TextStream(served_->text.tokenizer, stop), 0, started_, started_});
   }
   for (uint32_t source = 0; source < request_.prompts.size(); ++source) {
     totals_.prompt_tokens += request_.prompts[source].prompt.size();
@@ -125,7 +125,9 @@ void Generation::observe_tokens(Choice& choice, size_t count) {
     totals_.ttft_ms = to_ms(now - started_);
     parts_.metrics.time_to_first_token_seconds.Observe(to_seconds(now - started_));
   }
-  if (choice.tokens > 0) {
+  if (choice.tokens == 0) {
+    choice.first_token = now;
+  } else {
     const double gap_s = to_seconds(now - choice.last_token) / static_cast<double>(count);
     for (size_t i = 0; i < count; ++i) parts_.metrics.inter_token_latency_seconds.Observe(gap_s);
   }
@@ -163,11 +165,10 @@ void Generation::observe_end() {
   m.request_prompt_tokens.Observe(static_cast<double>(totals_.prompt_tokens));
   m.request_generation_tokens.Observe(static_cast<double>(totals_.completion_tokens));
   m.prompt_tokens.Increment(static_cast<double>(totals_.prompt_tokens));
-  m.prefix_cache_queries.Increment(static_cast<double>(totals_.prompt_tokens));
-  if (totals_.completion_tokens > 1) {
-    const double after_first_s = total_s - totals_.ttft_ms * 1e-3;
-    m.time_per_output_token_seconds.Observe(after_first_s /
-                                            static_cast<double>(totals_.completion_tokens - 1));
+  for (const auto& choice : choices_) {
+    if (choice.tokens < 2) continue;
+    m.time_per_output_token_seconds.Observe(to_seconds(choice.last_token - choice.first_token) /
+                                            static_cast<double>(choice.tokens - 1));
   }
 }
 

@@ -70,6 +70,7 @@ class Generation {
   struct Choice {
     model::TextStream text;
     uint64_t tokens = 0;
+    TimePoint first_token{0};
     TimePoint last_token{0};
   };
 

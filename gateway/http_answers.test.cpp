@@ -282,6 +282,26 @@ TEST_F(HttpAnswers, TokenizeAndDetokenizeAreInverse) {
   EXPECT_GT(chat.json()["count"], 5);
 }
 
+TEST_F(HttpAnswers, LongBodiesGetTheAnswersOfShortOnes) {
+  const std::string pad = ",\"pad\":\"" + std::string(limits::inline_text_bytes_max, 'x') + "\"}";
+  const auto padded = [&](std::string body) { return body.substr(0, body.size() - 1) + pad; };
+  for (const char* path : {k_chat_path, k_text_path}) {
+    const bool chat = path == std::string(k_chat_path);
+    for (const std::string members : {R"("seed":7)", R"("seed":7,"stream":true)", R"("n":0)"}) {
+      const std::string body = chat ? chat_body(members) : text_body(members);
+      const auto shorter = client.request("POST", path, body);
+      const auto longer = client.request("POST", path, padded(body));
+      EXPECT_EQ(longer.status, shorter.status) << longer.body;
+      // Ids are random.
+      EXPECT_EQ(longer.body.size(), shorter.body.size()) << longer.body << shorter.body;
+    }
+  }
+  const std::string tokens = R"({"prompt":"a b"})";
+  EXPECT_EQ(client.request("POST", "/tokenize", padded(tokens)).body,
+            client.request("POST", "/tokenize", tokens).body);
+  EXPECT_EQ(client.request("POST", "/detokenize", padded(R"({"tokens":[999999]})")).status, 400);
+}
+
 TEST_F(HttpAnswers, MetricsCountRequestsTokensAndOutcomes) {
   client.request("POST", k_chat_path, chat_body());
   const std::string text = client.request("GET", "/metrics").body;

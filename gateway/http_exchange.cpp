@@ -38,6 +38,10 @@ Error body_too_large(uint64_t bytes) {
 
 using BodyResult = Result<std::string>;
 
+BodyResult too_slow() {
+  return fail(ErrorCode::deadline_exceeded, "the body did not arrive in time");
+}
+
 kj::Promise<BodyResult> read_parts(kj::AsyncInputStream& body, ClientConnection& connection,
                                    kj::Own<BodyState> state) {
   auto& part = state->part;
@@ -58,7 +62,7 @@ kj::Promise<BodyResult> read_parts(kj::AsyncInputStream& body, ClientConnection&
           }
           return read_parts(body, connection, kj::mv(state));
         }
-        return BodyResult(fail(ErrorCode::deadline_exceeded, "the body did not arrive in time"));
+        return too_slow();
       });
 }
 
@@ -158,7 +162,10 @@ kj::Promise<Result<std::string>> read_body(kj::AsyncInputStream& body,
       return BodyResult(body_too_large(*length));
     }
   }
-  return read_parts(body, connection, kj::heap<BodyState>());
+  auto timeout = connection.timer()
+                     .afterDelay(connection.settings().body_total_timeout_ms * kj::MILLISECONDS)
+                     .then([] { return too_slow(); });
+  return read_parts(body, connection, kj::heap<BodyState>()).exclusiveJoin(kj::mv(timeout));
 }
 
 }  // namespace outrider::gateway

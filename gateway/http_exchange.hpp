@@ -76,8 +76,8 @@ kj::HttpHeaders response_headers(const RequestHead& head, const HttpHeaderIds& i
 kj::Promise<void> send_reply(kj::HttpService::Response& response, const RequestHead& head,
                              const HttpHeaderIds& ids, Reply reply, ClientConnection& connection);
 
-/// The whole body, bounded in size (announced or not) and in time between parts. Errors:
-/// too_large, deadline_exceeded (408).
+/// The whole body, bounded in size (announced or not) and in time, of each part and in
+/// all. Errors: too_large, deadline_exceeded (408).
 kj::Promise<Result<std::string>> read_body(kj::AsyncInputStream& body,
                                            ClientConnection& connection);
 

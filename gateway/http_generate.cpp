@@ -31,19 +31,6 @@ class Answer {
     return send_reply(response_, head_, shared_.ids, std::move(reply), connection_);
   }
 
-  /// True after an event, false when a ping is due. Throws when the client has gone.
-  kj::Promise<bool> event_or_ping() {
-    auto ping = connection_.timer()
-                    .afterDelay(connection_.settings().ping_interval_ms * kj::MILLISECONDS)
-                    .then([this] {
-                      if (connection_.gone()) {
-                        kj::throwFatalException(KJ_EXCEPTION(DISCONNECTED, "client has gone"));
-                      }
-                      return false;
-                    });
-    return generation().ready().then([] { return true; }).exclusiveJoin(kj::mv(ping));
-  }
-
   kj::Own<RequestScope> scope_;
   RequestHead head_;
   kj::HttpService::Response& response_;
@@ -57,7 +44,11 @@ class StreamAnswer final : public Answer {
   using Answer::Answer;
 
   kj::Promise<void> run() {
-    return event_or_ping().then([this](bool event) -> kj::Promise<void> {
+    auto ping = connection_.timer()
+                    .afterDelay(connection_.settings().ping_interval_ms * kj::MILLISECONDS)
+                    .then([] { return false; });
+    auto event_or_ping = generation().ready().then([] { return true; }).exclusiveJoin(kj::mv(ping));
+    return event_or_ping.then([this](bool event) -> kj::Promise<void> {
       if (!out_ && opening_.empty()) opening_ = writer_.opening();
       std::string text = take();
       if (!event && text.empty()) text = ": ping\n\n";
@@ -112,7 +103,7 @@ class WholeAnswer final : public Answer {
   using Answer::Answer;
 
   kj::Promise<void> run() {
-    return event_or_ping().then([this](bool) -> kj::Promise<void> {
+    return generation().ready().then([this]() -> kj::Promise<void> {
       for (auto& delta : generation().take()) writer_.collect(std::move(delta));
       if (!generation().finished()) return run();
       if (generation().error()) return reply(reply_of(error()));
@@ -123,23 +114,29 @@ class WholeAnswer final : public Answer {
   }
 };
 
+/// One watch around the whole answer: tokens that flow, or that are not seen, must not hide that
+/// nobody is there any more.
+template <class Kind>
+kj::Promise<void> run_answer(kj::Own<RequestScope> scope, RequestHead head,
+                             kj::HttpService::Response& response, HttpShared& shared,
+                             ClientConnection& connection) {
+  auto answer = kj::heap<Kind>(kj::mv(scope), std::move(head), response, shared, connection);
+  auto run = connection.unless_gone(answer->run());
+  return run.attach(kj::mv(answer));
+}
+
 }  // namespace
 
 kj::Promise<void> stream_generation(kj::Own<RequestScope> scope, RequestHead head,
                                     kj::HttpService::Response& response, HttpShared& shared,
                                     ClientConnection& connection) {
-  auto answer =
-      kj::heap<StreamAnswer>(kj::mv(scope), std::move(head), response, shared, connection);
-  auto run = answer->run();
-  return run.attach(kj::mv(answer));
+  return run_answer<StreamAnswer>(kj::mv(scope), std::move(head), response, shared, connection);
 }
 
 kj::Promise<void> answer_generation(kj::Own<RequestScope> scope, RequestHead head,
                                     kj::HttpService::Response& response, HttpShared& shared,
                                     ClientConnection& connection) {
-  auto answer = kj::heap<WholeAnswer>(kj::mv(scope), std::move(head), response, shared, connection);
-  auto run = answer->run();
-  return run.attach(kj::mv(answer));
+  return run_answer<WholeAnswer>(kj::mv(scope), std::move(head), response, shared, connection);
 }
 
 }  // namespace outrider::gateway

@@ -1,4 +1,7 @@
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+
+#include <sstream>
 
 #include "gateway/raw_client.test.hpp"
 
@@ -65,6 +68,23 @@ TEST_F(HttpLife, AClientThatLeavesCancelsItsWaitingAnswer) {
   EXPECT_EQ(gateway.gateway->open_requests(), 0u);
 }
 
+TEST_F(HttpLife, AClientThatLeavesIsNoticedWhileItsBackendTalksOn) {
+  for (const char* body : {k_whole, k_stream}) {
+    const size_t index = gateway.backend.sessions.size();
+    RawClient leaver(gateway);
+    leaver.send_request("POST", k_text_path, body);
+    auto& session = opened(index);
+    leaver.close();
+    uint32_t turns = 0;
+    gateway.run_until([&] {
+      // Nothing that a stream would write: a failing write is not what tells.
+      if (session.stream) gateway.backend.say_ids(session, {});
+      return session.cancelled || ++turns > 5'000;
+    });
+    EXPECT_TRUE(session.cancelled) << body;
+  }
+}
+
 TEST_F(HttpLife, ASlowReaderFillsItsOwnChannelAndNoMore) {
   client.send_request("POST", k_text_path, R"({"prompt":"x","stream":true,"logprobs":20})");
   auto& session = opened();
@@ -109,6 +129,50 @@ TEST(HttpGateway, GivesUpReadersThatTakeNothing) {
     if (session.stream) strict.backend.say(session, "some words of text");
     strict.run_until([] { return true; });
     strict.io.provider->getTimer().afterDelay(1 * kj::MILLISECONDS).wait(strict.io.waitScope);
+  }
+}
+
+TEST(HttpGateway, GivesUpBodiesThatTrickleIn) {
+  GatewayOptions options;
+  options.http.body_total_timeout_ms = 50;
+  LoopbackGateway strict(options);
+  RawClient slow(strict);
+  slow.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n");
+  uint32_t turns = 0;
+  strict.run_until([&] {
+    slow.send(" ");
+    return strict.metrics.http_responses(408).Value() > 0 || ++turns > 10'000;
+  });
+  ASSERT_LE(turns, 10'000u);
+  EXPECT_EQ(slow.read_response().status, 408);
+}
+
+TEST(HttpGateway, TakesClockIdsAndSeedsFromItsParts) {
+  LoopbackGateway fixed({}, true, [](Gateway::Parts& parts) {
+    parts.wall_time = [] { return UnixTime(std::chrono::seconds(1'700'000'000)); };
+    parts.random_bits = [] { return 0x0123456789abcdefu; };
+  });
+  fixed.backend.on_open = [&](ScriptedSession& s) { fixed.backend.answer(s, "ok"); };
+  const Json body = RawClient(fixed).request("POST", k_text_path, k_whole).json();
+  EXPECT_EQ(body["created"], 1'700'000'000);
+  EXPECT_EQ(body["id"], "cmpl-fedcba9876543210fedcba9876543210");
+  EXPECT_EQ(body["seed"], 0x0123456789abcdefu >> 12);
+  EXPECT_EQ(fixed.backend.sessions[0].id, 0x0123456789abcdefu >> 1);
+}
+
+TEST(HttpGateway, LogsPromptsOnlyWhereItIsToldTo) {
+  for (const bool wanted : {false, true}) {
+    std::ostringstream lines;
+    GatewayOptions options;
+    options.log_prompts = wanted;
+    LoopbackGateway talkative(options, true, [&](Gateway::Parts& parts) {
+      parts.log = std::make_shared<spdlog::logger>(
+          "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines));
+    });
+    talkative.backend.on_open = [&](ScriptedSession& s) { talkative.backend.answer(s, "ok"); };
+    RawClient(talkative).request("POST", k_text_path, R"({"prompt":"my secret\nplan"})");
+    EXPECT_NE(lines.str().find("status=200"), std::string::npos) << lines.str();
+    EXPECT_EQ(lines.str().find(R"(my secret\nplan)") != std::string::npos, wanted) << lines.str();
   }
 }
 

@@ -9,14 +9,10 @@
 namespace outrider::gateway {
 namespace {
 
-std::string dump(const Json& body) {
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 Reply json_reply(const Json& body, int status = 200) {
   Reply reply;
   reply.status = status;
-  reply.body = dump(body);
+  reply.body = to_text(body);
   if (status == 503) reply.retry_after_s = 1;
   return reply;
 }
@@ -56,18 +52,14 @@ Reply metrics_page(const Serving& serving) {
   return reply;
 }
 
-Error invalid(const char* field, const std::string& message) {
-  return fail(ErrorCode::invalid_argument, message, field);
-}
-
 Result<bool> flag_or(const Json& body, const char* name, bool fallback) {
   const Json value = body.value(name, Json());
   if (value.is_null()) return fallback;
   return read_bool(value, name);
 }
 
-Result<Json> read_object(const std::string& body, const ServedModel& served) {
-  auto json = parse_json_body(body);
+Result<Json> read_object(const std::string& body, const ServedModel& served, JsonBudget& budget) {
+  auto json = parse_json_body(body, budget);
   if (!json) return json.error();
   if (!json->is_object()) {
     return fail(ErrorCode::invalid_argument,
@@ -80,8 +72,9 @@ Result<Json> read_object(const std::string& body, const ServedModel& served) {
   return json;
 }
 
-Result<Json> tokenize(const std::string& text, const ServedModel& served) {
-  auto body = read_object(text, served);
+Result<Json> tokenize(const std::string& text, const ServedModel& served, UnixTime now) {
+  JsonBudget budget;
+  auto body = read_object(text, served, budget);
   if (!body) return body.error();
   const bool chat = body->contains("messages");
   auto special = flag_or(*body, "add_special_tokens", !chat);
@@ -92,11 +85,11 @@ Result<Json> tokenize(const std::string& text, const ServedModel& served) {
   if (!strings) return strings.error();
   Result<std::vector<int32_t>> tokens = invalid("prompt", "prompt or messages is required");
   if (chat) {
-    auto messages = normalise_messages((*body)["messages"]);
+    auto messages = normalise_messages((*body)["messages"], budget);
     if (!messages) return messages.error();
     const Json tools = body->value("tools", Json());
     if (!tools.is_null()) OUTRIDER_TRY(check_tools(tools));
-    tokens = chat_prompt_tokens({*messages, tools, Json(), *generation, *special}, served);
+    tokens = chat_prompt_tokens({*messages, tools, Json(), *generation, *special}, served, now);
   } else if (body->contains("prompt")) {
     const Json& prompt = (*body)["prompt"];
     if (!prompt.is_string()) return wrong_type("prompt", "a string", prompt);
@@ -118,7 +111,8 @@ Result<Json> tokenize(const std::string& text, const ServedModel& served) {
 }
 
 Result<Json> detokenize(const std::string& text, const ServedModel& served) {
-  auto body = read_object(text, served);
+  JsonBudget budget;
+  auto body = read_object(text, served, budget);
   if (!body) return body.error();
   auto tokens = read_token_ids(body->value("tokens", Json()), "tokens", text.size());
   if (!tokens) return tokens.error();
@@ -128,8 +122,9 @@ Result<Json> detokenize(const std::string& text, const ServedModel& served) {
   return out;
 }
 
-Reply page_of(const Result<Json>& result) {
-  return result ? json_reply(*result) : reply_of(error_reply(result.error()));
+Result<Reply> page_of(const Result<Json>& result) {
+  if (!result) return result.error();
+  return json_reply(*result);
 }
 
 }  // namespace
@@ -155,12 +150,12 @@ std::optional<Reply> get_page(const std::string& path, Serving& serving) {
   return std::nullopt;
 }
 
-Reply tokenize_page(const std::string& body, const Serving& serving) {
-  return page_of(tokenize(body, *serving.served()));
+Result<Reply> tokenize_page(const std::string& body, const ServedModel& served, UnixTime now) {
+  return page_of(tokenize(body, served, now));
 }
 
-Reply detokenize_page(const std::string& body, const Serving& serving) {
-  return page_of(detokenize(body, *serving.served()));
+Result<Reply> detokenize_page(const std::string& body, const ServedModel& served) {
+  return page_of(detokenize(body, served));
 }
 
 }  // namespace outrider::gateway

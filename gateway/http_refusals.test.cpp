@@ -217,6 +217,28 @@ TEST_F(HttpRefusals, GarbageIsAnsweredAndTheServerGoesOn) {
   EXPECT_EQ(RawClient(gateway).request("GET", "/live").status, 200);
 }
 
+TEST_F(HttpRefusals, WrongFramingIsNamedWithoutTheServersOwnWords) {
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "zz-quoted\r\n\r\n");
+  const auto r = client.read_response();
+  EXPECT_EQ(r.status, 400);
+  EXPECT_EQ(r.error()["message"], "the body's Transfer-Encoding or Content-Length is wrong");
+}
+
+TEST(HttpPriorities, BelowTheOperatorsBoundAreRefused) {
+  for (const int32_t bound : {0, -1}) {
+    GatewayOptions options;
+    options.priority_min = bound;
+    LoopbackGateway bounded(options);
+    bounded.backend.on_open = [&](ScriptedSession& s) { bounded.backend.answer(s, "ok"); };
+    const auto r =
+        RawClient(bounded).request("POST", k_text_path, R"({"prompt":"x","priority":-1})");
+    EXPECT_EQ(r.status, bound == 0 ? 400 : 200);
+    EXPECT_EQ(bounded.backend.sessions.size(), bound == 0 ? 0u : 1u);
+  }
+}
+
 TEST_F(HttpRefusals, ConnectionsOverTheBoundAreClosedAtOnce) {
   std::vector<std::unique_ptr<RawClient>> open;
   while (open.size() < impatient().http.connections_max - 1) {

@@ -1,23 +1,28 @@
 #include "gateway/http_server.hpp"
 
+#include <string>
 #include <string_view>
 #include <utility>
 
 namespace outrider::gateway {
 namespace {
 
-/// Bytes of a refused upload that are read and dropped, so that the client gets to see the answer
-/// instead of a reset connection; then the socket is closed.
-constexpr size_t k_refused_upload_bytes = size_t{128} << 20;
-
-/// KJ reports a client's wrong framing in the middle of a body as a plain failure.
-int status_of(const kj::Exception& exception) {
+/// KJ reports a client's wrong framing as a plain failure, with one of these messages in its text.
+/// The text is for the log: it may quote the request, or the server's own source.
+ErrorReply reply_of(const kj::Exception& exception) {
   const std::string_view text = exception.getDescription().cStr();
-  if (text.find("request headers too large") != text.npos) return 431;
-  for (const char* framing : {"chunk size", "Content-Length", "ransfer", "HTTP"}) {
-    if (text.find(framing) != text.npos) return 400;
+  if (text.find("request headers too large") != text.npos) {
+    return error_reply(431, "the headers are over the limit of " +
+                                std::to_string(limits::http_header_bytes_max) + " bytes");
   }
-  return 500;
+  for (const char* framing : {"invalid HTTP chunk size", "premature EOF in HTTP",
+                              "unknown transfer encoding", "invalid Content-Length header value",
+                              "request body cannot have Transfer-Encoding other than chunked"}) {
+    if (text.find(framing) != text.npos) {
+      return error_reply(400, "the body's Transfer-Encoding or Content-Length is wrong");
+    }
+  }
+  return error_reply(500, "internal error");
 }
 
 }  // namespace
@@ -32,7 +37,7 @@ HttpServer::HttpServer(Serving& serving, kj::Timer& timer, const HttpSettings& s
   http.headerTimeout = settings_.header_timeout_ms * kj::MILLISECONDS;
   http.pipelineTimeout = settings_.body_timeout_ms * kj::MILLISECONDS;
   http.canceledUploadGracePeriod = settings_.body_timeout_ms * kj::MILLISECONDS;
-  http.canceledUploadGraceBytes = k_refused_upload_bytes;
+  http.canceledUploadGraceBytes = limits::refused_upload_bytes_max;
   http.errorHandler = *this;
   server_ = std::make_unique<kj::HttpServer>(
       timer_, *table_,
@@ -51,11 +56,6 @@ void HttpServer::listen(kj::Own<kj::ConnectionReceiver> port) {
       Listener::Parts{kj::mv(port), timer_, serving_.metrics(), serving_.parts().log,
                       settings_.connections_max},
       [this](kj::Own<kj::AsyncIoStream> stream) { return server_->listenHttp(kj::mv(stream)); });
-}
-
-kj::Promise<void> HttpServer::drain() {
-  listener_->stop_accepting();
-  return server_->drain();
 }
 
 kj::Promise<void> HttpServer::send_error(const ErrorReply& error,
@@ -80,13 +80,12 @@ kj::Promise<void> HttpServer::handleClientProtocolError(kj::HttpHeaders::Protoco
 kj::Promise<void> HttpServer::handleApplicationError(
     kj::Exception exception, kj::Maybe<kj::HttpService::Response&> response) {
   if (exception.getType() == kj::Exception::Type::DISCONNECTED) return kj::READY_NOW;
-  const int status = status_of(exception);
-  if (status == 500) serving_.log().error("request failed: {}", exception.getDescription().cStr());
+  const ErrorReply error = reply_of(exception);
+  if (error.status == 500) {
+    serving_.log().error("request failed: {}", exception.getDescription().cStr());
+  }
   KJ_IF_MAYBE (open, response) {
-    return send_error(
-        error_reply(status, status == 500 ? "internal error"
-                                          : std::string(exception.getDescription().cStr())),
-        *open);
+    return send_error(error, *open);
   }
   return kj::READY_NOW;
 }

@@ -18,8 +18,6 @@ class HttpServer final : private kj::HttpServerErrorHandler {
 
   void listen(kj::Own<kj::ConnectionReceiver> port);
   uint16_t port() { return listener_->port(); }
-  /// Accepts nothing new, lets running requests finish, closes idle connections.
-  kj::Promise<void> drain();
 
  private:
   kj::Promise<void> handleClientProtocolError(kj::HttpHeaders::ProtocolError error,

@@ -9,8 +9,6 @@
 namespace outrider::gateway {
 namespace {
 
-enum class PostRoute : uint8_t { chat, completion, tokenize, detokenize };
-
 struct Post {
   const char* path;
   PostRoute route;
@@ -114,38 +112,51 @@ kj::Promise<void> HttpConnectionService::post(RequestHead head, kj::AsyncInputSt
           }
           return reply(response, head, reply_of(error));
         }
-        switch (post_route(head.path)->route) {
-          case PostRoute::chat:
-            return generate(RequestKind::chat, std::move(head), *text, response, std::move(tenant));
-          case PostRoute::completion:
-            return generate(RequestKind::completion, std::move(head), *text, response,
-                            std::move(tenant));
-          case PostRoute::tokenize:
-            return reply(response, head, tokenize_page(*text, shared_.serving));
-          case PostRoute::detokenize:
-            return reply(response, head, detokenize_page(*text, shared_.serving));
+        const PostRoute route = post_route(head.path)->route;
+        if (route == PostRoute::tokenize || route == PostRoute::detokenize) {
+          return tokens(route, std::move(head), std::move(*text), response);
         }
-        KJ_UNREACHABLE;
+        const auto kind = route == PostRoute::chat ? RequestKind::chat : RequestKind::completion;
+        return generate(kind, std::move(head), std::move(*text), response, std::move(tenant));
+      });
+}
+
+kj::Promise<void> HttpConnectionService::tokens(PostRoute route, RequestHead head, std::string body,
+                                                Response& response) {
+  const size_t bytes = body.size();
+  std::function<Result<Reply>()> page = [route, body = std::move(body),
+                                         served = shared_.serving.served(),
+                                         now = shared_.serving.parts().wall_time()] {
+    return route == PostRoute::tokenize ? tokenize_page(body, *served, now)
+                                        : detokenize_page(body, *served);
+  };
+  return connection_.unless_gone(shared_.serving.texts().run(bytes, std::move(page)))
+      .then([this, head = std::move(head), &response](kj::Own<Result<Reply>> made) {
+        return reply(response, head,
+                     *made ? std::move(**made) : reply_of(error_reply(made->error())));
       });
 }
 
 kj::Promise<void> HttpConnectionService::generate(RequestKind kind, RequestHead head,
-                                                  const std::string& body, Response& response,
+                                                  std::string body, Response& response,
                                                   std::string tenant) {
   auto scope = kj::heap<RequestScope>(shared_.serving,
                                       Caller{head.request_id, std::move(tenant), "http"}, kind);
-  auto parsed = parse_request_body(kind, body);
-  const bool streams = parsed.ok() && parsed->stream;
-  auto started = parsed ? scope->start(std::move(*parsed)) : Result<void>(parsed.error());
-  if (!started) {
-    const ErrorReply error = error_reply(started.error());
-    scope->set_status(error.status);
-    return reply(response, head, reply_of(error)).attach(kj::mv(scope));
-  }
-  if (streams) {
-    return stream_generation(kj::mv(scope), std::move(head), response, shared_, connection_);
-  }
-  return answer_generation(kj::mv(scope), std::move(head), response, shared_, connection_);
+  const size_t bytes = body.size();
+  auto started = scope->start(
+      bytes, [kind, body = std::move(body)] { return parse_request_body(kind, body); });
+  return connection_.unless_gone(kj::mv(started))
+      .then([this, head = std::move(head), &response,
+             scope = kj::mv(scope)]() mutable -> kj::Promise<void> {
+        if (scope->error()) {
+          const ErrorReply error = error_reply(*scope->error());
+          scope->set_status(error.status);
+          return reply(response, head, reply_of(error)).attach(kj::mv(scope));
+        }
+        const auto answer =
+            scope->generation().request().parsed.stream ? stream_generation : answer_generation;
+        return answer(kj::mv(scope), std::move(head), response, shared_, connection_);
+      });
 }
 
 }  // namespace outrider::gateway

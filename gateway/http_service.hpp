@@ -17,6 +17,8 @@ struct HttpShared {
   const HttpSettings& settings;
 };
 
+enum class PostRoute : uint8_t { chat, completion, tokenize, detokenize };
+
 /// The requests of one connection: routing, keys, bodies, replies. One request at a time, as HTTP/1
 /// has it.
 class HttpConnectionService final : public kj::HttpService {
@@ -30,8 +32,9 @@ class HttpConnectionService final : public kj::HttpService {
  private:
   kj::Promise<void> post(RequestHead head, kj::AsyncInputStream& body, Response& response,
                          std::string tenant);
-  kj::Promise<void> generate(RequestKind kind, RequestHead head, const std::string& body,
+  kj::Promise<void> generate(RequestKind kind, RequestHead head, std::string body,
                              Response& response, std::string tenant);
+  kj::Promise<void> tokens(PostRoute route, RequestHead head, std::string body, Response& response);
   kj::Promise<void> reply(Response& response, const RequestHead& head, Reply reply);
 
   HttpShared& shared_;
@@ -40,9 +43,9 @@ class HttpConnectionService final : public kj::HttpService {
 
 /// The pages without a body: GET and HEAD. Nothing means: no such path.
 std::optional<Reply> get_page(const std::string& path, Serving& serving);
-/// POST /tokenize and /detokenize.
-Reply tokenize_page(const std::string& body, const Serving& serving);
-Reply detokenize_page(const std::string& body, const Serving& serving);
+/// POST /tokenize and /detokenize. Any thread.
+Result<Reply> tokenize_page(const std::string& body, const ServedModel& served, UnixTime now);
+Result<Reply> detokenize_page(const std::string& body, const ServedModel& served);
 
 /// Runs a started generation to its end as server-sent events. `scope` is owned by the promise.
 kj::Promise<void> stream_generation(kj::Own<RequestScope> scope, RequestHead head,

@@ -18,13 +18,6 @@ Result<void> text_into(const Json& v, const char* name, TextBounds bounds, std::
   return {};
 }
 
-Result<void> bool_into(const Json& v, const char* name, bool& target) {
-  auto flag = read_bool(v, name);
-  if (!flag) return flag.error();
-  target = *flag;
-  return {};
-}
-
 Error unsupported(const char* field, const std::string& what) {
   return fail(ErrorCode::unsupported, what, field);
 }
@@ -66,7 +59,7 @@ Result<void> read_prompt(const Json& v, R& r) {
 }
 
 Result<void> read_messages(const Json& v, R& r) {
-  auto messages = normalise_messages(v);
+  auto messages = normalise_messages(v, r.json_budget);
   if (!messages) return messages.error();
   r.messages = std::move(*messages);
   return {};
@@ -116,42 +109,32 @@ Result<void> read_stream_options(const Json& v, R& r) {
   return {};
 }
 
-Result<void> read_speculation(const Json& v, R& r) {
-  if (v.is_string()) {
-    OUTRIDER_TRY(text_into(v, "speculation", k_name, r.speculation.method));
-    if (r.speculation.method == "off" || r.speculation.method == "auto") return {};
-    return fail(ErrorCode::invalid_argument,
-                "speculation must be \"off\", \"auto\" or {\"method\",\"depth_max\"}",
-                "speculation");
+/// Nothing speculates yet, so both words are true.
+Result<void> read_speculation(const Json& v, R&) {
+  if (v == "off" || v == "auto") return {};
+  if (v.is_object()) {
+    return unsupported("speculation", "speculation by method is not supported yet");
   }
-  if (!v.is_object()) return wrong_type("speculation", "\"off\", \"auto\" or an object", v);
-  if (v.contains("method")) {
-    OUTRIDER_TRY(text_into(v["method"], "speculation.method", k_name, r.speculation.method));
-  }
-  if (v.contains("depth_max")) {
-    auto depth = read_integer(v["depth_max"], "speculation.depth_max", {0, 64});
-    if (!depth) return depth.error();
-    r.speculation.depth_max = static_cast<uint32_t>(*depth);
+  return wrong_type("speculation", "\"off\" or \"auto\"", v);
+}
+
+/// No KV tier keeps anything yet, so only what asks for nothing is true.
+Result<void> read_kv(const Json& v, R&) {
+  if (!v.is_object()) return wrong_type("kv", "an object", v);
+  const Json neutral = {{"stop_rule", "best_effort"}, {"pin", false}, {"ttl_s", 0}};
+  for (const auto& [key, only] : neutral.items()) {
+    const Json value = v.value(key, Json());
+    if (value.is_null() || value == only) continue;
+    return unsupported(("kv." + key).c_str(), "kv." + key + " can only be " + only.dump() +
+                                                  " yet, not " + describe(value));
   }
   return {};
 }
 
-Result<void> read_kv(const Json& v, R& r) {
-  if (!v.is_object()) return wrong_type("kv", "an object", v);
-  if (v.contains("stop_rule")) {
-    OUTRIDER_TRY(text_into(v["stop_rule"], "kv.stop_rule", k_name, r.kv.stop_rule));
-    const auto& rule = r.kv.stop_rule;
-    if (rule != "best_effort" && rule != "timeout" && rule != "wait_complete") {
-      return fail(ErrorCode::invalid_argument,
-                  "kv.stop_rule must be best_effort, timeout or wait_complete", "kv.stop_rule");
-    }
-  }
-  if (v.contains("pin")) OUTRIDER_TRY(bool_into(v["pin"], "kv.pin", r.kv.pin));
-  if (v.contains("ttl_s")) {
-    auto ttl = read_integer(v["ttl_s"], "kv.ttl_s", {0, INT32_MAX});
-    if (!ttl) return ttl.error();
-    r.kv.ttl_s = static_cast<uint32_t>(*ttl);
-  }
+/// Checked, for clients that send it, and without effect.
+Result<void> read_unused_name(const Json& v, const char* name, TextBounds bounds) {
+  auto text = read_text(v, name, bounds);
+  if (!text) return text.error();
   return {};
 }
 
@@ -214,13 +197,12 @@ const std::array k_fields = {
         "return_token_ids", FieldScope::both,
         [](const Json& v, R& r) { return bool_into(v, "return_token_ids", r.return_token_ids); }},
     RequestField{"user", FieldScope::both,
-                 [](const Json& v, R& r) {
-                   return text_into(v, "user", {0, limits::name_bytes_max}, r.user);
+                 [](const Json& v, R&) {
+                   return read_unused_name(v, "user", {0, limits::name_bytes_max});
                  }},
+    // Nothing is shared between requests yet, so nothing needs a salt.
     RequestField{"cache_salt", FieldScope::both,
-                 [](const Json& v, R& r) {
-                   return text_into(v, "cache_salt", k_name, r.generation.cache_salt);
-                 }},
+                 [](const Json& v, R&) { return read_unused_name(v, "cache_salt", k_name); }},
     RequestField{"speculation", FieldScope::both, read_speculation},
     RequestField{"kv", FieldScope::both, read_kv},
 };

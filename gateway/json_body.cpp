@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "base/limits.hpp"
 #include "base/utf8.hpp"
 
 namespace outrider::gateway {
@@ -10,30 +9,45 @@ namespace {
 
 struct Shape {
   uint32_t depth = 0;     ///< Deepest nesting of brackets.
-  uint64_t key_work = 0;  ///< Sum over objects of keys squared: an ordered object is searched.
+  uint64_t key_work = 0;  ///< What the parser will spend on finding keys.
 };
 
+/// An ordered object compares each new key with all before it, equally long ones byte by byte. Two
+/// units are a comparison of short keys, some nanoseconds.
+uint64_t search_work(uint64_t keys_before, size_t key_bytes) {
+  return keys_before * (2 + key_bytes / 32);
+}
+
 /// Wrong JSON may give any numbers; the parser decides about it. Stops counting at a limit.
-Shape shape_of(std::string_view body) {
+Shape shape_of(std::string_view body, uint64_t key_work_max) {
   Shape shape;
   std::vector<uint64_t> commas;  // of the open brackets; k_array for arrays
   constexpr uint64_t k_array = UINT64_MAX;
   bool in_string = false;
+  bool in_key = false;
+  size_t string_start = 0;
   for (size_t i = 0; i < body.size(); ++i) {
     const char c = body[i];
     if (in_string) {
       if (c == '\\') ++i;
-      if (c == '"') in_string = false;
+      if (c != '"') continue;
+      in_string = false;
+      if (in_key) shape.key_work += search_work(commas.back(), i - string_start);
+      if (shape.key_work > key_work_max) return shape;
+      in_key = false;
     } else if (c == '"') {
       in_string = true;
+      string_start = i;
     } else if (c == '[' || c == '{') {
       commas.push_back(c == '[' ? k_array : 0);
+      in_key = c == '{';
       shape.depth = std::max(shape.depth, static_cast<uint32_t>(commas.size()));
       if (shape.depth > limits::json_depth_max) return shape;
     } else if (c == ',' && !commas.empty() && commas.back() != k_array) {
-      shape.key_work += 2 * ++commas.back();
-      if (shape.key_work > limits::json_key_work_max) return shape;
+      ++commas.back();
+      in_key = true;
     } else if ((c == ']' || c == '}') && !commas.empty()) {
+      in_key = false;
       commas.pop_back();
     }
   }
@@ -42,7 +56,7 @@ Shape shape_of(std::string_view body) {
 
 }  // namespace
 
-Result<Json> parse_json_body(std::string_view body) {
+Result<Json> parse_json_body(std::string_view body, JsonBudget& budget) {
   if (body.size() > limits::http_body_bytes_max) {
     return fail(ErrorCode::too_large, "the body has " + std::to_string(body.size()) +
                                           " bytes, the limit is " +
@@ -53,10 +67,11 @@ Result<Json> parse_json_body(std::string_view body) {
     return fail(ErrorCode::invalid_argument,
                 "the body is not valid UTF-8: byte " + std::to_string(valid) + " is wrong");
   }
-  const Shape shape = shape_of(body);
-  if (shape.key_work > limits::json_key_work_max) {
+  const Shape shape = shape_of(body, budget.key_work);
+  if (shape.key_work > budget.key_work) {
     return fail(ErrorCode::invalid_argument, "the body has objects with too many keys");
   }
+  budget.key_work -= shape.key_work;
   if (shape.depth > limits::json_depth_max) {
     return fail(ErrorCode::invalid_argument,
                 "the body nests deeper than " + std::to_string(limits::json_depth_max) + " levels");
@@ -70,6 +85,10 @@ Result<Json> parse_json_body(std::string_view body) {
     return fail(ErrorCode::invalid_argument,
                 "the body is not valid JSON: a number is out of range");
   }
+}
+
+std::string to_text(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace outrider::gateway

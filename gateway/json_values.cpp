@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "base/limits.hpp"
 
@@ -35,6 +36,10 @@ std::string describe(const Json& value) {
     default:
       return "something else";
   }
+}
+
+Error invalid(std::string field, std::string message) {
+  return fail(ErrorCode::invalid_argument, std::move(message), std::move(field));
 }
 
 Error wrong_type(const std::string& field, std::string_view expected, const Json& value) {
@@ -85,6 +90,13 @@ Result<int64_t> read_integer(const Json& value, const std::string& field, Intege
 Result<bool> read_bool(const Json& value, const std::string& field) {
   if (!value.is_boolean()) return wrong_type(field, "true or false", value);
   return value.get<bool>();
+}
+
+Result<void> bool_into(const Json& value, const std::string& field, bool& target) {
+  auto flag = read_bool(value, field);
+  if (!flag) return flag.error();
+  target = *flag;
+  return {};
 }
 
 Result<std::string> read_text(const Json& value, const std::string& field, TextBounds bounds) {

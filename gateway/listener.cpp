@@ -5,11 +5,6 @@
 #include "base/limits.hpp"
 
 namespace outrider::gateway {
-namespace {
-
-constexpr uint32_t k_accept_pause_ms = 100;
-
-}  // namespace
 
 Listener::Listener(Parts parts, Serve serve)
     : parts_(kj::mv(parts)),
@@ -25,7 +20,7 @@ kj::Promise<void> Listener::accept_loop() {
       })
       .catch_([this](kj::Exception&& exception) -> kj::Promise<void> {
         parts_.log->warn("accept failed: {}", exception.getDescription().cStr());
-        return parts_.timer.afterDelay(k_accept_pause_ms * kj::MILLISECONDS);
+        return parts_.timer.afterDelay(limits::accept_pause_ms * kj::MILLISECONDS);
       })
       .then([this] { return accept_loop(); });
 }

@@ -26,8 +26,6 @@ class Listener final : private kj::TaskSet::ErrorHandler {
   Listener(Parts parts, Serve serve);
 
   uint16_t port() { return static_cast<uint16_t>(parts_.port->getPort()); }
-  /// No new connections from now on; open ones go on.
-  void stop_accepting() { accepting_ = nullptr; }
 
  private:
   kj::Promise<void> accept_loop();

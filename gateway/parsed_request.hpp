@@ -16,19 +16,6 @@ enum class RequestKind : uint8_t { chat, completion };
 /// One prompt of a completions request: text, or token ids taken as they are.
 using PromptInput = std::variant<std::string, std::vector<int32_t>>;
 
-/// What the client wants of speculation; the engine may ignore a wish, never an `off`.
-struct SpeculationWish {
-  std::string method = "auto";
-  std::optional<uint32_t> depth_max;
-};
-
-/// What the client wants of the KV tiers.
-struct KvWish {
-  std::string stop_rule = "best_effort";
-  bool pin = false;
-  uint32_t ttl_s = 0;  ///< 0: the store decides.
-};
-
 /// A validated body, before tokenization: every field in range, independent of the model. Made by
 /// request_parser from HTTP and RPC alike, consumed by prompt.
 struct ParsedRequest {
@@ -53,10 +40,8 @@ struct ParsedRequest {
   bool continuous_usage_stats = false;
   bool echo = false;
   bool return_token_ids = false;
-  std::string user;
-  SpeculationWish speculation;
-  KvWish kv;
 
+  JsonBudget json_budget;                   ///< Left for the readers of JSON in strings.
   std::vector<std::string> unknown_fields;  ///< Ignored; the caller logs each name once.
 };
 

@@ -1,24 +1,13 @@
 #include "gateway/prompt.hpp"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
+#include "gateway/json_values.hpp"
 #include "gateway/text.hpp"
 
 namespace outrider::gateway {
 namespace {
-
-/// Drawn seeds stay exact in clients whose numbers are doubles, with room for `seed + choice`.
-uint64_t draw_seed() {
-  std::random_device device;
-  const uint64_t bits = uint64_t{device()} << 32 | device();
-  return bits >> 12;
-}
-
-Error invalid(std::string field, std::string message) {
-  return fail(ErrorCode::invalid_argument, std::move(message), std::move(field));
-}
 
 Result<void> check_model_ranges(const GenerationRequest& request, const ServedModel& served) {
   OUTRIDER_TRY(check_token_ids(request.stop.stop_token_ids, "stop_token_ids", served));
@@ -70,19 +59,26 @@ Result<std::vector<int32_t>> tokens_of(const PromptInput& input, const ParsedReq
 
 }  // namespace
 
-Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel& served) {
+Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel& served,
+                                        const RequestTerms& terms) {
   if (!parsed.model.empty() && parsed.model != served.name) {
     return fail(ErrorCode::not_found, "the model " + parsed.model + " is not served here", "model");
   }
   OUTRIDER_TRY(check_model_ranges(parsed.generation, served));
   PreparedRequest out;
-  out.seed = parsed.seed ? *parsed.seed : draw_seed();
-  parsed.generation.sampling.seed = out.seed;
+  if (parsed.generation.priority < terms.priority_min) {
+    return invalid("priority", "priority is " + std::to_string(parsed.generation.priority) +
+                                   ", this server takes " + std::to_string(terms.priority_min) +
+                                   " and above");
+  }
+  parsed.generation.id = terms.id;
+  parsed.generation.tenant = terms.tenant;
+  parsed.generation.sampling.seed = parsed.seed.value_or(terms.drawn_seed);
   out.drops_output = parsed.echo && parsed.max_tokens == 0u;
   if (parsed.kind == RequestKind::chat) {
     const ChatPrompt chat{parsed.messages, parsed.tools, parsed.template_variables,
                           parsed.add_generation_prompt, parsed.add_special_tokens.value_or(false)};
-    auto tokens = chat_prompt_tokens(chat, served);
+    auto tokens = chat_prompt_tokens(chat, served, terms.now);
     if (!tokens) return tokens.error();
     out.prompts.push_back(parsed.generation);
     out.prompts.back().prompt = std::move(*tokens);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/system.hpp"
 #include "gateway/json_body.hpp"
 #include "gateway/parsed_request.hpp"
 #include "model/loaded_model.hpp"
@@ -26,17 +27,27 @@ struct PreparedRequest {
   ParsedRequest parsed;
   std::vector<GenerationRequest> prompts;
   std::vector<std::string> echo_texts;  ///< [prompts], with `echo` only.
-  uint64_t seed = 0;                    ///< Given, or drawn here.
   bool drops_output = false;            ///< `echo` with max_tokens 0: the prompt alone was wanted.
 
   uint32_t choices_per_prompt() const { return parsed.generation.choices; }
+  uint64_t seed() const { return parsed.generation.sampling.seed; }
   uint32_t choices() const { return choices_per_prompt() * static_cast<uint32_t>(prompts.size()); }
 };
 
-/// Applies template and tokenizer and checks what depends on the model: its name, token ids, the
-/// context. A prompt over the context is an error that says both numbers. Pure but for a drawn
-/// seed.
-Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel& served);
+/// What a server adds to a request.
+struct RequestTerms {
+  std::string id;
+  std::string tenant;
+  uint64_t drawn_seed = 0;   ///< For a request without one.
+  int32_t priority_min = 0;  ///< The most urgent `priority` that a client may ask for.
+  UnixTime now;              ///< For templates that ask for the date.
+};
+
+/// Applies template and tokenizer and checks what depends on server and model: priority, model
+/// name, token ids, context. A prompt over the context is an error that says both numbers. Pure;
+/// any thread.
+Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel& served,
+                                        const RequestTerms& terms);
 
 /// Tokens of messages as a chat request would see them, for /tokenize.
 struct ChatPrompt {
@@ -46,6 +57,7 @@ struct ChatPrompt {
   bool add_generation_prompt = true;
   bool add_special_tokens = false;
 };
-Result<std::vector<int32_t>> chat_prompt_tokens(const ChatPrompt& chat, const ServedModel& served);
+Result<std::vector<int32_t>> chat_prompt_tokens(const ChatPrompt& chat, const ServedModel& served,
+                                                UnixTime now);
 
 }  // namespace outrider::gateway

@@ -24,7 +24,8 @@ std::span<const RequestField> sampling_fields();
 /// Prompt, messages, tools, streaming and what is ours: input_fields.cpp.
 std::span<const RequestField> input_fields();
 /// Messages in OpenAI's shapes to plain {role, content, …} for a chat template.
-Result<Json> normalise_messages(const Json& value);
+/// Tool calls' arguments are JSON in a string: it is parsed out of `budget`.
+Result<Json> normalise_messages(const Json& value, JsonBudget& budget);
 /// Function definitions, checked for shape only.
 Result<void> check_tools(const Json& value);
 

@@ -14,10 +14,6 @@ bool in_scope(const RequestField& field, RequestKind kind) {
   return (static_cast<uint8_t>(field.scope) & static_cast<uint8_t>(bit)) != 0;
 }
 
-Error invalid(const char* field, const std::string& message) {
-  return fail(ErrorCode::invalid_argument, message, field);
-}
-
 Result<void> read_fields(std::span<const RequestField> fields, const Json& body,
                          ParsedRequest& out) {
   for (const auto& field : fields) {
@@ -42,21 +38,23 @@ void list_unknown_fields(const Json& body, ParsedRequest& out) {
   }
 }
 
+/// A null value counts as absent.
+bool given(const Json& body, const char* name) {
+  const auto it = body.find(name);
+  return it != body.end() && !it->is_null();
+}
+
 /// Rules between fields, checked when all have been read.
 Result<void> check_together(const Json& body, const ParsedRequest& r) {
   const bool chat = r.kind == RequestKind::chat;
   if (chat && r.messages.empty()) return invalid("messages", "messages is required");
   if (!chat && r.prompts.empty()) return invalid("prompt", "prompt is required");
-  const auto given = [&](const char* name) {
-    const auto it = body.find(name);
-    return it != body.end() && !it->is_null();
-  };
-  if (chat && given("top_logprobs") && body["top_logprobs"] != 0 &&
-      (!given("logprobs") || body["logprobs"] == false)) {
+  if (chat && given(body, "top_logprobs") && body["top_logprobs"] != 0 &&
+      (!given(body, "logprobs") || body["logprobs"] == false)) {
     return invalid("top_logprobs", "top_logprobs needs logprobs to be true");
   }
   if (r.max_tokens == 0u && !(r.echo && !chat)) {
-    return invalid(given("max_completion_tokens") ? "max_completion_tokens" : "max_tokens",
+    return invalid(given(body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens",
                    "max_tokens must be at least 1 (0 is for echo only)");
   }
   if (r.max_tokens && r.generation.stop.min_tokens > *r.max_tokens) {
@@ -78,22 +76,24 @@ Result<void> check_together(const Json& body, const ParsedRequest& r) {
 }  // namespace
 
 Result<ParsedRequest> parse_request_body(RequestKind kind, std::string_view body) {
-  auto json = parse_json_body(body);
+  JsonBudget budget;
+  auto json = parse_json_body(body, budget);
   if (!json) return json.error();
-  return parse_request(kind, *json);
+  return parse_request(kind, *json, budget);
 }
 
-Result<ParsedRequest> parse_request(RequestKind kind, const Json& body) {
+Result<ParsedRequest> parse_request(RequestKind kind, const Json& body, JsonBudget budget) {
   if (!body.is_object()) {
     return fail(ErrorCode::invalid_argument,
                 "the body must be a JSON object, not " + describe(body));
   }
   ParsedRequest out;
   out.kind = kind;
+  out.json_budget = budget;
   OUTRIDER_TRY(read_fields(sampling_fields(), body, out));
   OUTRIDER_TRY(read_fields(input_fields(), body, out));
   OUTRIDER_TRY(check_together(body, out));
-  if (kind == RequestKind::chat && !body.contains("logprobs")) out.generation.logprobs = -1;
+  if (kind == RequestKind::chat && !given(body, "logprobs")) out.generation.logprobs = -1;
   list_unknown_fields(body, out);
   return out;
 }

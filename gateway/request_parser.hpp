@@ -14,8 +14,9 @@ namespace outrider::gateway {
 /// fields are listed in the result and otherwise ignored. Pure; any thread.
 Result<ParsedRequest> parse_request_body(RequestKind kind, std::string_view body);
 
-/// The same for JSON that is already parsed: the RPC side comes in here.
-Result<ParsedRequest> parse_request(RequestKind kind, const Json& body);
+/// The same for JSON that is already parsed: the RPC side comes in here, with
+/// what parsing it left of the budget.
+Result<ParsedRequest> parse_request(RequestKind kind, const Json& body, JsonBudget budget);
 
 /// All field names that parse_request knows, for both kinds.
 std::vector<std::string> known_request_fields();

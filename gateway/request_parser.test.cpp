@@ -49,7 +49,7 @@ TEST(RequestParser, TakesEverySamplingField) {
     "ignore_eos":true,"stop":["a","b"],"stop_token_ids":[5,6],"include_stop_str_in_output":true,
     "skip_special_tokens":false,"logprobs":4,"prompt_logprobs":1,"priority":-3,"deadline_ms":1000,
     "echo":true,"return_token_ids":true,"add_special_tokens":false,"user":"u","cache_salt":"s",
-    "speculation":{"method":"ngram","depth_max":4},"kv":{"stop_rule":"timeout","pin":true,"ttl_s":9},
+    "speculation":"off","kv":{"stop_rule":"best_effort","pin":false,"ttl_s":0},
     "best_of":3,"suffix":"","response_format":{"type":"text"})"));
   const auto& s = r.generation.sampling;
   EXPECT_EQ(s.temperature, 0.5f);
@@ -77,11 +77,6 @@ TEST(RequestParser, TakesEverySamplingField) {
   EXPECT_TRUE(r.echo);
   EXPECT_TRUE(r.return_token_ids);
   EXPECT_EQ(r.add_special_tokens, false);
-  EXPECT_EQ(r.user, "u");
-  EXPECT_EQ(r.generation.cache_salt, "s");
-  EXPECT_EQ(r.speculation.method, "ngram");
-  EXPECT_EQ(r.speculation.depth_max, 4u);
-  EXPECT_TRUE(r.kv.pin);
   EXPECT_TRUE(r.unknown_fields.empty());
 }
 
@@ -147,6 +142,8 @@ TEST(RequestParser, ReadsChatLogprobs) {
             5);
   EXPECT_EQ(parsed(k_chat, with(k_chat, R"("logprobs":false)")).generation.logprobs, -1);
   EXPECT_EQ(parsed(k_chat, with(k_chat, R"("top_logprobs":0)")).generation.logprobs, -1);
+  const auto null = with(k_chat, R"("logprobs":null,"top_logprobs":0)");
+  EXPECT_EQ(parsed(k_chat, null).generation.logprobs, -1);
 }
 
 TEST(RequestParser, TakesIntegersWrittenAsFloatsAndNegativeSeeds) {
@@ -343,12 +340,11 @@ const BadCase k_bad_inputs[] = {
     {k_chat, CHAT(R"("cache_salt":"")"), "cache_salt"},
     {k_chat, CHAT(R"("speculation":"on")"), "speculation"},
     {k_chat, CHAT(R"("speculation":1)"), "speculation"},
-    {k_chat, CHAT(R"("speculation":{"depth_max":65})"), "speculation.depth_max"},
-    {k_chat, CHAT(R"("speculation":{"method":1})"), "speculation.method"},
+    {k_chat, CHAT(R"("speculation":{"method":"ngram"})"), "speculation"},
     {k_chat, CHAT(R"("kv":1)"), "kv"},
-    {k_chat, CHAT(R"("kv":{"stop_rule":"never"})"), "kv.stop_rule"},
-    {k_chat, CHAT(R"("kv":{"pin":1})"), "kv.pin"},
-    {k_chat, CHAT(R"("kv":{"ttl_s":-1})"), "kv.ttl_s"},
+    {k_chat, CHAT(R"("kv":{"stop_rule":"timeout"})"), "kv.stop_rule"},
+    {k_chat, CHAT(R"("kv":{"pin":true})"), "kv.pin"},
+    {k_chat, CHAT(R"("kv":{"ttl_s":9})"), "kv.ttl_s"},
     {k_completion, "{}", "prompt"},
     {k_completion, R"({"prompt":null})", "prompt"},
     {k_completion, R"({"prompt":1})", "prompt"},
@@ -386,6 +382,39 @@ TEST(RequestParser, RefusesObjectsThatAreSlowToSearch) {
   std::string body = "{";
   for (int i = 0; i < 300'000; ++i) body += "\"k" + std::to_string(i) + "\":0,";
   EXPECT_EQ(refused(k_chat, body + "\"z\":0}"), "");
+}
+
+TEST(RequestParser, LongKeysCostMoreThanShortOnes) {
+  const auto object = [](int keys, size_t key_bytes) {
+    std::string body = R"({"prompt":"hi")";
+    for (int i = 0; i < keys; ++i) {
+      std::string key = std::to_string(10'000 + i);
+      body += ",\"" + std::string(key_bytes - key.size(), 'x') + key + "\":0";
+    }
+    return body + "}";
+  };
+  parsed(k_completion, object(2'000, 8));
+  EXPECT_EQ(refused(k_completion, object(2'000, 2'000)), "");
+}
+
+/// An object of `keys` members, quoted as JSON in a string.
+std::string wide_object(int keys) {
+  Json object = Json::object();
+  for (int i = 0; i < keys; ++i) object["k" + std::to_string(i)] = 0;
+  return to_text(Json(to_text(object)));
+}
+
+TEST(RequestParser, AllJsonInStringsDrawsOnOneBudget) {
+  const auto body = [](int calls) {
+    std::string list;
+    for (int i = 0; i < calls; ++i) {
+      list += std::string(i ? "," : "") + R"({"function":{"name":"f","arguments":)" +
+              wide_object(3'000) + "}}";
+    }
+    return R"({"messages":[{"role":"assistant","tool_calls":[)" + list + "]}]}";
+  };
+  parsed(k_chat, body(1));
+  EXPECT_EQ(refused(k_chat, body(2)), "messages[0].tool_calls[1].function.arguments");
 }
 
 TEST(RequestParser, RefusesWhatIsOverALimit) {

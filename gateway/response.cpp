@@ -5,10 +5,6 @@
 namespace outrider::gateway {
 namespace {
 
-std::string dump(const Json& body) {
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 double ms(uint64_t us) {
   return static_cast<double>(us) * 1e-3;
 }
@@ -33,8 +29,8 @@ Json ResponseWriter::envelope(const char* object) {
 }
 
 Json ResponseWriter::seed() const {
-  if (request().parsed.seed_is_negative) return static_cast<int64_t>(request().seed);
-  return request().seed;
+  if (request().parsed.seed_is_negative) return static_cast<int64_t>(request().seed());
+  return request().seed();
 }
 
 Json ResponseWriter::usage(bool final) const {
@@ -54,7 +50,7 @@ Json ResponseWriter::timings() const {
 }
 
 std::string ResponseWriter::event(const Json& body) const {
-  return "data: " + dump(body) + "\n\n";
+  return "data: " + to_text(body) + "\n\n";
 }
 
 std::string ResponseWriter::error_event(const std::string& error_body) {
@@ -199,7 +195,7 @@ std::string ResponseWriter::whole() {
       body["prompt_logprobs"] = prompt_logprobs_json(tokenizer(), generation_.prompt_tokens()[0]);
     }
   }
-  return dump(body);
+  return to_text(body);
 }
 
 }  // namespace outrider::gateway

@@ -12,6 +12,8 @@ namespace {
 /// Collects fields; the first bad one stops it.
 class Fields {
  public:
+  explicit Fields(JsonBudget& budget) : budget_(budget) {}
+
   template <class T>
   void add(const char* name, T value, T fallback) {
     if (value != fallback) body_[name] = value;
@@ -24,7 +26,7 @@ class Fields {
   /// A value that HTTP writes as JSON; a word that is no JSON stands for itself.
   void add_json(const char* name, capnp::Text::Reader text, bool bare_word = false) {
     if (text.size() == 0) return;
-    auto parsed = parse_json_body({text.begin(), text.size()});
+    auto parsed = parse_json_body({text.begin(), text.size()}, budget_);
     if (parsed) {
       body_[name] = std::move(*parsed);
     } else if (bare_word) {
@@ -78,6 +80,7 @@ class Fields {
   }
 
  private:
+  JsonBudget& budget_;
   Json body_ = Json::object();
   std::optional<Error> error_;
 };
@@ -171,11 +174,11 @@ void write_tokens(const std::vector<TokenOut>& tokens, const Generation& generat
   }
 }
 
+}  // namespace
+
 capnp::Text::Reader as_capnp(const std::string& text) {
   return {text.c_str(), text.size()};
 }
-
-}  // namespace
 
 RequestKind request_kind(rpc::GenerateRequest::Reader request) {
   return request.getMessages().size() > 0 ? RequestKind::chat : RequestKind::completion;
@@ -187,12 +190,12 @@ std::optional<bool> flag_of(rpc::Flag flag) {
   return std::nullopt;
 }
 
-Result<Json> messages_json(capnp::List<rpc::Message>::Reader messages) {
-  Fields bound;
+Result<Json> messages_json(capnp::List<rpc::Message>::Reader messages, JsonBudget& budget) {
+  Fields bound(budget);
   if (!bound.fits("messages", messages.size(), limits::messages_max)) return bound.done();
   Json out = Json::array();
   for (auto message : messages) {
-    Fields f;
+    Fields f(budget);
     f.add_text("role", message.getRole());
     f.set("content", f.checked("messages", message.getContent()));
     f.add_text("name", message.getName());
@@ -205,11 +208,11 @@ Result<Json> messages_json(capnp::List<rpc::Message>::Reader messages) {
   return out;
 }
 
-Result<Json> request_json(rpc::GenerateRequest::Reader r) {
-  Fields f;
+Result<Json> request_json(rpc::GenerateRequest::Reader r, JsonBudget& budget) {
+  Fields f(budget);
   f.add_text("model", r.getModel());
   if (r.getMessages().size() > 0) {
-    auto messages = messages_json(r.getMessages());
+    auto messages = messages_json(r.getMessages(), budget);
     if (!messages) return messages.error();
     f.set("messages", std::move(*messages));
   }
@@ -254,7 +257,7 @@ void write_result(const Generation& generation, const std::string& id,
   const auto& totals = generation.totals();
   out.setId(as_capnp(id));
   out.setModel(as_capnp(generation.served().name));
-  out.setSeed(generation.request().seed);
+  out.setSeed(generation.request().seed());
   out.setSystemFingerprint(as_capnp(generation.served().fingerprint));
   auto usage = out.initUsage();
   usage.setPromptTokens(totals.prompt_tokens);

@@ -8,9 +8,6 @@
 namespace outrider::gateway {
 namespace {
 
-/// Parameters of calls that have not been taken up yet, per connection; then it is not read from.
-constexpr size_t k_waiting_words = 4 * limits::rpc_message_words_max;
-
 capnp::ReaderOptions reader_options() {
   capnp::ReaderOptions options;
   options.traversalLimitInWords = limits::rpc_message_words_max;
@@ -23,7 +20,7 @@ struct RpcConnection {
       : stream(kj::mv(client)),
         network(*stream, capnp::rpc::twoparty::Side::SERVER, reader_options()),
         system(capnp::makeRpcServer(network, rpc::Login::Client(kj::mv(login)))) {
-    system.setFlowLimit(k_waiting_words);
+    system.setFlowLimit(limits::rpc_waiting_words_max);
   }
 
   kj::Own<kj::AsyncIoStream> stream;

@@ -284,6 +284,46 @@ TEST_F(RpcServerTest, AnswersModelsHealthAndTokenize) {
   EXPECT_NE(text.find("a b"), std::string::npos);
 }
 
+TEST_F(RpcServerTest, TextHoldsNulBytes) {
+  const auto& tokenizer = *LoopbackGateway::tiny_tokenizer();
+  int32_t nul = 0;
+  while (tokenizer.token_bytes(nul) != std::string_view("\0", 1)) ++nul;
+  RpcClient c(gateway);
+  auto request = c.service.detokenizeRequest();
+  auto tokens = request.initTokens(3);
+  tokens.set(0, nul);
+  tokens.set(1, tokenizer.encode("a", {.add_special = false}).back());
+  tokens.set(2, nul);
+  auto response = request.send().wait(c.wait);
+  const auto text = response.getText();
+  EXPECT_EQ(text.size(), 3u);
+  EXPECT_EQ(text.begin()[2], '\0');
+}
+
+TEST_F(RpcServerTest, LongMessagesGetTheAnswersOfShortOnes) {
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  const std::string words(limits::inline_text_bytes_max, ' ');
+  EXPECT_EQ(failure(c.generate_request(words.c_str(), seen).send())["param"], "prompt");
+  auto ids = c.service.generateRequest();
+  ids.initRequest().getPrompt().initTexts(1).set(0, "hi");
+  ids.getRequest().setResponseFormat((R"({"type":"text"})" + words).c_str());
+  ids.setSink(kj::heap<Sink>(seen));
+  ids.send().wait(c.wait);
+  EXPECT_EQ(seen.text, "Hello!");
+}
+
+TEST_F(RpcServerTest, AllJsonInTextFieldsDrawsOnOneBudget) {
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  Json wide = Json::object();
+  for (int i = 0; i < 3'000; ++i) wide["k" + std::to_string(i)] = 0;
+  auto request = c.generate_request("x", seen);
+  request.getRequest().setTools(to_text(wide).c_str());
+  request.getRequest().setKv(to_text(wide).c_str());
+  EXPECT_EQ(failure(request.send())["param"], "kv");
+}
+
 TEST(RpcKeys, AreNeededWhereTheyAreSet) {
   const std::string path = testing::TempDir() + "outrider_rpc_keys";
   FILE* file = std::fopen(path.c_str(), "w");

@@ -1,5 +1,6 @@
 #include "gateway/rpc_service.hpp"
 
+#include <capnp/message.h>
 #include <kj/debug.h>
 
 #include <utility>
@@ -15,6 +16,20 @@ namespace {
 
 kj::Exception stopped() {
   return KJ_EXCEPTION(DISCONNECTED, "the server has stopped");
+}
+
+/// Parameters of a call, copied so that they can be read while the call may end.
+using Copy = std::shared_ptr<capnp::MallocMessageBuilder>;
+
+template <class T>
+Copy copy_of(typename T::Reader reader) {
+  auto copy = std::make_shared<capnp::MallocMessageBuilder>();
+  copy->setRoot(reader);
+  return copy;
+}
+
+size_t bytes_of(capnp::MallocMessageBuilder& message) {
+  return message.sizeInWords() * sizeof(capnp::word);
 }
 
 /// One running `generate`; owned by the promise of its call, so that a dropped call destroys it.
@@ -88,26 +103,33 @@ class OutriderServer final : public rpc::Outrider::Server {
   kj::Promise<void> generate(GenerateContext context) override {
     auto params = context.getParams();
     const RequestKind kind = request_kind(params.getRequest());
-    auto scope =
-        kj::heap<RequestScope>(serving(), Caller{serving().new_id("req-"), tenant_, "rpc"}, kind);
-    if (auto started = start(*scope, kind, params.getRequest()); !started) {
-      scope->set_status(error_reply(started.error()).status);
-      return rpc_exception(started.error());
-    }
+    const auto request = copy_of<rpc::GenerateRequest>(params.getRequest());
     auto sink = params.getSink();
     context.releaseParams();
     context.allowCancellation();
-    auto call = kj::heap<GenerateCall>(kj::mv(scope), kj::mv(sink), context, shared_->timer,
-                                       shared_->settings.write_timeout_ms);
-    auto run = call->run();
-    return shared_->running.wrap(run.attach(kj::mv(call)));
+    auto scope =
+        kj::heap<RequestScope>(serving(), Caller{serving().new_id("req-"), tenant_, "rpc"}, kind);
+    auto started = scope->start(bytes_of(*request), [kind, request] {
+      return parse(kind, request->getRoot<rpc::GenerateRequest>());
+    });
+    return shared_->running.wrap(started.then([scope = kj::mv(scope), sink = kj::mv(sink), context,
+                                               shared = shared_]() mutable -> kj::Promise<void> {
+      if (scope->error()) {
+        scope->set_status(error_reply(*scope->error()).status);
+        return rpc_exception(*scope->error());
+      }
+      auto call = kj::heap<GenerateCall>(kj::mv(scope), kj::mv(sink), context, shared->timer,
+                                         shared->settings.write_timeout_ms);
+      auto run = call->run();
+      return run.attach(kj::mv(call));
+    }));
   }
 
   kj::Promise<void> models(ModelsContext context) override {
     if (!serving().served()) return kj::READY_NOW;
     const auto& served = *serving().served();
     auto entry = context.getResults().initModels(1)[0];
-    entry.setId(served.name.c_str());
+    entry.setId(as_capnp(served.name));
     entry.setMaxModelLen(served.context_tokens);
     entry.setCreated(served.created_s);
     return kj::READY_NOW;
@@ -115,56 +137,78 @@ class OutriderServer final : public rpc::Outrider::Server {
 
   kj::Promise<void> health(HealthContext context) override {
     context.getResults().setStatus(to_string(serving().phase()));
-    context.getResults().setVersion(serving().parts().version.c_str());
+    context.getResults().setVersion(as_capnp(serving().parts().version));
     return kj::READY_NOW;
   }
 
   kj::Promise<void> tokenize(TokenizeContext context) override {
-    auto tokens = tokens_of(context.getParams().getInput());
-    if (!tokens) return rpc_exception(tokens.error());
-    auto results = context.getResults();
-    auto list = results.initTokens(static_cast<capnp::uint>(tokens->size()));
-    for (capnp::uint i = 0; i < tokens->size(); ++i) list.set(i, (*tokens)[i]);
-    results.setMaxModelLen(serving().served()->context_tokens);
-    return kj::READY_NOW;
+    if (auto admitted = serving().admit(); !admitted) return rpc_exception(admitted.error());
+    const auto input = copy_of<rpc::TokenizeInput>(context.getParams().getInput());
+    context.allowCancellation();
+    std::function<Result<std::vector<int32_t>>()> encode_input =
+        [input, served = serving().served(), now = serving().parts().wall_time()] {
+          return tokens_of(input->getRoot<rpc::TokenizeInput>(), *served, now);
+        };
+    return work(bytes_of(*input), std::move(encode_input),
+                [context, served = serving().served()](std::vector<int32_t> tokens) mutable {
+                  auto results = context.getResults();
+                  auto list = results.initTokens(static_cast<capnp::uint>(tokens.size()));
+                  for (capnp::uint i = 0; i < tokens.size(); ++i) list.set(i, tokens[i]);
+                  results.setMaxModelLen(served->context_tokens);
+                });
   }
 
   kj::Promise<void> detokenize(DetokenizeContext context) override {
     if (auto admitted = serving().admit(); !admitted) return rpc_exception(admitted.error());
     std::vector<int32_t> ids;
     for (const int32_t id : context.getParams().getTokens()) ids.push_back(id);
-    if (auto valid = check_token_ids(ids, "tokens", *serving().served()); !valid) {
-      return rpc_exception(valid.error());
-    }
-    context.getResults().setText(decode(ids, *serving().served()).c_str());
-    return kj::READY_NOW;
+    context.allowCancellation();
+    const size_t bytes = ids.size() * sizeof(int32_t);
+    std::function<Result<std::string>()> decode_ids =
+        [ids = std::move(ids), served = serving().served()]() -> Result<std::string> {
+      OUTRIDER_TRY(check_token_ids(ids, "tokens", *served));
+      return decode(ids, *served);
+    };
+    return work(bytes, std::move(decode_ids), [context](std::string text) mutable {
+      context.getResults().setText(as_capnp(text));
+    });
   }
 
  private:
-  static Result<void> start(RequestScope& scope, RequestKind kind,
-                            rpc::GenerateRequest::Reader request) {
-    auto body = request_json(request);
+  static Result<ParsedRequest> parse(RequestKind kind, rpc::GenerateRequest::Reader request) {
+    JsonBudget budget;
+    auto body = request_json(request, budget);
     if (!body) return body.error();
-    auto parsed = parse_request(kind, *body);
-    if (!parsed) return parsed.error();
-    return scope.start(std::move(*parsed));
+    return parse_request(kind, *body, budget);
   }
 
-  Result<std::vector<int32_t>> tokens_of(rpc::TokenizeInput::Reader input) {
-    OUTRIDER_TRY(serving().admit());
+  static Result<std::vector<int32_t>> tokens_of(rpc::TokenizeInput::Reader input,
+                                                const ServedModel& served, UnixTime now) {
     const auto special = flag_of(input.getAddSpecialTokens());
     if (input.isPrompt()) {
       const auto text = input.getPrompt();
-      return encode({text.begin(), text.size()}, special.value_or(true), *serving().served(),
-                    "prompt");
+      return encode({text.begin(), text.size()}, special.value_or(true), served, "prompt");
     }
-    auto raw = messages_json(input.getMessages());
+    JsonBudget budget;
+    auto raw = messages_json(input.getMessages(), budget);
     if (!raw) return raw.error();
-    auto messages = normalise_messages(*raw);
+    auto messages = normalise_messages(*raw, budget);
     if (!messages) return messages.error();
     return chat_prompt_tokens(
         {*messages, Json(), Json(), input.getAddGenerationPrompt(), special.value_or(false)},
-        *serving().served());
+        served, now);
+  }
+
+  /// Runs `job` where it holds nobody up, then `answer` with its value; an error is the call's.
+  template <class T, class Answer>
+  kj::Promise<void> work(size_t bytes, std::function<Result<T>()> job, Answer answer) {
+    auto done = serving().texts().run(bytes, std::move(job));
+    return shared_->running.wrap(done.then(
+        [answer = std::move(answer)](kj::Own<Result<T>> result) mutable -> kj::Promise<void> {
+          if (!*result) return rpc_exception(result->error());
+          answer(std::move(**result));
+          return kj::READY_NOW;
+        }));
   }
 
   Serving& serving() {

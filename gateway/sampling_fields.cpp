@@ -23,13 +23,6 @@ Result<void> integer_into(const Json& v, const char* name, IntegerRange range, T
   return {};
 }
 
-Result<void> bool_into(const Json& v, const char* name, bool& target) {
-  auto flag = read_bool(v, name);
-  if (!flag) return flag.error();
-  target = *flag;
-  return {};
-}
-
 Result<void> read_max_tokens(const Json& v, const char* name, ParsedRequest& r) {
   auto number = read_integer(v, name, {0, INT32_MAX});
   if (!number) return number.error();

@@ -127,13 +127,16 @@ class LoopbackGateway {
  public:
   static constexpr uint32_t k_context = 256;
 
-  explicit LoopbackGateway(GatewayOptions options = {}, bool ready = true)
+  /// `adjust` may change what the gateway is made of.
+  explicit LoopbackGateway(GatewayOptions options = {}, bool ready = true,
+                           const std::function<void(Gateway::Parts&)>& adjust = {})
       : io(kj::setupAsyncIo()), metrics("tiny"), backend(tiny_tokenizer()) {
     options.http_address = "127.0.0.1:0";
     options.rpc_address = "127.0.0.1:0";
     options.version = "9.9";
-    auto opened =
-        Gateway::open(io, options, {clock, metrics, silent_logger(), [] { return "{}"; }, {}});
+    Gateway::Parts parts{clock, metrics, silent_logger(), [] { return "{}"; }, {}};
+    if (adjust) adjust(parts);
+    auto opened = Gateway::open(io, options, std::move(parts));
     OUTRIDER_CHECK(opened.ok());
     gateway = std::move(*opened);
     if (ready) serve();
@@ -141,7 +144,9 @@ class LoopbackGateway {
 
   ~LoopbackGateway() noexcept = default;  // KJ's destructors may throw, gtest's may not
 
-  void serve() {
+  void serve() { gateway->serve(tiny_model(), backend); }
+
+  static ServedModel tiny_model() {
     ServedModel served;
     served.name = "tiny";
     served.text.name = "tiny";
@@ -150,7 +155,7 @@ class LoopbackGateway {
         std::make_shared<model::ChatTemplate>(model::ChatTemplate::chatml());
     served.context_tokens = k_context;
     served.fingerprint = "fp_test";
-    gateway->serve(std::move(served), backend);
+    return served;
   }
 
   static std::shared_ptr<const model::Tokenizer> tiny_tokenizer() {

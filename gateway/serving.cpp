@@ -1,19 +1,19 @@
 #include "gateway/serving.hpp"
 
-#include <chrono>
-#include <random>
 #include <utility>
 
 #include "base/check.hpp"
 #include "base/limits.hpp"
+#include "base/utf8.hpp"
+#include "gateway/json_values.hpp"
 #include "gateway/text.hpp"
 
 namespace outrider::gateway {
 namespace {
 
-uint64_t random_bits() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
+/// Drawn seeds stay exact in clients whose numbers are doubles, with room for `seed + choice`.
+uint64_t as_seed(uint64_t bits) {
+  return bits >> 12;
 }
 
 }  // namespace
@@ -32,7 +32,8 @@ const char* to_string(Phase phase) {
 
 // Session ids are unique in a cluster of gateways with overwhelming probability: they count up
 // from a random start.
-Serving::Serving(Parts parts) : parts_(std::move(parts)), next_session_(random_bits() >> 1) {}
+Serving::Serving(Parts parts)
+    : parts_(std::move(parts)), next_session_(parts_.random_bits() >> 1) {}
 
 void Serving::set_model(ServedModel served, Backend& backend) {
   OUTRIDER_CHECK(phase_ == Phase::loading);
@@ -40,6 +41,14 @@ void Serving::set_model(ServedModel served, Backend& backend) {
   served_ = std::make_shared<const ServedModel>(std::move(served));
   backend_ = &backend;
   phase_ = Phase::ready;
+}
+
+kj::Promise<void> Serving::begin_drain() {
+  phase_ = Phase::draining;
+  auto pair = kj::newPromiseAndFulfiller<void>();
+  idle_ = kj::mv(pair.fulfiller);
+  if (open_requests_ == 0) idle_->fulfill();
+  return kj::mv(pair.promise);
 }
 
 Result<void> Serving::admit() const {
@@ -52,47 +61,57 @@ Result<void> Serving::admit() const {
   return {};
 }
 
-Result<std::unique_ptr<Generation>> Serving::start(ParsedRequest parsed, const Caller& caller,
-                                                   const std::string& id) {
+Result<void> Serving::open_request() {
   OUTRIDER_TRY(admit());
-  log_unknown_fields(parsed);
-  parsed.generation.id = id;
-  parsed.generation.tenant = caller.tenant;
-  auto prepared = prepare_request(std::move(parsed), *served_);
-  if (!prepared) return prepared.error();
-  const uint64_t first_session = next_session_;
-  next_session_ += prepared->prompts.size();
   ++open_requests_;
-  return std::make_unique<Generation>(
-      Generation::Parts{*backend_, parts_.clock, parts_.metrics, first_session},
-      std::move(*prepared), served_);
+  return {};
 }
 
-void Serving::generation_ended() {
+void Serving::request_ended() {
   OUTRIDER_CHECK(open_requests_ > 0);
-  --open_requests_;
+  if (--open_requests_ == 0 && idle_) idle_->fulfill();
+}
+
+RequestTerms Serving::terms(std::string id, const Caller& caller) {
+  return {std::move(id), caller.tenant, as_seed(parts_.random_bits()), parts_.priority_min,
+          parts_.wall_time()};
+}
+
+std::unique_ptr<Generation> Serving::start(PreparedRequest request) {
+  log_unknown_fields(request.parsed);
+  if (parts_.log_prompts) log_prompts(request);
+  const uint64_t first_session = next_session_;
+  next_session_ += request.prompts.size();
+  return std::make_unique<Generation>(
+      Generation::Parts{*backend_, parts_.clock, parts_.metrics, first_session}, std::move(request),
+      served_);
 }
 
 std::string Serving::new_id(const char* prefix) {
   constexpr char k_digits[] = "0123456789abcdef";
   std::string id = prefix;
   for (int word = 0; word < 2; ++word) {
-    uint64_t bits = random_bits();
+    uint64_t bits = parts_.random_bits();
     for (int i = 0; i < 16; ++i, bits >>= 4) id += k_digits[bits & 15];
   }
   return id;
-}
-
-int64_t Serving::unix_time_s() const {
-  using namespace std::chrono;
-  return duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
 }
 
 void Serving::log_unknown_fields(const ParsedRequest& parsed) {
   for (const auto& name : parsed.unknown_fields) {
     if (logged_fields_.size() >= limits::unknown_fields_logged_max) return;
     if (!logged_fields_.insert(name).second) continue;
-    parts_.log->warn("unknown request field ignored: {}", Json(name).dump());
+    parts_.log->warn("unknown request field ignored: {}", to_text(Json(name)));
+  }
+}
+
+void Serving::log_prompts(const PreparedRequest& request) {
+  for (const auto& prompt : request.prompts) {
+    std::string text = decode(prompt.prompt, *served_);
+    const size_t bytes = text.size();
+    text.resize(utf8_valid_prefix(
+        std::string_view(text).substr(0, std::min(bytes, limits::logged_prompt_bytes_max))));
+    parts_.log->info("prompt id={} bytes={} text={}", prompt.id, bytes, to_text(Json(text)));
   }
 }
 
@@ -101,14 +120,31 @@ RequestScope::RequestScope(Serving& serving, Caller caller, RequestKind kind)
       caller_(std::move(caller)),
       kind_(kind),
       id_(serving.new_id(kind == RequestKind::chat ? "chatcmpl-" : "cmpl-")),
-      created_s_(serving.unix_time_s()),
+      created_s_(serving.parts().wall_time().time_since_epoch().count()),
       arrived_(serving.parts().clock.now()) {}
 
-Result<void> RequestScope::start(ParsedRequest parsed) {
-  auto generation = serving_.start(std::move(parsed), caller_, id_);
-  if (!generation) return generation.error();
-  generation_ = std::move(*generation);
-  return {};
+kj::Promise<void> RequestScope::start(size_t bytes, Parse parse) {
+  if (auto opened = serving_.open_request(); !opened) {
+    error_ = opened.error();
+    return kj::READY_NOW;
+  }
+  open_ = true;
+  std::function<Result<PreparedRequest>()> prepare =
+      [parse = std::move(parse), served = serving_.served(),
+       terms = serving_.terms(id_, caller_)]() -> Result<PreparedRequest> {
+    auto parsed = parse();
+    if (!parsed) return parsed.error();
+    return prepare_request(std::move(*parsed), *served, terms);
+  };
+  return serving_.texts()
+      .run(bytes, std::move(prepare))
+      .then([this](kj::Own<Result<PreparedRequest>> prepared) {
+        if (!*prepared) {
+          error_ = prepared->error();
+        } else {
+          generation_ = serving_.start(std::move(**prepared));
+        }
+      });
 }
 
 RequestScope::~RequestScope() {
@@ -116,8 +152,8 @@ RequestScope::~RequestScope() {
   if (generation_) {
     totals = generation_->totals();
     generation_.reset();
-    serving_.generation_ended();
   }
+  if (open_) serving_.request_ended();
   serving_.log().info(
       "request id={} rid={} tenant={} proto={} kind={} status={} prompt_tokens={} tokens={} "
       "ttft_ms={:.1f} total_ms={:.1f}",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <kj/async.h>
 #include <spdlog/logger.h>
 
 #include <cstdint>
@@ -10,10 +11,12 @@
 
 #include "base/clock.hpp"
 #include "base/metrics.hpp"
+#include "base/system.hpp"
 #include "gateway/api_keys.hpp"
 #include "gateway/backend.hpp"
 #include "gateway/generation.hpp"
 #include "gateway/prompt.hpp"
+#include "gateway/text_worker.hpp"
 
 namespace outrider::gateway {
 
@@ -38,14 +41,19 @@ class Serving {
     std::shared_ptr<spdlog::logger> log;
     ApiKeys keys;
     std::string version;
+    int32_t priority_min = 0;  ///< The most urgent `priority` that a client may ask for.
+    bool log_prompts = false;
     std::function<std::string()> cluster_json;  ///< GET /cluster; may be empty
     std::function<void()> before_metrics;       ///< brings gauges up to date; may be empty
+    std::function<UnixTime()> wall_time;
+    std::function<uint64_t()> random_bits;  ///< For ids and drawn seeds.
   };
   explicit Serving(Parts parts);
 
   /// Ends the loading phase. The backend must outlive this object's generations.
   void set_model(ServedModel served, Backend& backend);
-  void begin_drain() { phase_ = Phase::draining; }
+  /// Resolves when no request is open. Once.
+  kj::Promise<void> begin_drain();
 
   Phase phase() const { return phase_; }
   const Parts& parts() const { return parts_; }
@@ -56,18 +64,22 @@ class Serving {
 
   /// An error unless new work may start.
   Result<void> admit() const;
-  /// Admission, template, tokenizer, then the sessions.
-  Result<std::unique_ptr<Generation>> start(ParsedRequest parsed, const Caller& caller,
-                                            const std::string& id);
-  void generation_ended();
+  /// Admits one request and counts it until request_ended.
+  Result<void> open_request();
+  void request_ended();
+  RequestTerms terms(std::string id, const Caller& caller);
+  /// Opens the sessions of an open request.
+  std::unique_ptr<Generation> start(PreparedRequest request);
+  /// Where long texts are worked on.
+  TextWorker& texts() { return texts_; }
   uint32_t open_requests() const { return open_requests_; }
 
   /// "chatcmpl-…", "cmpl-…": random, unique.
   std::string new_id(const char* prefix);
-  int64_t unix_time_s() const;
 
  private:
   void log_unknown_fields(const ParsedRequest& parsed);
+  void log_prompts(const PreparedRequest& request);
 
   Parts parts_;
   Phase phase_ = Phase::loading;
@@ -75,11 +87,13 @@ class Serving {
   Backend* backend_ = nullptr;
   uint64_t next_session_ = 0;
   uint32_t open_requests_ = 0;
+  kj::Own<kj::PromiseFulfiller<void>> idle_;  ///< Null before the drain.
   std::set<std::string> logged_fields_;
+  TextWorker texts_;
 };
 
 /// One generation call, from its arrival to its only line in the access log, which the destructor
-/// writes. Never holds prompt text.
+/// writes; prompt text has lines of its own, and only where the operator wants it.
 class RequestScope {
  public:
   RequestScope(Serving& serving, Caller caller, RequestKind kind);
@@ -87,7 +101,12 @@ class RequestScope {
   RequestScope(const RequestScope&) = delete;
   RequestScope& operator=(const RequestScope&) = delete;
 
-  Result<void> start(ParsedRequest parsed);
+  using Parse = std::function<Result<ParsedRequest>()>;
+  /// Admission, then `parse` (of `bytes` of input; it owns what it needs), template and tokenizer,
+  /// then the sessions, unless there is an error(). The promise must not outlive this.
+  kj::Promise<void> start(size_t bytes, Parse parse);
+  /// Why it did not start.
+  const std::optional<Error>& error() const { return error_; }
   Generation& generation() { return *generation_; }
   const std::string& id() const { return id_; }
   const Caller& caller() const { return caller_; }
@@ -103,6 +122,8 @@ class RequestScope {
   int64_t created_s_;
   TimePoint arrived_;
   int status_ = 499;
+  bool open_ = false;
+  std::optional<Error> error_;
   std::unique_ptr<Generation> generation_;
 };
 

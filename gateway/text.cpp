@@ -1,7 +1,6 @@
 #include "gateway/text.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 namespace outrider::gateway {
 
@@ -49,9 +48,8 @@ Result<void> check_token_ids(std::span<const int32_t> ids, const std::string& fi
   return {};
 }
 
-Result<std::vector<int32_t>> chat_prompt_tokens(const ChatPrompt& chat, const ServedModel& served) {
-  using namespace std::chrono;
-  const auto now = floor<seconds>(system_clock::now());
+Result<std::vector<int32_t>> chat_prompt_tokens(const ChatPrompt& chat, const ServedModel& served,
+                                                UnixTime now) {
   auto text = served.text.chat_template->render(
       chat.messages, chat.tools, chat.add_generation_prompt, chat.template_variables, now);
   if (!text) return text.error();

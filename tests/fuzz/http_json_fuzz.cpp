@@ -74,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   check_ranges(*parsed);
-  const auto prepared = gateway::prepare_request(std::move(*parsed), served);
+  const auto prepared = gateway::prepare_request(std::move(*parsed), served, {});
   if (!prepared) {
     check_error(prepared.error());
     return 0;

@@ -22,12 +22,13 @@ void require(bool holds) {
 
 void read_request(rpc::GenerateRequest::Reader request) {
   const auto kind = gateway::request_kind(request);
-  const auto json = gateway::request_json(request);
+  gateway::JsonBudget budget;
+  const auto json = gateway::request_json(request, budget);
   if (!json) {
     require(!json.error().field.empty());
     return;
   }
-  const auto parsed = gateway::parse_request(kind, *json);
+  const auto parsed = gateway::parse_request(kind, *json, budget);
   if (!parsed) {
     require(!parsed.error().message.empty());
     return;

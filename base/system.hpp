@@ -1,0 +1,16 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace outrider {
+
+/// Seconds since 1970, as people and wire formats count.
+using UnixTime = std::chrono::sys_seconds;
+
+/// The machine's calendar clock and randomness. Thread-safe; they enter by constructor, so that
+/// tests can fix them.
+UnixTime wall_time();
+uint64_t random_bits();
+
+}  // namespace outrider
