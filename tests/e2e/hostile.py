@@ -30,7 +30,9 @@ def exchange(port, data, timeout_s=20, end=False):
                 if not part:
                     break
                 reply += part
-        except (ConnectionError, BrokenPipeError):
+        except TimeoutError:
+            raise
+        except OSError:  # reset, or closed before our own shutdown
             return None, b""
     return (int(reply[9:12]) if reply[:5] == b"HTTP/" else None), reply
 
