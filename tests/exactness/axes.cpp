@@ -4,17 +4,19 @@
 
 namespace outrider::exactness {
 
-Axes reference_axes(kernels::Isa isa) {
+Axes reference_axes(kernels::Isa isa, kernels::KvKind kv_kind) {
   Axes axes;
   axes.isa = isa;
+  axes.kv_kind = kv_kind;
   return axes;
 }
 
-Axes random_axes(Random& random, std::span<const kernels::Isa> isas) {
+Axes random_axes(Random& random, std::span<const kernels::Isa> isas, kernels::KvKind kv_kind) {
   const auto maybe = [&](float probability, float value) {
     return random.chance(probability) ? value * random.uniform() : 0.0f;
   };
   Axes axes;
+  axes.kv_kind = kv_kind;
   // The last is the fastest and what users run: half of all batches.
   axes.isa =
       random.chance(0.5f) ? isas.back() : isas[random.below(static_cast<uint32_t>(isas.size()))];
@@ -37,9 +39,10 @@ std::string describe(const Axes& a) {
   std::ostringstream out;
   out << kernels::isa_name(a.isa) << ", " << a.threads << " threads, batch_tokens "
       << a.batch_tokens << ", sequences " << a.sequences << ", block_tokens " << a.block_tokens
-      << ", spare_blocks " << a.spare_blocks << ", arrival " << a.arrival << ", preempt_all "
-      << a.preempt_all << ", rechunk " << a.rechunk << ", rethread " << a.rethread << ", park "
-      << a.park << ", cancel " << a.cancel << ", resume " << a.resume;
+      << ", kv " << kernels::kv_kind_name(a.kv_kind) << ", spare_blocks " << a.spare_blocks
+      << ", arrival " << a.arrival << ", preempt_all " << a.preempt_all << ", rechunk " << a.rechunk
+      << ", rethread " << a.rethread << ", park " << a.park << ", cancel " << a.cancel
+      << ", resume " << a.resume;
   return out.str();
 }
 

@@ -20,6 +20,8 @@ struct Axes {
   uint32_t batch_tokens = 2048;
   uint32_t sequences = 64;
   uint32_t block_tokens = 16;
+  /// Part of the answer: the reference of a request runs with the same one.
+  kernels::KvKind kv_kind = kernels::KvKind::fp16;
   uint32_t spare_blocks = 1024;  ///< Of the pool, beyond one longest sequence.
   // What happens, as probabilities a step.
   float arrival = 1.0f;  ///< The next request is submitted.
@@ -33,9 +35,9 @@ struct Axes {
 };
 
 /// The axes of the run that everything is compared with: alone, one thread, one chunk.
-Axes reference_axes(kernels::Isa isa);
+Axes reference_axes(kernels::Isa isa, kernels::KvKind kv_kind);
 
-Axes random_axes(Random& random, std::span<const kernels::Isa> isas);
+Axes random_axes(Random& random, std::span<const kernels::Isa> isas, kernels::KvKind kv_kind);
 
 /// For a report.
 std::string describe(const Axes& axes);

@@ -3,6 +3,7 @@
 /// Exit code 0: no difference; 1: some, with seed and circumstances; 2: cannot run.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 
@@ -26,12 +27,13 @@ int run(const Options& options, bool verbose) {
               static_cast<unsigned long long>(options.seed), to_string(report->tally).c_str());
   std::printf(
       "  %llu steps, %llu preemptions, %llu parkings, %llu strangers cancelled, "
-      "%llu resumptions; %.1f s\n",
+      "%llu resumptions, %llu requests with fp32 KV; %.1f s\n",
       static_cast<unsigned long long>(happened.steps),
       static_cast<unsigned long long>(happened.preemptions),
       static_cast<unsigned long long>(happened.parkings),
       static_cast<unsigned long long>(happened.strangers),
       static_cast<unsigned long long>(happened.resumptions),
+      static_cast<unsigned long long>(happened.fp32_requests),
       outrider::to_seconds(clock.now() - start));
   for (const std::string& failure : report->failures) std::printf("  %s\n", failure.c_str());
   return report->tally.exact() ? 0 : 1;
@@ -46,8 +48,9 @@ int main(int argc, char** argv) {
   CLI::App app{"Compares requests alone with the same requests in batches, bit for bit"};
   app.add_option("--model", options.model, "GGUF file")->required();
   app.add_option("--seed", options.seed, "of everything random");
-  app.add_option("--count", options.count, "requests");
-  app.add_option("--rounds", options.rounds, "batches that each request joins");
+  app.add_option("--count", options.count, "requests")->check(CLI::Range(1u, 1u << 20));
+  app.add_option("--rounds", options.rounds, "batches that each request joins")
+      ->check(CLI::Range(1u, 1u << 20));
   app.add_option("--batch", options.batch, "requests of one batch, at most")
       ->check(CLI::Range(1, 256));
   app.add_option("--isa", isas,
@@ -59,9 +62,14 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   for (const std::string& name : isas) {
-    for (const outrider::kernels::Isa isa : outrider::kernels::available_isas()) {
-      if (outrider::kernels::isa_name(isa) == name) options.isas.push_back(isa);
+    const auto all = outrider::kernels::available_isas();
+    const auto isa = std::ranges::find(all, name, outrider::kernels::isa_name);
+    if (isa == all.end()) {
+      std::fprintf(stderr, "outrider_exactness: this machine has no instruction set %s\n",
+                   name.c_str());
+      return 2;
     }
+    options.isas.push_back(*isa);
   }
   return run(options, verbose);
 }

@@ -44,6 +44,8 @@ class Harness {
     options_.limits.vocab = model.config.vocab;
     for (uint32_t i = 0; i < options_.count; ++i) {
       requests_.push_back(random_request(random_, options_.limits, *model.tokenizer));
+      // An engine has one kind, and so has a request's answer.
+      kv_kinds_.push_back(random_.chance(0.25f) ? kernels::KvKind::fp32 : kernels::KvKind::fp16);
     }
   }
 
@@ -59,9 +61,9 @@ class Harness {
 
   void run_alone() {
     const kernels::Isa isa = options_.isas.back();
-    const Axes axes = reference_axes(isa);
     Disturbances none;
     for (uint32_t i = 0; i < requests_.size(); ++i) {
+      const Axes axes = reference_axes(isa, kv_kinds_[i]);
       auto outcomes = play(models_[isa], axes, scene_of({&i, 1}, false), random_, none);
       expected_.push_back(std::move(outcomes.front()));
     }
@@ -74,16 +76,23 @@ class Harness {
     for (uint32_t i = static_cast<uint32_t>(order.size()); i > 1; --i) {
       std::swap(order[i - 1], order[random_.below(i)]);
     }
-    for (size_t first = 0; first < order.size();) {
-      const size_t most = std::min<size_t>(options_.batch, order.size() - first);
+    const auto fp32 = std::ranges::stable_partition(
+        order, [&](uint32_t i) { return kv_kinds_[i] == kernels::KvKind::fp16; });
+    run_batches({order.begin(), fp32.begin()});
+    run_batches(fp32);
+  }
+
+  void run_batches(std::span<const uint32_t> order) {
+    while (!order.empty()) {
+      const size_t most = std::min<size_t>(options_.batch, order.size());
       const size_t size = 1 + random_.below(static_cast<uint32_t>(most));
-      run_batch(std::span(order).subspan(first, size));
-      first += size;
+      run_batch(order.first(size));
+      order = order.subspan(size);
     }
   }
 
   void run_batch(std::span<const uint32_t> indices) {
-    const Axes axes = random_axes(random_, options_.isas);
+    const Axes axes = random_axes(random_, options_.isas, kv_kinds_[indices.front()]);
     const auto outcomes =
         play(models_[axes.isa], axes, scene_of(indices, true), random_, report_.disturbances);
     Tally batch;
@@ -109,6 +118,7 @@ class Harness {
   Random random_;
   std::map<kernels::Isa, std::shared_ptr<const model::LoadedModel>> models_;
   std::vector<GenerationRequest> requests_;
+  std::vector<kernels::KvKind> kv_kinds_;       ///< [request]
   std::vector<std::vector<Outcome>> expected_;  ///< [request][choice]
   Report report_;
 };

@@ -32,6 +32,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   uint64_t parkings = 0;
   uint64_t strangers = 0;
   uint64_t resumptions = 0;
+  uint64_t fp32_requests = 0;
   for (const std::string name : {"tiny-llama", "tiny-qwen2"}) {
     const Report report = must_run(tiny(name, 1, 96));
     EXPECT_THAT(report.failures, IsEmpty()) << name << ": " << to_string(report.tally);
@@ -43,11 +44,13 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
     parkings += report.disturbances.parkings;
     strangers += report.disturbances.strangers;
     resumptions += report.disturbances.resumptions;
+    fp32_requests += report.disturbances.fp32_requests;
   }
   EXPECT_GT(preemptions, 0u);
   EXPECT_GT(parkings, 0u);
   EXPECT_GT(strangers, 0u);
   EXPECT_GT(resumptions, 0u);
+  EXPECT_GT(fp32_requests, 0u);
 }
 
 /// A back end whose products depend, by a few parts in a million, on the number of rows.
@@ -99,6 +102,25 @@ TEST(Exactness, ABackEndThatDependsOnTheBatchSizeIsCaught) {
 
 TEST(Exactness, ABackEndThatLeaksBetweenSequencesIsCaught) {
   EXPECT_FALSE(run_with<LeakingOps>(3).tally.exact());
+}
+
+/// A back end on a machine without memory.
+class StarvedOps final : public ForwardingOps {
+ public:
+  using ForwardingOps::ForwardingOps;
+  std::unique_ptr<kernels::Matrix> pack(const kernels::WeightView&) override {
+    throw std::bad_alloc();
+  }
+};
+
+TEST(Exactness, AModelThatMemoryCannotHoldIsAnError) {
+  Options options = tiny("tiny-llama", 1, 1);
+  options.make_ops = [](kernels::Isa isa) {
+    return std::make_shared<StarvedOps>(kernels::make_cpu_ops(1, isa));
+  };
+  const auto report = run(options, nullptr);
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.error().code, ErrorCode::io);
 }
 
 TEST(Exactness, AMissingModelIsAnError) {

@@ -25,6 +25,8 @@ std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::Lo
   options.sequences = axes.sequences;
   options.waiting = 4096;
   options.block_tokens = axes.block_tokens;
+  options.k_kind = axes.kv_kind;
+  options.v_kind = axes.kv_kind;
   const auto geometry =
       model::kv_geometry(model->config, axes.block_tokens, options.k_kind, options.v_kind);
   const uint32_t longest = (context_tokens + axes.block_tokens - 1) / axes.block_tokens;
@@ -63,6 +65,7 @@ class Player {
     OUTRIDER_CHECK(stats.blocks_free == stats.blocks_total, stats.blocks_free);
     happened_.steps += stats.steps;
     happened_.preemptions += stats.preemptions;
+    if (axes_.kv_kind == kernels::KvKind::fp32) happened_.fp32_requests += outcomes_.size();
     return std::move(outcomes_);
   }
 
@@ -180,6 +183,7 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   parkings += other.parkings;
   strangers += other.strangers;
   resumptions += other.resumptions;
+  fp32_requests += other.fp32_requests;
   return *this;
 }
 

@@ -18,6 +18,7 @@ struct Disturbances {
   uint64_t parkings = 0;
   uint64_t strangers = 0;
   uint64_t resumptions = 0;
+  uint64_t fp32_requests = 0;  ///< That ran with fp32 keys and values.
 
   Disturbances& operator+=(const Disturbances& other);
 };
