@@ -1,6 +1,7 @@
 #include "model/loaded_model.hpp"
 
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include "model/gguf.hpp"
@@ -40,7 +41,7 @@ Result<ModelText> read_text(const GgufFile& file, const std::string& path) {
 
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path,
                                                       std::shared_ptr<kernels::Ops> ops,
-                                                      const LoadProgress& progress) {
+                                                      const LoadProgress& progress) try {
   const auto file = GgufFile::open(path);
   if (!file) return file.error();
   auto text = read_text(*file, path);
@@ -54,6 +55,8 @@ Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path,
   model->chat_template = std::move(text->chat_template);
   model->ops = std::move(ops);
   return std::shared_ptr<const LoadedModel>(std::move(model));
+} catch (const std::bad_alloc&) {
+  return fail(ErrorCode::io, "no memory for the weights of " + path, "model");
 }
 
 Result<ModelText> load_model_text(const std::string& path) {

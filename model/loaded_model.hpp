@@ -25,7 +25,8 @@ struct LoadedModel {
   std::shared_ptr<kernels::Ops> ops;
 };
 
-/// Maps the file, checks it and packs its weights for `ops`.
+/// Maps the file, checks it and packs its weights for `ops`. Errors: also `io` where memory does
+/// not reach, and `cancelled` when `progress` says so.
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path,
                                                       std::shared_ptr<kernels::Ops> ops,
                                                       const LoadProgress& progress = {});

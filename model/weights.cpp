@@ -22,7 +22,7 @@ class Loader {
   Loader(const GgufFile& file, const ModelConfig& config) : file_(file), config_(config) {}
 
   Result<void> plan(Weights& weights);
-  void pack(kernels::Ops& ops, const LoadProgress& progress, Weights& weights) const;
+  Result<void> pack(kernels::Ops& ops, const LoadProgress& progress, Weights& weights) const;
 
  private:
   /// A tensor to digest and, if it is a matrix, where its packed form goes.
@@ -125,7 +125,7 @@ void digest_tensor(const GgufTensor& tensor, Sha256& sha) {
   sha.update(tensor.data);
 }
 
-void Loader::pack(kernels::Ops& ops, const LoadProgress& progress, Weights& weights) const {
+Result<void> Loader::pack(kernels::Ops& ops, const LoadProgress& progress, Weights& weights) const {
   for (const Job& job : jobs_) weights.file_bytes += job.tensor->data.size();
   Sha256 sha;
   digest_config(config_, sha);
@@ -135,9 +135,12 @@ void Loader::pack(kernels::Ops& ops, const LoadProgress& progress, Weights& weig
     digest_tensor(*job.tensor, sha);
     if (job.target != nullptr) *job.target = ops.pack(job.view);
     done += job.tensor->data.size();
-    if (progress) progress(done, weights.file_bytes);
+    if (progress && !progress(done, weights.file_bytes)) {
+      return fail(ErrorCode::cancelled, "the loading was stopped");
+    }
   }
   weights.digest = sha.finish();
+  return {};
 }
 
 }  // namespace
@@ -147,7 +150,7 @@ Result<Weights> load_weights(const GgufFile& file, const ModelConfig& config, ke
   Weights weights;
   Loader loader(file, config);
   OUTRIDER_TRY(loader.plan(weights));
-  loader.pack(ops, progress, weights);
+  OUTRIDER_TRY(loader.pack(ops, progress, weights));
   return weights;
 }
 

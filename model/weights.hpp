@@ -13,8 +13,9 @@
 
 namespace outrider::model {
 
-/// Called now and then while weights are packed: bytes done, bytes in all.
-using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
+/// Called now and then while weights are packed: bytes done, bytes in all. False stops the loading,
+/// which then ends as `cancelled`.
+using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
 
 /// One transformer layer. Matrices are [outputs, inputs].
 struct LayerWeights {

@@ -176,5 +176,18 @@ TEST(Weights, RefusesTensorsThatTheNetworkDoesNotUse) {
   EXPECT_EQ(load(biased, &config).error().code, ErrorCode::unsupported);
 }
 
+TEST(Weights, LoadingStopsWhenProgressSaysSo) {
+  const auto file = GgufFile::parse(tiny_llama(), "tiny");
+  ASSERT_TRUE(file.ok());
+  const auto config = ModelConfig::from_gguf(*file);
+  ASSERT_TRUE(config.ok());
+  uint32_t calls = 0;
+  const auto weights = load_weights(*file, *config, *kernels::make_ref_ops(),
+                                    [&](uint64_t, uint64_t) { return ++calls < 2; });
+  ASSERT_FALSE(weights.ok());
+  EXPECT_EQ(weights.error().code, ErrorCode::cancelled);
+  EXPECT_EQ(calls, 2u);
+}
+
 }  // namespace
 }  // namespace outrider::model

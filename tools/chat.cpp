@@ -133,8 +133,8 @@ int chat(const ChatFlags& flags) {
 void add_chat(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("chat", "Talk to a model, here or on a server");
   auto flags = std::make_shared<ChatFlags>();
-  flags->sampling.max_tokens = 512;
-  flags->sampling.temperature = 0.7f;
+  flags->sampling.stop.max_tokens = 512;
+  flags->sampling.params.temperature = 0.7f;
   auto* url = command->add_option("--url", flags->url, "a running server, http://host:port");
   command->add_option("--api-key", flags->api_key, "API key, when the server wants one")
       ->needs(url);

@@ -46,21 +46,11 @@ class LocalChat final : public ChatBackend {
 nlohmann::ordered_json request_body(const std::string& model,
                                     const nlohmann::ordered_json& messages,
                                     const SamplingFlags& sampling) {
-  nlohmann::ordered_json body;
+  nlohmann::ordered_json body = sampling.to_json();
   body["model"] = model;
   body["messages"] = messages;
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}};
-  body["max_tokens"] = sampling.max_tokens;
-  body["temperature"] = sampling.temperature;
-  body["top_k"] = sampling.top_k;
-  body["top_p"] = sampling.top_p;
-  body["min_p"] = sampling.min_p;
-  body["repetition_penalty"] = sampling.repetition_penalty;
-  body["presence_penalty"] = sampling.presence_penalty;
-  body["frequency_penalty"] = sampling.frequency_penalty;
-  body["seed"] = sampling.seed;
-  if (!sampling.stop.empty()) body["stop"] = sampling.stop;
   return body;
 }
 

@@ -70,7 +70,7 @@ Conversation::Reply Conversation::command(const std::string& line) {
 }
 
 std::string Conversation::set(const std::string& name, const std::string& value) {
-  SamplingFlags& s = sampling;
+  SamplingParams& s = sampling.params;
   if (!name.empty()) {
     const bool known = name == "temperature" || name == "top_k" || name == "top_p" ||
                        name == "min_p" || name == "seed" || name == "max_tokens" ||
@@ -82,14 +82,14 @@ std::string Conversation::set(const std::string& name, const std::string& value)
         (name == "top_p" && parse_in(value, 0, 1, s.top_p)) ||
         (name == "min_p" && parse_in(value, 0, 1, s.min_p)) ||
         (name == "seed" && parse_in(value, 0, 9e15, s.seed)) ||
-        (name == "max_tokens" && parse_in(value, 1, 1 << 24, s.max_tokens)) ||
+        (name == "max_tokens" && parse_in(value, 1, 1 << 24, sampling.stop.max_tokens)) ||
         (name == "repetition_penalty" && parse_in(value, 0.01, 100, s.repetition_penalty));
     if (!good) return name + ": \"" + value + "\" is not a value it can take";
   }
   std::ostringstream out;
   out << "temperature " << s.temperature << ", top_k " << s.top_k << ", top_p " << s.top_p
       << ", min_p " << s.min_p << ", repetition_penalty " << s.repetition_penalty << ", seed "
-      << s.seed << ", max_tokens " << s.max_tokens;
+      << s.seed << ", max_tokens " << sampling.stop.max_tokens;
   return out.str();
 }
 

@@ -21,13 +21,13 @@ TEST(Conversation, ResetKeepsTheSystemMessageOnly) {
 TEST(Conversation, SetChangesOneSettingAndRefusesBadValues) {
   Conversation conversation("", {});
   conversation.command("/set temperature 0.25");
-  EXPECT_FLOAT_EQ(conversation.sampling.temperature, 0.25f);
+  EXPECT_FLOAT_EQ(conversation.sampling.params.temperature, 0.25f);
   for (const char* line : {"/set temperature warm", "/set temperature -1", "/set top_p 2",
                            "/set top_k 1.5", "/set max_tokens 0", "/set temperature"}) {
     EXPECT_THAT(conversation.command(line).text, HasSubstr("is not a value")) << line;
   }
   EXPECT_THAT(conversation.command("/set heat 1").text, HasSubstr("unknown setting"));
-  EXPECT_FLOAT_EQ(conversation.sampling.temperature, 0.25f);
+  EXPECT_FLOAT_EQ(conversation.sampling.params.temperature, 0.25f);
 }
 
 TEST(Conversation, KnowsItsCommands) {

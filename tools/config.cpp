@@ -1,5 +1,6 @@
 #include <iostream>
 
+#include "gateway/api_keys.hpp"
 #include "tools/command.hpp"
 
 namespace outrider::tools {
@@ -25,6 +26,12 @@ void add_config(CLI::App& app, Action& action) {
         }
         const auto model = resolve_model(settings->text("model"));
         if (!model) return report(model.error());
+        const std::string& keys = settings->text("api-key-file");
+        if (!keys.empty()) {
+          if (const auto loaded = gateway::ApiKeys::load(keys); !loaded) {
+            return report(loaded.error());
+          }
+        }
         std::cout << "configuration is good; model " << *model << '\n';
         return k_exit_done;
       };

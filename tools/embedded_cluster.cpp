@@ -3,15 +3,14 @@
 #include <atomic>
 #include <caf/actor_system.hpp>
 #include <caf/send.hpp>
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "actors/engine_loop.hpp"
 #include "actors/front_desk.hpp"
 #include "actors/step_costs.hpp"
 #include "actors/system_config.hpp"
 #include "actors/target_actor.hpp"
+#include "base/system.hpp"
 #include "gateway/caf_bridge.hpp"
 #include "router/router_actor.hpp"
 #include "tools/cluster_view.hpp"
@@ -22,16 +21,27 @@ namespace {
 /// Prompt of the start-up probe: long enough for a stable cost per row, a fraction of a second.
 constexpr uint32_t k_probe_tokens = 128;
 
-uint64_t draw_id() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
+const char* role_name(schema::Role role) {
+  switch (role) {
+    case schema::Role::gateway:
+      return "gateway";
+    case schema::Role::router:
+      return "router";
+    case schema::Role::target:
+      return "target";
+    case schema::Role::draft:
+      return "draft";
+    case schema::Role::store:
+      return "store";
+  }
+  return "unknown";
 }
 
 schema::Announce announcement(const model::Engine& engine, const std::string& name,
                               const model::EngineOptions& options) {
   schema::Announce announce;
-  announce.worker = draw_id();
-  announce.incarnation = draw_id();
+  announce.worker = random_bits();
+  announce.incarnation = random_bits();
   announce.role = schema::Role::target;
   announce.name = "target-0";
   announce.model = name;
@@ -101,29 +111,34 @@ EmbeddedCluster::~EmbeddedCluster() {
   state_->system.reset();  // waits for the actors
 }
 
-Result<void> EmbeddedCluster::start(std::shared_ptr<const model::LoadedModel> model,
-                                    const std::string& name, const model::EngineOptions& options) {
+Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
+    std::shared_ptr<const model::LoadedModel> model, const std::string& name,
+    const model::EngineOptions& options) const {
   auto engine = model::Engine::create(model, options, clock_);
   if (!engine) return engine.error();
-  auto state = std::make_unique<State>();
-  state->model = model;
   schema::Announce announce = announcement(**engine, name, options);
   const auto costs = actors::measure_step_costs(**engine, clock_, k_probe_tokens);
   if (!costs) return costs.error();
   announce.prefill_row_ns = costs->prefill_row_ns;
   announce.attention_pair_ps = costs->attention_pair_ps;
-  state->served.name = name;
-  state->served.text = {name, model->config, model->tokenizer, model->chat_template};
+  return Prepared{std::move(model), std::move(*engine), std::move(announce)};
+}
+
+void EmbeddedCluster::start(Prepared prepared) {
+  const model::LoadedModel& model = *prepared.model;
+  const schema::Announce& announce = prepared.announce;
+  auto state = std::make_unique<State>();
+  state->model = prepared.model;
+  state->served.name = announce.model;
+  state->served.text = {announce.model, model.config, model.tokenizer, model.chat_template};
   state->served.context_tokens = announce.context_tokens;
   state->served.fingerprint = announce.fingerprint;
-  state->served.created_s = std::chrono::duration_cast<std::chrono::seconds>(
-                                std::chrono::system_clock::now().time_since_epoch())
-                                .count();
+  state->served.created_s = wall_time().time_since_epoch().count();
 
   state->system = std::make_unique<caf::actor_system>(state->config);
   caf::actor_system& system = *state->system;
   state->router = system.spawn(router::router_actor);
-  auto shared_engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(*engine));
+  auto shared_engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(prepared.engine));
   const Clock& clock = clock_;
   const auto make_engine = [shared_engine, &clock,
                             watched = state->engine](actors::EngineListener listener) {
@@ -134,12 +149,11 @@ Result<void> EmbeddedCluster::start(std::shared_ptr<const model::LoadedModel> mo
   };
   actors::TargetSetup target{.announce = announce, .router = state->router, .engine = make_engine};
   state->target = system.spawn(actors::target_actor, std::move(target));
-  state->front_desk = system.spawn(actors::front_desk,
-                                   actors::FrontDeskSetup{.router = state->router, .model = name});
+  state->front_desk = system.spawn(
+      actors::front_desk, actors::FrontDeskSetup{.router = state->router, .model = announce.model});
   state->view->start(system, state->router, state->front_desk);
   state->backend = gateway::make_caf_bridge(state->front_desk);
   state_ = std::move(state);
-  return {};
 }
 
 gateway::Backend& EmbeddedCluster::backend() {
@@ -163,7 +177,7 @@ std::string EmbeddedCluster::describe() const {
     const schema::Announce& announce = worker.announce;
     const schema::Load& load = worker.load;
     out["members"].push_back({{"name", announce.name},
-                              {"role", "target"},
+                              {"role", role_name(announce.role)},
                               {"model", announce.model},
                               {"fingerprint", announce.fingerprint},
                               {"incarnation", announce.incarnation},

@@ -10,6 +10,7 @@
 #include "gateway/prompt.hpp"
 #include "model/engine.hpp"
 #include "model/loaded_model.hpp"
+#include "schema/messages.hpp"
 
 namespace outrider::tools {
 
@@ -21,11 +22,18 @@ class EmbeddedCluster {
   /// Ends all sessions and stops the engine.
   ~EmbeddedCluster();
 
-  /// Builds the engine and spawns the actors.
-  Result<void> start(std::shared_ptr<const model::LoadedModel> model, const std::string& name,
-                     const model::EngineOptions& options);
+  /// What takes seconds: the engine's memory, and a probe of the machine's speed. Any thread.
+  struct Prepared {
+    std::shared_ptr<const model::LoadedModel> model;
+    std::unique_ptr<model::Engine> engine;
+    schema::Announce announce;
+  };
+  Result<Prepared> prepare(std::shared_ptr<const model::LoadedModel> model, const std::string& name,
+                           const model::EngineOptions& options) const;
+  /// Spawns the actors.
+  void start(Prepared prepared);
 
-  // Only after a successful start.
+  // Only after the start.
   gateway::Backend& backend();
   gateway::ServedModel served_model() const;
   std::string device() const;  ///< For people: "cpu avx512, 2 threads".

@@ -57,14 +57,17 @@ Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings) {
   return std::shared_ptr<kernels::Ops>(kernels::make_cpu_ops(threads, *isa));
 }
 
-Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings) {
+Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(
+    const Settings& settings, const std::atomic<bool>* stop) {
   const auto path = resolve_model(settings.text("model"));
   if (!path) return path.error();
   auto ops = make_ops(settings);
   if (!ops) return ops.error();
   ProgressBar bar("loading " + *path);
-  return model::load_model(*path, *ops,
-                           [&](uint64_t done, uint64_t total) { bar.update(done, total); });
+  return model::load_model(*path, *ops, [&](uint64_t done, uint64_t total) {
+    bar.update(done, total);
+    return stop == nullptr || !*stop;
+  });
 }
 
 }  // namespace outrider::tools

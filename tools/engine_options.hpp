@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "base/result.hpp"
@@ -18,7 +19,9 @@ model::EngineOptions engine_options(const Settings& settings);
 /// ones.
 Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings);
 
-/// Loads the model that the settings name, with a progress bar on a terminal.
-Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings);
+/// Loads the model that the settings name, with a progress bar on a terminal. `stop` is looked at
+/// between tensors; null: never.
+Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(
+    const Settings& settings, const std::atomic<bool>* stop = nullptr);
 
 }  // namespace outrider::tools

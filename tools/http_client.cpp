@@ -3,10 +3,10 @@
 #include <kj/async-io.h>
 #include <kj/compat/http.h>
 
+#include "base/limits.hpp"
+
 namespace outrider::tools {
 namespace {
-
-constexpr size_t k_reply_bytes_max = size_t{64} << 20;
 
 Error transport_error(const std::string& url, const kj::Exception& exception) {
   return fail(ErrorCode::unavailable, url + ": " + exception.getDescription().cStr());
@@ -38,22 +38,17 @@ struct HttpClient::State {
                            body.empty() ? kj::Maybe<uint64_t>() : body.size());
   }
 
-  /// Resolves to false once `stopped` says so.
+  /// Resolves to 0, as a stream's end does, once `stopped` says so.
   kj::Promise<size_t> watch(const std::function<bool()>& stopped) {
     return io.provider->getTimer().afterDelay(50 * kj::MILLISECONDS).then([this, &stopped] {
       return stopped() ? kj::Promise<size_t>(size_t{0}) : watch(stopped);
     });
   }
 
-  Result<HttpReply> exchange(kj::HttpMethod method, const std::string& path,
-                             const std::string& body) {
-    auto request = start(method, path, body);
-    if (!body.empty()) request.body->write(body.data(), body.size()).wait(io.waitScope);
-    request.body = nullptr;
-    auto response = request.response.wait(io.waitScope);
+  HttpReply whole(kj::HttpClient::Response response) {
     HttpReply reply;
     reply.status = response.statusCode;
-    const auto text = response.body->readAllText(k_reply_bytes_max).wait(io.waitScope);
+    const auto text = response.body->readAllText(limits::client_reply_bytes_max).wait(io.waitScope);
     reply.body.assign(text.begin(), text.size());
     return reply;
   }
@@ -75,15 +70,9 @@ Result<std::unique_ptr<HttpClient>> HttpClient::connect(const std::string& url,
 
 Result<HttpReply> HttpClient::get(const std::string& path) {
   try {
-    return state_->exchange(kj::HttpMethod::GET, path, "");
-  } catch (const kj::Exception& exception) {
-    return transport_error(state_->url, exception);
-  }
-}
-
-Result<HttpReply> HttpClient::post(const std::string& path, const std::string& json) {
-  try {
-    return state_->exchange(kj::HttpMethod::POST, path, json);
+    auto request = state_->start(kj::HttpMethod::GET, path, "");
+    request.body = nullptr;
+    return state_->whole(request.response.wait(state_->io.waitScope));
   } catch (const kj::Exception& exception) {
     return transport_error(state_->url, exception);
   }
@@ -98,19 +87,13 @@ Result<HttpReply> HttpClient::post_stream(const std::string& path, const std::st
     request.body->write(json.data(), json.size()).wait(wait);
     request.body = nullptr;
     auto response = request.response.wait(wait);
-    HttpReply reply;
-    reply.status = response.statusCode;
-    if (reply.status != 200) {
-      const auto text = response.body->readAllText(k_reply_bytes_max).wait(wait);
-      reply.body.assign(text.begin(), text.size());
-      return reply;
-    }
+    if (response.statusCode != 200) return state_->whole(kj::mv(response));
     char buffer[4096];
     for (;;) {
       const size_t count = response.body->tryRead(buffer, 1, sizeof(buffer))
                                .exclusiveJoin(state_->watch(stopped))
                                .wait(wait);
-      if (count == 0 || !on_data({buffer, count})) return reply;
+      if (count == 0 || !on_data({buffer, count})) return HttpReply{response.statusCode, {}};
     }
   } catch (const kj::Exception& exception) {
     return transport_error(state_->url, exception);

@@ -24,7 +24,6 @@ class HttpClient {
   ~HttpClient();
 
   Result<HttpReply> get(const std::string& path);
-  Result<HttpReply> post(const std::string& path, const std::string& json);
   /// Calls `on_data` with pieces of a 200 body as they come; any other body is in the reply. Ends
   /// the connection when `on_data` says false or `stopped` (asked 20 times a second) says true.
   Result<HttpReply> post_stream(const std::string& path, const std::string& json,

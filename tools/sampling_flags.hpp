@@ -2,8 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <string>
-#include <vector>
+#include <nlohmann/json.hpp>
 
 #include "base/request.hpp"
 
@@ -11,21 +10,15 @@ namespace outrider::tools {
 
 /// The sampling flags of `generate` and `chat`, with the wire's names in kebab-case.
 struct SamplingFlags {
-  float temperature = 1.0f;
-  int32_t top_k = 0;
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  float repetition_penalty = 1.0f;
-  float presence_penalty = 0.0f;
-  float frequency_penalty = 0.0f;
-  uint64_t seed = 0;
-  uint32_t max_tokens = 64;
-  std::vector<std::string> stop;
-  bool ignore_eos = false;
+  SamplingParams params;
+  StopParams stop{.max_tokens = 64};
 
   void add(CLI::App& command);
   /// Copies the flags into a request.
   void apply(GenerationRequest& request) const;
+  /// As fields of an OpenAI request; all but the first few only where they are not the default, so
+  /// that servers which do not know them go on.
+  nlohmann::ordered_json to_json() const;
 };
 
 }  // namespace outrider::tools

@@ -1,6 +1,7 @@
 #include <kj/async-io.h>
 #include <kj/async-unix.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <iostream>
@@ -16,8 +17,6 @@
 
 namespace outrider::tools {
 namespace {
-
-using LoadResult = Result<std::shared_ptr<const model::LoadedModel>>;
 
 std::string served_name(const Settings& settings, const std::string& path) {
   const std::string& given = settings.text("model-name");
@@ -36,40 +35,68 @@ gateway::GatewayOptions gateway_options(const Settings& settings) {
   options.rpc_address = bind_address(settings.text("rpc"));
   options.api_key_file = settings.text("api-key-file");
   options.version = k_version;
+  options.priority_min = static_cast<int32_t>(settings.integer("priority-min"));
+  options.log_prompts = settings.flag("log-prompts");
   options.drain_timeout_ms = static_cast<uint32_t>(settings.count("drain-timeout-s") * 1000);
   return options;
 }
 
-/// A model loaded on a thread of its own, so that the ports can say "loading" meanwhile.
+using Prepared = EmbeddedCluster::Prepared;
+
+/// A model loaded and an engine made on a thread of their own, so that the ports can say "loading"
+/// meanwhile. The destructor stops the loading and waits for the tensor in work.
 class BackgroundLoad {
  public:
-  explicit BackgroundLoad(const Settings& settings) {
+  BackgroundLoad(const Settings& settings, const EmbeddedCluster& cluster,
+                 const std::string& name) {
     auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
     loaded_ = kj::mv(pair.promise);
     done_ = kj::mv(pair.fulfiller);
-    thread_ = std::thread([this, settings] {
-      result_.emplace(load_with_progress(settings));
+    thread_ = std::thread([this, settings, &cluster, name] {
+      result_.emplace(load(settings, cluster, name));
       done_->fulfill();
     });
   }
-  ~BackgroundLoad() { thread_.join(); }
+  ~BackgroundLoad() {
+    stop_ = true;
+    thread_.join();
+  }
   BackgroundLoad(const BackgroundLoad&) = delete;
   BackgroundLoad& operator=(const BackgroundLoad&) = delete;
 
   /// Resolves on the KJ thread; then `result` may be read. Once.
   kj::Promise<void> wait() { return kj::mv(loaded_); }
-  LoadResult& result() { return *result_; }
+  Result<Prepared>& result() { return *result_; }
 
  private:
+  Result<Prepared> load(const Settings& settings, const EmbeddedCluster& cluster,
+                        const std::string& name) const {
+    auto model = load_with_progress(settings, &stop_);
+    if (!model) return model.error();
+    return cluster.prepare(std::move(*model), name, engine_options(settings));
+  }
+
   kj::Promise<void> loaded_ = nullptr;
   kj::Own<kj::CrossThreadPromiseFulfiller<void>> done_;
-  std::optional<LoadResult> result_;
+  std::optional<Result<Prepared>> result_;
+  std::atomic<bool> stop_ = false;
   std::thread thread_;
 };
 
 /// Resolves at the next SIGTERM or SIGINT.
 kj::Promise<void> stop_signal(kj::UnixEventPort& port) {
   return port.onSignal(SIGTERM).ignoreResult().exclusiveJoin(port.onSignal(SIGINT).ignoreResult());
+}
+
+/// From here on a second signal ends the process at once, whatever still has to be waited for.
+void let_signals_kill() {
+  sigset_t stops;
+  sigemptyset(&stops);
+  for (const int number : {SIGTERM, SIGINT}) {
+    std::signal(number, SIG_DFL);
+    sigaddset(&stops, number);
+  }
+  pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);
 }
 
 void print_ready(const std::string& name, const std::string& description, uint16_t http,
@@ -110,16 +137,18 @@ int serve(const Settings& settings, const std::string& path) {
                               .before_metrics = [&cluster] { cluster.update_metrics(); }});
   if (!gateway) return report(gateway.error());
 
-  BackgroundLoad load(settings);
+  BackgroundLoad load(settings, cluster, name);
   bool stopped_early = false;
   load.wait()
       .exclusiveJoin(stop_signal(io.unixEventPort).then([&] { stopped_early = true; }))
       .wait(io.waitScope);
-  if (stopped_early) return k_exit_interrupted;
+  if (stopped_early) {
+    let_signals_kill();
+    return k_exit_interrupted;
+  }
   if (!load.result()) return report(load.result().error());
 
-  const auto started = cluster.start(*load.result(), name, engine_options(settings));
-  if (!started) return report(started.error());
+  cluster.start(std::move(*load.result()));
   (*gateway)->serve(cluster.served_model(), cluster.backend());
   print_ready(name, cluster.device(), (*gateway)->http_port(), (*gateway)->rpc_port());
   serve_until_stopped(io, **gateway, **log);

@@ -45,9 +45,9 @@ Result<void> check_choice(const Setting& setting, std::string_view value) {
               setting.name);
 }
 
-/// host:port, :port or off. Port 0 lets the system choose.
+/// host:port, :port or one of the setting's words. Port 0 lets the system choose.
 Result<void> check_address(const Setting& setting, std::string_view value) {
-  if (value == "off") return {};
+  if (check_choice(setting, value)) return {};
   const size_t colon = value.rfind(':');
   unsigned port = 65536;
   if (colon != std::string_view::npos) {
@@ -56,9 +56,10 @@ Result<void> check_address(const Setting& setting, std::string_view value) {
     if (error != std::errc() || end != digits.data() + digits.size()) port = 65536;
   }
   if (port <= 65535) return {};
+  std::string forms = "host:port or :port";
+  for (const std::string& word : setting.choices) forms += " or " + word;
   return fail(ErrorCode::invalid_argument,
-              setting.name + ": \"" + std::string(value) + "\" is not host:port, :port or off",
-              setting.name);
+              setting.name + ": \"" + std::string(value) + "\" is not " + forms, setting.name);
 }
 
 Result<void> check_value(const Setting& setting, std::string_view value) {
@@ -94,7 +95,8 @@ std::vector<Setting> table() {
       {.name = "rpc",
        .kind = Kind::address,
        .default_value = "127.0.0.1:8081",
-       .help = "Cap'n Proto RPC"},
+       .help = "Cap'n Proto RPC; off: no port",
+       .choices = {"off"}},
       {.name = "device",
        .kind = Kind::choice,
        .default_value = "cpu",
@@ -154,6 +156,12 @@ std::vector<Setting> table() {
       {.name = "api-key-file",
        .kind = Kind::path,
        .help = "one key a line (tenant:key or key); empty: no keys"},
+      {.name = "priority-min",
+       .kind = Kind::count,
+       .default_value = "0",
+       .help = "most urgent priority that clients may ask for; lower is earlier",
+       .minimum = INT32_MIN,
+       .maximum = INT32_MAX},
       {.name = "drain-timeout-s",
        .kind = Kind::count,
        .unit = "s",
@@ -172,7 +180,7 @@ std::vector<Setting> table() {
       {.name = "log-prompts",
        .kind = Kind::flag,
        .default_value = "false",
-       .help = "log prompt text (at debug level)"},
+       .help = "log prompt text"},
   };
 }
 
@@ -263,6 +271,10 @@ const std::string& Settings::text(std::string_view name) const {
 
 uint64_t Settings::count(std::string_view name) const {
   return std::stoull(get(name).value);
+}
+
+int64_t Settings::integer(std::string_view name) const {
+  return std::stoll(get(name).value);
 }
 
 bool Settings::flag(std::string_view name) const {

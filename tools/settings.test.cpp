@@ -56,12 +56,22 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
                                                         {"block-tokens", "17"},
                                                         {"http", "localhost"},
                                                         {"http", "1.2.3.4:70000"},
+                                                        {"http", "off"},
+                                                        {"rpc", "no"},
                                                         {"log-json", "yes"},
                                                         {"max-batch-tokens", "0"}}) {
     const auto result = settings.set(name, value, "flag");
     ASSERT_FALSE(result.ok()) << name << "=" << value;
     EXPECT_EQ(result.error().field, name);
   }
+}
+
+TEST(Settings, OnlyTheRpcPortCanBeOffAndPrioritiesCanBeNegative) {
+  Settings settings;
+  EXPECT_TRUE(settings.set("rpc", "off", "flag").ok());
+  EXPECT_EQ(settings.integer("priority-min"), 0);
+  EXPECT_TRUE(settings.set("priority-min", "-3", "flag").ok());
+  EXPECT_EQ(settings.integer("priority-min"), -3);
 }
 
 TEST(Settings, RefusesAFileThatIsNoMapOfScalars) {
