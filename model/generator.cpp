@@ -66,18 +66,25 @@ struct Generator::State {
   uint64_t sessions = 0;
 
   Result<std::vector<std::vector<Generation>>> run(std::vector<GenerationRequest> requests,
-                                                   const StreamCallback& on_text);
+                                                   const StreamCallback& on_text,
+                                                   const std::function<bool()>& stopped = {});
+  void cancel(uint64_t first);
   void drain(uint64_t first);
 };
 
+void Generator::State::cancel(uint64_t first) {
+  for (uint64_t i = first; i <= sessions; ++i) engine->cancel({i, 0});
+}
+
 /// Ends whatever still runs.
 void Generator::State::drain(uint64_t first) {
-  for (uint64_t i = first; i <= sessions; ++i) engine->cancel({i, 0});
+  cancel(first);
   while (!engine->idle()) engine->step();
 }
 
 Result<std::vector<std::vector<Generation>>> Generator::State::run(
-    std::vector<GenerationRequest> requests, const StreamCallback& on_text) {
+    std::vector<GenerationRequest> requests, const StreamCallback& on_text,
+    const std::function<bool()>& stopped) {
   const uint64_t first = sessions + 1;
   std::vector<Collector> collectors;
   size_t submitted = 0;
@@ -92,6 +99,7 @@ Result<std::vector<std::vector<Generation>>> Generator::State::run(
       collectors.emplace_back(requests[submitted], model->tokenizer);
       sessions = first + submitted++;
     }
+    if (stopped && stopped()) cancel(first);
     for (const ChoiceUpdate& update : engine->step()) {
       Collector& collector = collectors[update.key.session - first];
       const std::string piece = collector.add(update);
@@ -157,10 +165,11 @@ Result<GenerationRequest> Generator::chat_request(const ordered_json& messages) 
 }
 
 Result<std::vector<Generation>> Generator::generate(GenerationRequest request,
-                                                    const StreamCallback& on_text) {
+                                                    const StreamCallback& on_text,
+                                                    const std::function<bool()>& stopped) {
   std::vector<GenerationRequest> requests;
   requests.push_back(std::move(request));
-  auto results = state_->run(std::move(requests), on_text);
+  auto results = state_->run(std::move(requests), on_text, stopped);
   if (!results) return results.error();
   return std::move(results->front());
 }

@@ -48,9 +48,11 @@ class Generator {
   /// Chat messages ([{role, content}, …]) to a request, through the model's template.
   Result<GenerationRequest> chat_request(const nlohmann::ordered_json& messages) const;
 
-  /// One request, first choice streamed.
+  /// One request, first choice streamed. `stopped` is asked before each step, prefill included;
+  /// true cancels.
   Result<std::vector<Generation>> generate(GenerationRequest request,
-                                           const StreamCallback& on_text = {});
+                                           const StreamCallback& on_text = {},
+                                           const std::function<bool()>& stopped = {});
   /// Many requests in one continuous batch; results in the order of the requests.
   Result<std::vector<std::vector<Generation>>> generate_batch(
       std::vector<GenerationRequest> requests);

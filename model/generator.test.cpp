@@ -52,6 +52,20 @@ TEST(Generator, ReturningFalseCancels) {
   EXPECT_TRUE(generator->engine().idle());
 }
 
+TEST(Generator, StopsDuringThePrefill) {
+  EngineOptions options;
+  options.batch_tokens = 4;
+  const auto generator = open_tiny(options);
+  GenerationRequest request = generator->request("one two three four five six seven eight nine");
+  ASSERT_GT(request.prompt.size(), 12u);
+  int asked = 0;
+  const auto results = generator->generate(request, {}, [&] { return ++asked == 3; });
+  ASSERT_TRUE(results.ok());
+  EXPECT_EQ(results->front().finish.reason, FinishReason::cancelled);
+  EXPECT_TRUE(results->front().tokens.empty());
+  EXPECT_EQ(generator->engine().stats().rows, 8u);
+}
+
 TEST(Generator, ABatchLargerThanTheQueueGivesEachItsOwnAnswer) {
   EngineOptions options;
   options.waiting = 2;

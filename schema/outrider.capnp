@@ -96,7 +96,7 @@ struct GenerateRequest {
   responseFormat @38 :Text;           # JSON; "": text
 
   user @39 :Text;
-  priority @40 :Int32;
+  priority @40 :Int32;                # lower is earlier, among those of the key's tenant
   cacheSalt @41 :Text;
   deadlineMs @42 :Int64;              # 0: none
   speculation @43 :Text;              # "off", "auto" or JSON; "": not given

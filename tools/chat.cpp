@@ -1,10 +1,14 @@
 #include <histedit.h>
+#include <langinfo.h>
 #include <unistd.h>
 
+#include <clocale>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <string_view>
 
+#include "base/system.hpp"
 #include "tools/chat_backend.hpp"
 #include "tools/chat_commands.hpp"
 #include "tools/command.hpp"
@@ -27,6 +31,11 @@ class LineReader {
  public:
   LineReader() {
     if (isatty(STDIN_FILENO) != 1) return;
+    // In any other locale libedit drops what is not ASCII.
+    const char* locale = std::setlocale(LC_CTYPE, "");
+    if (locale == nullptr || std::string_view(nl_langinfo(CODESET)) != "UTF-8") {
+      std::setlocale(LC_CTYPE, "C.UTF-8");
+    }
     editor_ = el_init("outrider", stdin, stdout, stderr);
     history_ = history_init();
     if (const char* home = std::getenv("HOME"))
@@ -92,11 +101,12 @@ Result<void> take_turn(ChatBackend& backend, Conversation& conversation, const s
       },
       [&] { return interrupt.raised(); });
   std::cout << (interrupt.raised() ? " [stopped]\n\n" : "\n\n");
-  if (!stats) {
-    conversation.drop_last();
-    return stats.error();
+  if (stats && !(interrupt.raised() && text.empty())) {
+    conversation.add_answer(text, *stats);
+    return {};
   }
-  conversation.add_answer(text, *stats);
+  conversation.drop_last();
+  if (!stats) return stats.error();
   return {};
 }
 
@@ -141,8 +151,14 @@ void add_chat(CLI::App& app, Action& action) {
   command->add_option("--system", flags->system, "system message");
   flags->sampling.add(*command);
   flags->settings.add(*command, engine_setting_names());
+  url->excludes("--config");
+  for (const std::string& name : engine_setting_names()) url->excludes("--" + name);
   command->footer("Example: outrider chat --model smollm2-135m --temperature 0.7");
-  command->callback([flags, &action] { action = [flags] { return chat(*flags); }; });
+  command->callback([flags, command, &action] {
+    uint64_t& seed = flags->sampling.params.seed;
+    if (command->count("--seed") == 0) seed = random_bits() >> 12;  // exact in any JSON number
+    action = [flags] { return chat(*flags); };
+  });
 }
 
 }  // namespace outrider::tools

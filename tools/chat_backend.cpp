@@ -23,11 +23,13 @@ class LocalChat final : public ChatBackend {
     auto request = generator_->chat_request(messages);
     if (!request) return request.error();
     sampling.apply(*request);
-    auto results = generator_->generate(std::move(*request),
-                                        [&](std::string_view text, std::span<const TokenOut>) {
-                                          on_text(text);
-                                          return !stopped();
-                                        });
+    auto results = generator_->generate(
+        std::move(*request),
+        [&](std::string_view text, std::span<const TokenOut>) {
+          on_text(text);
+          return true;
+        },
+        stopped);
     if (!results) return results.error();
     const model::Generation& result = results->front();
     ChatStats stats;
@@ -101,8 +103,11 @@ class RemoteChat final : public ChatBackend {
     ChatStats stats;
     std::string failure;
     SseReader reader;
+    // What a person pastes may be no UTF-8; a local model sees the same replacement.
+    const std::string body = request_body(model_, messages, sampling)
+                                 .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     const auto reply = client_->post_stream(
-        "/v1/chat/completions", request_body(model_, messages, sampling).dump(),
+        "/v1/chat/completions", body,
         [&](std::string_view bytes) {
           reader.push(bytes, [&](std::string_view data) {
             if (failure.empty()) failure = take_event(data, stats, on_text);

@@ -1,7 +1,12 @@
 #include "tools/chat_commands.hpp"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <sstream>
+
+#include "base/limits.hpp"
+#include "base/utf8.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -11,7 +16,7 @@ constexpr char k_help[] =
     "/reset                forget the conversation\n"
     "/stats                tokens and speed of the last answer\n"
     "/set                  the sampling settings\n"
-    "/set NAME VALUE       e.g. /set temperature 0.7\n"
+    "/set NAME VALUE       e.g. /set temperature 0.7, /set stop [\"\\n\\n\", \"END\"]\n"
     "/quit                 leave (also Ctrl-D); Ctrl-C stops an answer\n";
 
 /// Parses the whole of `text` as a number inside [low, high].
@@ -25,6 +30,72 @@ bool parse_in(const std::string& text, double low, double high, T& out) {
   out = converted;
   return true;
 }
+
+/// A number as people write it.
+template <class T>
+std::string number(T value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+/// Text as it stands, or a JSON list of texts; nothing takes all stops away.
+bool parse_stop(const std::string& text, std::vector<std::string>& out) {
+  std::vector<std::string> stops;
+  if (text.starts_with('[')) {
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    if (!json.is_array()) return false;
+    for (const auto& entry : json) {
+      if (!entry.is_string()) return false;
+      stops.push_back(entry.get<std::string>());
+    }
+  } else if (!text.empty()) {
+    stops.push_back(text);
+  }
+  if (stops.size() > limits::stop_strings_max) return false;
+  for (const std::string& stop : stops) {
+    if (stop.empty() || stop.size() > limits::stop_string_bytes_max || !utf8_valid(stop)) {
+      return false;
+    }
+  }
+  out = std::move(stops);
+  return true;
+}
+
+/// What /set knows.
+struct Entry {
+  const char* name;
+  bool (*take)(SamplingFlags&, const std::string&);
+  std::string (*show)(const SamplingFlags&);
+};
+
+#define OUTRIDER_NUMBER(name, field, low, high)                \
+  {                                                            \
+    name,                                                      \
+        [](SamplingFlags& s, const std::string& text) {        \
+          return parse_in(text, low, high, s.field);           \
+        },                                                     \
+        [](const SamplingFlags& s) { return number(s.field); } \
+  }
+
+constexpr Entry k_entries[] = {
+    OUTRIDER_NUMBER("temperature", params.temperature, 0, 100),
+    OUTRIDER_NUMBER("top_k", params.top_k, 0, 1 << 20),
+    OUTRIDER_NUMBER("top_p", params.top_p, 0, 1),
+    OUTRIDER_NUMBER("min_p", params.min_p, 0, 1),
+    OUTRIDER_NUMBER("repetition_penalty", params.repetition_penalty, 0.01, 100),
+    OUTRIDER_NUMBER("presence_penalty", params.presence_penalty, -2, 2),
+    OUTRIDER_NUMBER("frequency_penalty", params.frequency_penalty, -2, 2),
+    OUTRIDER_NUMBER("seed", params.seed, 0, 9e15),
+    OUTRIDER_NUMBER("max_tokens", stop.max_tokens, 1, 1 << 24),
+    {"stop",
+     [](SamplingFlags& s, const std::string& text) {
+       return parse_stop(text, s.stop.stop_strings);
+     },
+     [](const SamplingFlags& s) { return nlohmann::json(s.stop.stop_strings).dump(); }},
+};
+
+#undef OUTRIDER_NUMBER
 
 }  // namespace
 
@@ -57,7 +128,8 @@ Conversation::Reply Conversation::command(const std::string& line) {
   std::string verb;
   std::string name;
   std::string value;
-  words >> verb >> name >> value;
+  words >> verb >> name >> std::ws;
+  std::getline(words, value);
   if (verb == "/quit" || verb == "/exit") return {"", true};
   if (verb == "/help") return {k_help};
   if (verb == "/reset") {
@@ -70,27 +142,18 @@ Conversation::Reply Conversation::command(const std::string& line) {
 }
 
 std::string Conversation::set(const std::string& name, const std::string& value) {
-  SamplingParams& s = sampling.params;
   if (!name.empty()) {
-    const bool known = name == "temperature" || name == "top_k" || name == "top_p" ||
-                       name == "min_p" || name == "seed" || name == "max_tokens" ||
-                       name == "repetition_penalty";
-    if (!known) return "unknown setting \"" + name + "\"; /set lists them";
-    const bool good =
-        (name == "temperature" && parse_in(value, 0, 100, s.temperature)) ||
-        (name == "top_k" && parse_in(value, 0, 1 << 20, s.top_k)) ||
-        (name == "top_p" && parse_in(value, 0, 1, s.top_p)) ||
-        (name == "min_p" && parse_in(value, 0, 1, s.min_p)) ||
-        (name == "seed" && parse_in(value, 0, 9e15, s.seed)) ||
-        (name == "max_tokens" && parse_in(value, 1, 1 << 24, sampling.stop.max_tokens)) ||
-        (name == "repetition_penalty" && parse_in(value, 0.01, 100, s.repetition_penalty));
-    if (!good) return name + ": \"" + value + "\" is not a value it can take";
+    const auto found = std::find_if(std::begin(k_entries), std::end(k_entries),
+                                    [&](const Entry& entry) { return name == entry.name; });
+    if (found == std::end(k_entries)) return "unknown setting \"" + name + "\"; /set lists them";
+    if (!found->take(sampling, value))
+      return name + ": \"" + value + "\" is not a value it can take";
   }
-  std::ostringstream out;
-  out << "temperature " << s.temperature << ", top_k " << s.top_k << ", top_p " << s.top_p
-      << ", min_p " << s.min_p << ", repetition_penalty " << s.repetition_penalty << ", seed "
-      << s.seed << ", max_tokens " << sampling.stop.max_tokens;
-  return out.str();
+  std::string list;
+  for (const Entry& entry : k_entries) {
+    list += std::string(list.empty() ? "" : ", ") + entry.name + " " + entry.show(sampling);
+  }
+  return list;
 }
 
 std::string Conversation::describe_stats() const {

@@ -30,6 +30,33 @@ TEST(Conversation, SetChangesOneSettingAndRefusesBadValues) {
   EXPECT_FLOAT_EQ(conversation.sampling.params.temperature, 0.25f);
 }
 
+TEST(Conversation, SetShowsAndTakesEverySetting) {
+  Conversation conversation("", {});
+  conversation.sampling.params.seed = 77;
+  EXPECT_THAT(conversation.command("/set").text, HasSubstr("seed 77"));
+  for (const char* name : {"temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+                           "presence_penalty", "frequency_penalty", "seed", "max_tokens"}) {
+    const std::string pair = std::string(name) + " 1";
+    EXPECT_THAT(conversation.command("/set " + pair).text, HasSubstr(pair));
+  }
+  EXPECT_THAT(conversation.command("/set temperature nan").text, HasSubstr("is not a value"));
+  EXPECT_THAT(conversation.command("/set presence_penalty 3").text, HasSubstr("is not a value"));
+}
+
+TEST(Conversation, StopTakesTheRestOfTheLineOrAList) {
+  Conversation conversation("", {});
+  const auto& stops = conversation.sampling.stop.stop_strings;
+  conversation.command("/set stop the end");
+  EXPECT_THAT(stops, testing::ElementsAre("the end"));
+  conversation.command(R"(/set stop ["\n\n", "END"])");
+  EXPECT_THAT(stops, testing::ElementsAre("\n\n", "END"));
+  for (const char* bad : {"/set stop [1]", "/set stop [", "/set stop [\"\"]"}) {
+    EXPECT_THAT(conversation.command(bad).text, HasSubstr("is not a value")) << bad;
+  }
+  conversation.command("/set stop");
+  EXPECT_TRUE(stops.empty());
+}
+
 TEST(Conversation, KnowsItsCommands) {
   Conversation conversation("", {});
   EXPECT_TRUE(conversation.command("/quit").quit);

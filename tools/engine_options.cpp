@@ -49,6 +49,14 @@ model::EngineOptions engine_options(const Settings& settings) {
   return options;
 }
 
+std::string context_warning(const Settings& settings, uint32_t context_tokens,
+                            uint32_t model_context_tokens) {
+  if (settings.count("ctx") != 0 || context_tokens >= model_context_tokens) return {};
+  return "kv-memory-mb " + settings.text("kv-memory-mb") + " holds " +
+         std::to_string(context_tokens) + " tokens: the context is cut to that from the model's " +
+         std::to_string(model_context_tokens);
+}
+
 Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings) {
   const auto isa = chosen_isa();
   if (!isa) return isa.error();

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/result.hpp"
 #include "kernels/ops.hpp"
@@ -14,6 +16,10 @@ namespace outrider::tools {
 const std::vector<std::string>& engine_setting_names();
 
 model::EngineOptions engine_options(const Settings& settings);
+
+/// Says both figures when the KV pool, and not --ctx, bounds the context; else empty.
+std::string context_warning(const Settings& settings, uint32_t context_tokens,
+                            uint32_t model_context_tokens);
 
 /// The back end that the settings ask for. A wrong OUTRIDER_ISA is an error that lists the right
 /// ones.

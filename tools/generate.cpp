@@ -96,12 +96,14 @@ int generate(const GenerateFlags& flags) {
   const SamplingParams sampling = request->sampling;
 
   Interrupt interrupt;
-  auto results =
-      (*generator)
-          ->generate(std::move(*request), [&](std::string_view piece, std::span<const TokenOut>) {
-            if (!flags.json) std::cout << piece << std::flush;
-            return !interrupt.raised();
-          });
+  auto results = (*generator)
+                     ->generate(
+                         std::move(*request),
+                         [&](std::string_view piece, std::span<const TokenOut>) {
+                           if (!flags.json) std::cout << piece << std::flush;
+                           return true;
+                         },
+                         [&] { return interrupt.raised(); });
   if (!results) return report(results.error());
   if (flags.json) {
     std::cout << result_json(results->front(), **loaded, sampling).dump(2) << '\n';

@@ -1,27 +1,45 @@
 #include "tools/sampling_flags.hpp"
 
+#include <sstream>
+
 #include "base/limits.hpp"
 
 namespace outrider::tools {
+namespace {
+
+/// CLI::Range lets NaN through.
+CLI::Validator in_range(float low, float high) {
+  std::ostringstream range;
+  range << "FLOAT in [" << low << " - " << high << "]";
+  const auto check = [low, high, range = range.str()](std::string& text) -> std::string {
+    float value = 0;
+    const bool good = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+    return good ? "" : "\"" + text + "\" is not a " + range;
+  };
+  return {check, range.str()};
+}
+
+}  // namespace
 
 void SamplingFlags::add(CLI::App& command) {
   command.add_option("-n,--max-tokens", stop.max_tokens, "tokens to generate [64]")
       ->check(CLI::Range(1u, 1u << 24))
       ->type_name("N");
   command.add_option("--temperature", params.temperature, "0 is greedy [1.0]")
-      ->check(CLI::Range(0.0f, 100.0f))
+      ->check(in_range(0.0f, 100.0f))
       ->type_name("T");
   command.add_option("--top-k", params.top_k, "0 is all [0]")->check(CLI::Range(0, 1 << 20));
-  command.add_option("--top-p", params.top_p, "nucleus [1.0]")->check(CLI::Range(0.0f, 1.0f));
+  command.add_option("--top-p", params.top_p, "nucleus [1.0]")->check(in_range(0.0f, 1.0f));
   command.add_option("--min-p", params.min_p, "relative to the best [0.0]")
-      ->check(CLI::Range(0.0f, 1.0f));
+      ->check(in_range(0.0f, 1.0f));
   command.add_option("--repetition-penalty", params.repetition_penalty, "[1.0]")
-      ->check(CLI::Range(0.01f, 100.0f));
+      ->check(in_range(0.01f, 100.0f));
   command.add_option("--presence-penalty", params.presence_penalty, "[0.0]")
-      ->check(CLI::Range(-2.0f, 2.0f));
+      ->check(in_range(-2.0f, 2.0f));
   command.add_option("--frequency-penalty", params.frequency_penalty, "[0.0]")
-      ->check(CLI::Range(-2.0f, 2.0f));
-  command.add_option("--seed", params.seed, "same seed, same answer [0]")->type_name("N");
+      ->check(in_range(-2.0f, 2.0f));
+  command.add_option("--seed", params.seed, "same seed, same answer [0; chat: drawn]")
+      ->type_name("N");
   command.add_option("--stop", stop.stop_strings, "stop string, repeatable")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

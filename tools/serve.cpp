@@ -149,6 +149,10 @@ int serve(const Settings& settings, const std::string& path) {
   if (!load.result()) return report(load.result().error());
 
   cluster.start(std::move(*load.result()));
+  const gateway::ServedModel served = cluster.served_model();
+  const auto warning =
+      context_warning(settings, served.context_tokens, served.text.config.context_length);
+  if (!warning.empty()) (*log)->warn("{}", warning);
   (*gateway)->serve(cluster.served_model(), cluster.backend());
   print_ready(name, cluster.device(), (*gateway)->http_port(), (*gateway)->rpc_port());
   serve_until_stopped(io, **gateway, **log);

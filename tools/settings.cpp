@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <numeric>
+#include <set>
 
 #include "base/limits.hpp"
 
@@ -243,9 +244,11 @@ Result<void> Settings::load_yaml(const std::string& path) {
   } catch (const YAML::Exception& error) {
     return fail(ErrorCode::invalid_argument, path + ": " + error.what(), "config");
   }
+  if (root.IsNull()) return {};
   if (!root.IsMap()) {
     return fail(ErrorCode::invalid_argument, path + ": expected a map of settings", "config");
   }
+  std::set<std::string> seen;
   for (const auto& entry : root) {
     if (!entry.first.IsScalar() || !entry.second.IsScalar()) {
       return fail(
@@ -253,8 +256,11 @@ Result<void> Settings::load_yaml(const std::string& path) {
           path + ": line " + std::to_string(entry.first.Mark().line + 1) + ": expected key: value",
           "config");
     }
-    const auto key = entry.first.as<std::string>();
-    const auto result = set(kebab(key), entry.second.as<std::string>(), "file " + path);
+    const std::string name = kebab(entry.first.as<std::string>());
+    const Result<void> result =
+        seen.insert(name).second
+            ? set(name, entry.second.as<std::string>(), "file " + path)
+            : fail(ErrorCode::invalid_argument, "\"" + name + "\" is set twice", name);
     if (!result) {
       return fail(result.error().code,
                   path + ": line " + std::to_string(entry.first.Mark().line + 1) + ": " +

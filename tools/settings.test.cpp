@@ -75,14 +75,32 @@ TEST(Settings, OnlyTheRpcPortCanBeOffAndPrioritiesCanBeNegative) {
 }
 
 TEST(Settings, RefusesAFileThatIsNoMapOfScalars) {
-  for (const char* text :
-       {"- a\n- b\n", "threads: [1]\n", "threads: {a: 1}\n", "a: b: c\n", "\t"}) {
+  for (const char* text : {"- a\n- b\n", "threads: [1]\n", "threads: {a: 1}\n", "a: b: c\n"}) {
     const YamlFile file(text);
     Settings settings;
     EXPECT_FALSE(settings.load_yaml(file.path()).ok()) << text;
   }
   Settings settings;
   EXPECT_FALSE(settings.load_yaml("no-such-file.yaml").ok());
+}
+
+TEST(Settings, AKeyThatStandsTwiceIsAnErrorThatNamesIt) {
+  for (const char* text : {"threads: 1\nctx: 5\nthreads: 2\n", "max_seqs: 1\nmax-seqs: 1\n"}) {
+    const YamlFile file(text);
+    Settings settings;
+    const auto result = settings.load_yaml(file.path());
+    ASSERT_FALSE(result.ok()) << text;
+    EXPECT_THAT(result.error().message, HasSubstr("is set twice"));
+    EXPECT_THAT(result.error().message, HasSubstr("line "));
+  }
+}
+
+TEST(Settings, AnEmptyFileSetsNothing) {
+  for (const char* text : {"", "\n", "# later\n", "---\n"}) {
+    const YamlFile file(text);
+    Settings settings;
+    EXPECT_TRUE(settings.load_yaml(file.path()).ok()) << text;
+  }
 }
 
 TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {

@@ -1,6 +1,8 @@
 """Starting, refusing, draining and stopping: each test runs a server of its own."""
 
 import json
+import os
+import pty
 import signal
 import socket
 import subprocess
@@ -30,6 +32,35 @@ def stream_socket(server, body):
     while b"data: " not in first:
         first += connection.recv(4096)
     return connection, first
+
+
+def type_into_chat(lines, environment):
+    """What `outrider chat` shows on a terminal where a person types these lines."""
+    master, terminal = pty.openpty()
+    with tempfile.TemporaryDirectory() as home:
+        process = subprocess.Popen([str(binary), "chat", "--model", str(model)], stdin=terminal,
+                                   stdout=terminal, stderr=terminal, start_new_session=True,
+                                   env={"HOME": home, "TERM": "xterm", **environment})
+        os.close(terminal)
+        shown = b""
+        for line in lines:
+            prompts = shown.count(b"\n> ")
+            while shown.count(b"\n> ") <= prompts:
+                shown += os.read(master, 4096)
+            os.write(master, line.encode() + b"\r")
+        try:
+            while part := os.read(master, 4096):
+                shown += part
+        except OSError:  # the program has closed the terminal
+            pass
+        os.close(master)
+        assert process.wait(60) == 0, shown
+    return shown.decode()
+
+
+def chat(*arguments, typed=b""):
+    return subprocess.run([str(binary), "chat", *arguments], input=typed, capture_output=True,
+                          timeout=120)
 
 
 class LifeSuite(unittest.TestCase):
@@ -104,6 +135,23 @@ class LifeSuite(unittest.TestCase):
                 for connection in flood:
                     connection.close()
                 server.wait_idle()
+
+    def test_the_chat_line_takes_every_character_in_any_locale(self):
+        for locale in ({"LC_ALL": "C"}, {"LC_ALL": "C.UTF-8"}, {"LANG": "xx_XX"}, {}):
+            shown = type_into_chat(["/set stop grüß 漢 🙂", "/quit"], locale)
+            self.assertIn('stop ["grüß 漢 🙂"]', shown, locale)
+
+    def test_the_chat_over_http_takes_bytes_that_are_no_text(self):
+        with Server(binary, model) as server:
+            out = chat("--url", server.url, "-n", "4", typed=b"caf\xe9 \xff\xfe\n")
+            self.assertEqual(out.returncode, 0, out.stderr)
+            self.assertEqual(out.stderr, b"")
+
+    def test_the_chat_refuses_engine_flags_beside_a_server(self):
+        for flag in (["--threads", "1"], ["--model", "x"], ["--config", "x.yaml"]):
+            out = chat("--url", "http://127.0.0.1:1", *flag)
+            self.assertEqual(out.returncode, 2)
+            self.assertIn(flag[0].encode(), out.stderr)
 
     def test_prompts_and_keys_never_reach_the_log(self):
         secret = "xylophone-secret-words"
