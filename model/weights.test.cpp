@@ -94,6 +94,7 @@ TEST(Weights, ReportsProgressUpToTheWhole) {
     EXPECT_GT(done, last);
     last = done;
     total = all;
+    return true;
   });
   ASSERT_TRUE(weights) << weights.error().message;
   EXPECT_EQ(last, total);
