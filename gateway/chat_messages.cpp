@@ -84,6 +84,11 @@ Result<Json> normalise_message(const Json& message, const std::string& name, Jso
   auto role = read_role(message, name);
   if (!role) return role.error();
   Json clean = {{"role", *role}};
+  if (!message.value("function_call", Json()).is_null()) {
+    return fail(ErrorCode::unsupported,
+                name + ".function_call is not supported, its successor is tool_calls",
+                name + ".function_call");
+  }
   const Json content = message.value("content", Json());
   const Json calls = message.value("tool_calls", Json());
   if (!calls.is_null() && !calls.empty()) {

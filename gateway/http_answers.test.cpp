@@ -163,6 +163,41 @@ TEST_F(HttpAnswers, CompletionLogprobsHaveOffsetsAcrossChunks) {
   EXPECT_EQ(offsets, one["text_offset"]);
 }
 
+TEST_F(HttpAnswers, TokensThatAreNoCharactersKeepTheirNamesAndTheTextsOffsets) {
+  const std::string said = "a\U0001F600b";
+  const auto ids = gateway.tiny_tokenizer()->encode(said, {.add_special = false});
+  ASSERT_EQ(ids.size(), 6u) << "the emoji must be four tokens of a byte each";
+  gateway.backend.on_open = [&](ScriptedSession& s) {
+    schema::StreamTokens event;
+    for (const int32_t id : ids) {
+      event.tokens.push_back({id, TokenLogprob{-0.25f, 1, {{ids[1], -0.5f}, {ids[2], -0.75f}}}});
+    }
+    event.finish = Finish{FinishReason::stop, -1, -1};
+    s.stream->push(std::move(event));
+    gateway.backend.end(s, Outcome::done);
+  };
+  auto r = client.request("POST", k_text_path, text_body(R"("logprobs":2)"));
+  const Json choice = r.json()["choices"][0];
+  EXPECT_EQ(choice["text"], said);
+  const Json logprobs = choice["logprobs"];
+  EXPECT_EQ(logprobs["tokens"],
+            (Json{"a", R"(bytes:\xf0)", R"(bytes:\x9f)", R"(bytes:\x98)", R"(bytes:\x80)", "b"}));
+  EXPECT_EQ(logprobs["top_logprobs"][0],
+            (Json{{R"(bytes:\xf0)", -0.5}, {R"(bytes:\x9f)", -0.75}, {"a", -0.25}}));
+  EXPECT_EQ(logprobs["text_offset"], Json::parse("[0,1,1,1,1,2]"));
+}
+
+TEST_F(HttpAnswers, ChoicesOfSeveralPromptsHaveSeedsOfTheirOwn) {
+  gateway.backend.on_open = [this](ScriptedSession& s) { gateway.backend.answer(s, "ok"); };
+  const std::string prompts = R"({"prompt":["same","same","same"],"n":2)";
+  auto drawn = client.request("POST", k_text_path, prompts + "}").json()["seed"].get<uint64_t>();
+  client.request("POST", k_text_path, prompts + R"(,"seed":)" + std::to_string(drawn) + "}");
+  ASSERT_EQ(gateway.backend.sessions.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(gateway.backend.sessions[i].request.sampling.seed, drawn + 2 * (i % 3)) << i;
+  }
+}
+
 TEST_F(HttpAnswers, EchoPutsThePromptBeforeTheTextAndItsLogprobs) {
   gateway.backend.on_open = [this](ScriptedSession& s) {
     gateway.backend.say_prompt(s);
@@ -172,8 +207,9 @@ TEST_F(HttpAnswers, EchoPutsThePromptBeforeTheTextAndItsLogprobs) {
   const Json choice = r.json()["choices"][0];
   EXPECT_EQ(choice["text"], "hi there you");
   EXPECT_TRUE(choice["logprobs"]["token_logprobs"][0].is_null());
-  EXPECT_EQ(choice["logprobs"]["tokens"].size(), gateway.backend.sessions[0].request.prompt.size() +
-                                                     gateway.backend.sessions[0].sent[0]);
+  const size_t prompt = gateway.backend.sessions[0].request.prompt.size();
+  EXPECT_EQ(choice["logprobs"]["tokens"].size(), prompt + gateway.backend.sessions[0].sent[0]);
+  EXPECT_EQ(choice["logprobs"]["text_offset"][prompt], 8) << "where the prompt's text ends";
 }
 
 TEST_F(HttpAnswers, EchoWithZeroTokensShowsThePromptAlone) {

@@ -31,8 +31,9 @@ std::string describe(const Json& value) {
       return "an object";
     case Json::value_t::number_integer:
     case Json::value_t::number_unsigned:
-    case Json::value_t::number_float:
       return value.dump();
+    case Json::value_t::number_float:  // JSON has no word for the others, which RPC can send
+      return std::isfinite(value.get<double>()) ? value.dump() : number_text(value.get<double>());
     default:
       return "something else";
   }

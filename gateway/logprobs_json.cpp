@@ -19,9 +19,18 @@ Json bytes_json(std::string_view bytes) {
   return out;
 }
 
-uint64_t characters(std::string_view text) {
-  return static_cast<uint64_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0u) != 0x80u; }));
+/// A token as completions name it. One that is no text by itself is spelled by its bytes, as OpenAI
+/// did: these names are keys of `top_logprobs`, so they must not meet.
+std::string token_name(const model::Tokenizer& tokenizer, int32_t id) {
+  const std::string_view bytes = tokenizer.token_bytes(id);
+  if (utf8_valid(bytes)) return std::string(bytes);
+  std::string name = "bytes:";
+  for (const char c : bytes) {
+    constexpr char k_digits[] = "0123456789abcdef";
+    const auto byte = static_cast<uint8_t>(c);
+    name += {'\\', 'x', k_digits[byte >> 4], k_digits[byte & 15]};
+  }
+  return name;
 }
 
 Json chat_entry(const model::Tokenizer& tokenizer, int32_t id, float logprob) {
@@ -31,6 +40,11 @@ Json chat_entry(const model::Tokenizer& tokenizer, int32_t id, float logprob) {
 }
 
 }  // namespace
+
+uint64_t count_characters(std::string_view text) {
+  return static_cast<uint64_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0u) != 0x80u; }));
+}
 
 std::string token_text(const model::Tokenizer& tokenizer, int32_t id) {
   return utf8_replace_invalid(tokenizer.token_bytes(id));
@@ -52,33 +66,30 @@ Json chat_logprobs(const model::Tokenizer& tokenizer, std::span<const TokenOut> 
 }
 
 Json completion_logprobs(const model::Tokenizer& tokenizer, std::span<const TokenOut> tokens,
-                         uint64_t& offset) {
-  Json texts = Json::array();
+                         std::span<const uint64_t> text_offsets) {
+  Json names = Json::array();
   Json logprobs = Json::array();
   Json tops = Json::array();
-  Json offsets = Json::array();
   for (const auto& token : tokens) {
-    const std::string text = token_text(tokenizer, token.id);
-    offsets.push_back(offset);
-    offset += characters(text);
+    const std::string name = token_name(tokenizer, token.id);
     if (token.logprob) {
       Json top = Json::object();
       for (const auto& [id, logprob] : token.logprob->top) {
-        top[token_text(tokenizer, id)] = json_logprob(logprob);
+        top[token_name(tokenizer, id)] = json_logprob(logprob);
       }
-      top[text] = json_logprob(token.logprob->logprob);
+      top[name] = json_logprob(token.logprob->logprob);
       logprobs.push_back(json_logprob(token.logprob->logprob));
       tops.push_back(std::move(top));
     } else {  // the first token of a prompt
       logprobs.push_back(nullptr);
       tops.push_back(nullptr);
     }
-    texts.push_back(text);
+    names.push_back(name);
   }
-  return {{"tokens", std::move(texts)},
+  return {{"tokens", std::move(names)},
           {"token_logprobs", std::move(logprobs)},
           {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(offsets)}};
+          {"text_offset", Json(text_offsets)}};
 }
 
 Json prompt_logprobs_json(const model::Tokenizer& tokenizer, std::span<const TokenOut> tokens) {

@@ -16,10 +16,11 @@ std::string token_text(const model::Tokenizer& tokenizer, int32_t id);
 /// Chat: {"content":[{"token","logprob","bytes","top_logprobs"}…]}
 Json chat_logprobs(const model::Tokenizer& tokenizer, std::span<const TokenOut> tokens);
 
-/// Completions: {"tokens","token_logprobs","top_logprobs","text_offset"}. `offset` is the length
-/// in characters of the text before these tokens, and is moved on.
+/// Completions: {"tokens","token_logprobs","top_logprobs","text_offset"}, the last as given: how
+/// many characters of text come before each token. [tokens]
 Json completion_logprobs(const model::Tokenizer& tokenizer, std::span<const TokenOut> tokens,
-                         uint64_t& offset);
+                         std::span<const uint64_t> text_offsets);
+uint64_t count_characters(std::string_view text);
 
 /// vLLM's prompt_logprobs: [null, {"id":{"logprob","rank","decoded_token"}}…]
 Json prompt_logprobs_json(const model::Tokenizer& tokenizer, std::span<const TokenOut> tokens);

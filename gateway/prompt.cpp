@@ -93,7 +93,9 @@ Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel&
     const auto* text = std::get_if<std::string>(&input);
     out.echo_texts.push_back(text ? *text : decode(out.prompts.back().prompt, served));
   }
-  for (auto& request : out.prompts) {
+  for (size_t i = 0; i < out.prompts.size(); ++i) {
+    auto& request = out.prompts[i];
+    request.sampling.seed += i * request.choices;
     OUTRIDER_TRY(fit_context(parsed, served, request));
     // echo shows the prompt's tokens beside the output's
     if (parsed.echo) request.prompt_logprobs = std::max(request.prompt_logprobs, request.logprobs);

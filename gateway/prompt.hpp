@@ -30,6 +30,8 @@ struct PreparedRequest {
   bool drops_output = false;            ///< `echo` with max_tokens 0: the prompt alone was wanted.
 
   uint32_t choices_per_prompt() const { return parsed.generation.choices; }
+  /// Given, or drawn here. Choice i of the response samples with seed + i, whichever prompt it
+  /// belongs to: equal prompts get different answers, and the returned seed repeats all of them.
   uint64_t seed() const { return parsed.generation.sampling.seed; }
   uint32_t choices() const { return choices_per_prompt() * static_cast<uint32_t>(prompts.size()); }
 };

@@ -1,6 +1,7 @@
 #include "gateway/request_parser.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/limits.hpp"
 #include "gateway/json_values.hpp"
@@ -20,6 +21,32 @@ Result<void> read_fields(std::span<const RequestField> fields, const Json& body,
     const auto it = body.find(field.name);
     if (it == body.end() || it->is_null() || !in_scope(field, out.kind)) continue;
     OUTRIDER_TRY(field.read(*it, out));
+  }
+  return {};
+}
+
+/// What other servers know and what would change the answer: to ignore it would be to lie.
+constexpr std::array k_unsupported = {"structured_outputs",
+                                      "guided_json",
+                                      "guided_regex",
+                                      "guided_choice",
+                                      "guided_grammar",
+                                      "grammar",
+                                      "json_schema",
+                                      "bad_words",
+                                      "allowed_token_ids",
+                                      "logits_processors",
+                                      "truncate_prompt_tokens",
+                                      "continue_final_message",
+                                      "use_beam_search",
+                                      "functions"};
+
+Result<void> refuse_unsupported(const Json& body) {
+  for (const char* name : k_unsupported) {
+    const auto it = body.find(name);
+    if (it == body.end() || it->is_null() || *it == false) continue;
+    if (it->empty() || *it == "") continue;  // asks for nothing
+    return fail(ErrorCode::unsupported, std::string(name) + " is not supported", name);
   }
   return {};
 }
@@ -92,6 +119,7 @@ Result<ParsedRequest> parse_request(RequestKind kind, const Json& body, JsonBudg
   out.json_budget = budget;
   OUTRIDER_TRY(read_fields(sampling_fields(), body, out));
   OUTRIDER_TRY(read_fields(input_fields(), body, out));
+  OUTRIDER_TRY(refuse_unsupported(body));
   OUTRIDER_TRY(check_together(body, out));
   if (kind == RequestKind::chat && !given(body, "logprobs")) out.generation.logprobs = -1;
   list_unknown_fields(body, out);

@@ -94,6 +94,21 @@ TEST(RequestParser, ListsUnknownFieldsAndGoesOn) {
   EXPECT_EQ(r.unknown_fields, (std::vector<std::string>{"wibble", "store"}));
 }
 
+TEST(RequestParser, RefusesByNameWhatWouldHaveConstrainedTheAnswer) {
+  for (const char* field : {R"("guided_json":{"type":"object"})", R"("guided_regex":"a+")",
+                            R"("guided_choice":["a"])", R"("structured_outputs":{"regex":"a"})",
+                            R"("bad_words":["x"])", R"("allowed_token_ids":[1])",
+                            R"("truncate_prompt_tokens":5)", R"("continue_final_message":true)",
+                            R"("use_beam_search":true)", R"("functions":[{"name":"f"}])"}) {
+    const auto r = parse_request_body(k_chat, with(k_chat, field));
+    ASSERT_FALSE(r.ok()) << field;
+    EXPECT_EQ(r.error().code, ErrorCode::unsupported) << field;
+    EXPECT_TRUE(std::string_view(field).substr(1).starts_with(r.error().field + "\"")) << field;
+  }
+  parsed(k_chat,
+         with(k_chat, R"("guided_json":null,"bad_words":[],"continue_final_message":false)"));
+}
+
 TEST(RequestParser, LastOfDuplicatedKeysWins) {
   EXPECT_EQ(parsed(k_chat, with(k_chat, R"("top_k":1,"top_k":2)")).generation.sampling.top_k, 2);
 }
@@ -345,6 +360,8 @@ const BadCase k_bad_inputs[] = {
     {k_chat, CHAT(R"("kv":{"stop_rule":"timeout"})"), "kv.stop_rule"},
     {k_chat, CHAT(R"("kv":{"pin":true})"), "kv.pin"},
     {k_chat, CHAT(R"("kv":{"ttl_s":9})"), "kv.ttl_s"},
+    {k_chat, R"({"messages":[{"role":"assistant","content":null,"function_call":{"name":"f"}}]})",
+     "messages[0].function_call"},
     {k_completion, "{}", "prompt"},
     {k_completion, R"({"prompt":null})", "prompt"},
     {k_completion, R"({"prompt":1})", "prompt"},

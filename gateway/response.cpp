@@ -15,7 +15,9 @@ ResponseWriter::ResponseWriter(const Generation& generation, std::string id, int
     : generation_(generation),
       id_(std::move(id)),
       created_s_(created_s),
-      choices_(generation.request().choices()) {}
+      choices_(generation.request().choices(),
+               Choice{.detokenizer = {generation.served().text.tokenizer,
+                                      request().parsed.generation.stop.skip_special_tokens}}) {}
 
 Json ResponseWriter::envelope(const char* object) {
   const auto& served = generation_.served();
@@ -78,10 +80,36 @@ void ResponseWriter::set_finish(Json& choice, const std::optional<Finish>& finis
 Json ResponseWriter::logprobs(uint32_t choice, std::span<const TokenOut> tokens, bool with_prompt) {
   if (request().parsed.generation.logprobs < 0) return nullptr;
   if (chat()) return chat_logprobs(tokenizer(), tokens);
+  auto& state = choices_[choice];
   std::vector<TokenOut> all;
-  if (with_prompt) all = generation_.prompt_tokens()[prompt_of(choice)];
-  all.insert(all.end(), tokens.begin(), tokens.end());
-  return completion_logprobs(tokenizer(), all, choices_[choice].text_offset);
+  std::vector<uint64_t> offsets;
+  if (with_prompt) {
+    all = generation_.prompt_tokens()[prompt_of(choice)];
+    offsets = prompt_offsets(prompt_of(choice));
+    state.characters = count_characters(request().echo_texts[prompt_of(choice)]);
+  }
+  for (const auto& token : tokens) {
+    all.push_back(token);
+    offsets.push_back(state.characters);
+    // A character counts with the token that completes it.
+    state.characters += count_characters(state.detokenizer.push(token.id));
+  }
+  return completion_logprobs(tokenizer(), all, offsets);
+}
+
+std::vector<uint64_t> ResponseWriter::prompt_offsets(uint32_t prompt) const {
+  const std::string& echo = request().echo_texts[prompt];
+  model::Detokenizer detokenizer(generation_.served().text.tokenizer, false);
+  std::vector<uint64_t> offsets;
+  uint64_t characters = 0;
+  for (const auto& token : generation_.prompt_tokens()[prompt]) {
+    // A special token that was put before the client's text is not in what it gets back.
+    const bool added = offsets.empty() && tokenizer().is_special(token.id) &&
+                       !echo.starts_with(tokenizer().token_bytes(token.id));
+    offsets.push_back(characters);
+    if (!added) characters += count_characters(detokenizer.push(token.id));
+  }
+  return offsets;
 }
 
 // -- streaming ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 
 #include "gateway/generation.hpp"
 #include "gateway/logprobs_json.hpp"
+#include "model/detokenizer.hpp"
 
 namespace outrider::gateway {
 
@@ -32,10 +33,11 @@ class ResponseWriter {
 
  private:
   struct Choice {
+    model::Detokenizer detokenizer;
     std::string text;
     std::vector<TokenOut> tokens;
     std::optional<Finish> finish;
-    uint64_t text_offset = 0;  ///< Characters, for completions' logprobs.
+    uint64_t characters = 0;  ///< Of the text so far, for completions' logprobs.
     bool opened = false;
   };
 
@@ -51,6 +53,7 @@ class ResponseWriter {
   Json choice_chunk(const ChoiceDelta& delta);
   Json whole_choice(uint32_t index);
   Json logprobs(uint32_t choice, std::span<const TokenOut> tokens, bool with_prompt);
+  std::vector<uint64_t> prompt_offsets(uint32_t prompt) const;
   Json prompt_ids(uint32_t prompt) const;
   void set_finish(Json& choice, const std::optional<Finish>& finish) const;
   std::string event(const Json& body) const;

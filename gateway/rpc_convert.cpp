@@ -216,6 +216,9 @@ Result<Json> request_json(rpc::GenerateRequest::Reader r, JsonBudget& budget) {
     if (!messages) return messages.error();
     f.set("messages", std::move(*messages));
   }
+  if (r.getMessages().size() > 0 && !r.getPrompt().isNone()) {
+    f.wrong("prompt", "is for completions, and messages are given too");
+  }
   add_prompt(r, f);
   f.add_json("tools", r.getTools());
   f.add_json("tool_choice", r.getToolChoice(), true);

@@ -181,7 +181,15 @@ TEST_F(RpcServerTest, RefusesWhatHttpRefusesWithTheSameWords) {
   EXPECT_EQ(error["param"], "temperature");
   auto nan = c.generate_request("x", seen);
   nan.getRequest().setTopP(std::numeric_limits<float>::quiet_NaN());
-  EXPECT_EQ(failure(nan.send())["param"], "top_p");
+  const Json not_a_number = failure(nan.send());
+  EXPECT_EQ(not_a_number["param"], "top_p");
+  EXPECT_NE(not_a_number["message"].get<std::string>().find("not nan"), std::string::npos)
+      << not_a_number;
+  auto both = c.generate_request("x", seen);
+  auto message = both.getRequest().initMessages(1)[0];
+  message.setRole("user");
+  message.setContent("y");
+  EXPECT_EQ(failure(both.send())["param"], "prompt");
   auto text = c.generate_request("\xff\xfe", seen);
   EXPECT_EQ(failure(text.send())["param"], "prompt");
   auto tools = c.generate_request("x", seen);

@@ -77,7 +77,7 @@ struct GenerateRequest {
   logitBias @22 :List(Bias);
   seed :union {
     none @23 :Void;                   # the server draws one and returns it
-    value @24 :UInt64;
+    value @24 :UInt64;                # choice i of the result samples with value + i
   }
   n @25 :Int32 = 1;
   bestOf @26 :Int32;
