@@ -14,6 +14,8 @@ inline constexpr size_t http_body_bytes_max = size_t{8} << 20;
 inline constexpr size_t http_header_bytes_max = size_t{32} << 10;
 /// Open client connections per listener; beyond it a connection is closed at once.
 inline constexpr uint32_t connections_max = 4096;
+/// Descriptors that are not for client connections: model, store, logs, event loops, libraries.
+inline constexpr uint32_t descriptors_reserved = 64;
 /// A client must have sent its headers, and then each further part of its body, within this time.
 inline constexpr uint32_t http_header_timeout_ms = 10'000;
 inline constexpr uint32_t http_body_timeout_ms = 30'000;
@@ -40,6 +42,8 @@ inline constexpr uint32_t open_requests_max = 4096;
 inline constexpr int32_t client_send_buffer_bytes = 32 << 10;
 /// Time that admitted streams get to finish when the process drains.
 inline constexpr uint32_t drain_timeout_ms = 30'000;
+/// Time in which clients take their last bytes when the process stops; after it they are cut off.
+inline constexpr uint32_t stop_flush_ms = 2'000;
 /// Names of unknown request fields that are remembered, so that each is logged once.
 inline constexpr uint32_t unknown_fields_logged_max = 256;
 /// Body or message that is parsed, templated and tokenized on the KJ thread: 20 ms at worst (random

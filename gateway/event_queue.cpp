@@ -51,6 +51,15 @@ std::unique_ptr<Waker> EventQueue::arm(std::unique_ptr<Waker> waker) {
   return nullptr;
 }
 
+void EventQueue::wake() {
+  std::unique_ptr<Waker> waker;
+  {
+    std::lock_guard lock(mutex_);
+    waker = std::move(waker_);
+  }
+  if (waker) waker->wake();
+}
+
 void EventQueue::close() {
   std::unique_ptr<Waker> unused;  // destroyed without the lock
   std::deque<Tagged> dropped;

@@ -40,6 +40,8 @@ class EventQueue {
   Batch take();
   /// Reader: keeps the waker for the next event; gives it back if one is there already.
   std::unique_ptr<Waker> arm(std::unique_ptr<Waker> waker);
+  /// Any thread: wakes the reader although nothing has come.
+  void wake();
   /// Reader: it has left. Later pushes answer `gone` and are dropped.
   void close();
 

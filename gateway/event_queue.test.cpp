@@ -28,6 +28,17 @@ class FlagWaker final : public Waker {
   std::atomic<int>& count_;
 };
 
+TEST(EventQueue, WakesItsReaderWithoutAnEvent) {
+  EventQueue queue(1);
+  std::atomic<int> woken = 0;
+  queue.wake();  // nobody sleeps
+  EXPECT_EQ(queue.arm(std::make_unique<FlagWaker>(woken)), nullptr);
+  queue.wake();
+  queue.wake();
+  EXPECT_EQ(woken, 1);
+  EXPECT_TRUE(queue.take().events.empty());
+}
+
 TEST(EventQueue, IsFullAtItsBoundAndNamesTheDrainedSource) {
   EventQueue queue(2);
   for (uint32_t i = 0; i + 1 < limits::client_stream_events_max; ++i) {

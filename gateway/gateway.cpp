@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gateway/descriptors.hpp"
 #include "gateway/http_server.hpp"
 #include "gateway/rpc_server.hpp"
 
@@ -25,7 +26,16 @@ Result<Port> bind_port(kj::AsyncIoContext& io, const std::string& address, const
 }  // namespace
 
 Gateway::Gateway(kj::Timer& timer, const GatewayOptions& options, Serving::Parts parts)
-    : timer_(timer), options_(options), serving_(std::move(parts)) {}
+    : timer_(timer), options_(options), serving_(std::move(parts)) {
+  const uint32_t wanted = options_.http.connections_max;
+  auto& affordable = options_.http.connections_max;
+  affordable = affordable_connections(wanted, options_.rpc_address.empty() ? 1 : 2,
+                                      raise_descriptor_limit());
+  if (affordable < wanted) {
+    serving_.log().warn("the limit of open files allows {} connections per port, not {}",
+                        affordable, wanted);
+  }
+}
 
 Gateway::~Gateway() = default;
 
@@ -46,12 +56,12 @@ Result<std::unique_ptr<Gateway>> Gateway::open(kj::AsyncIoContext& io,
                                  options.version, options.priority_min, options.log_prompts,
                                  std::move(parts.cluster_json), std::move(parts.before_metrics),
                                  std::move(parts.wall_time), std::move(parts.random_bits)}));
-  gateway->http_ = std::make_unique<HttpServer>(gateway->serving_, timer, options.http);
+  gateway->http_ = std::make_unique<HttpServer>(gateway->serving_, timer, gateway->options_.http);
   gateway->http_->listen(std::move(*http_port));
   if (!options.rpc_address.empty()) {
     auto rpc_port = bind_port(io, options.rpc_address, "rpc");
     if (!rpc_port) return rpc_port.error();
-    gateway->rpc_ = std::make_unique<RpcServer>(gateway->serving_, timer, options.http);
+    gateway->rpc_ = std::make_unique<RpcServer>(gateway->serving_, timer, gateway->options_.http);
     gateway->rpc_->listen(std::move(*rpc_port));
   }
   return gateway;
@@ -69,11 +79,22 @@ void Gateway::serve(ServedModel served, Backend& backend) {
   serving_.set_model(std::move(served), backend);
 }
 
-kj::Promise<void> Gateway::drain() {
+kj::Promise<bool> Gateway::drain() {
   // The ports stay open meanwhile: probes read 503 instead of a refused connection.
-  auto idle = serving_.begin_drain();
-  auto timeout = timer_.afterDelay(options_.drain_timeout_ms * kj::MILLISECONDS);
-  return idle.exclusiveJoin(kj::mv(timeout));
+  serving_.begin_drain();
+  auto timeout =
+      timer_.afterDelay(options_.drain_timeout_ms * kj::MILLISECONDS).then([] { return false; });
+  return serving_.idle().then([] { return true; }).exclusiveJoin(kj::mv(timeout));
+}
+
+kj::Promise<void> Gateway::stop() {
+  serving_.stop();
+  // An RPC call's answer leaves in the turns after its request has ended.
+  auto told = serving_.idle().then([this] { return http_->drain(); }).then([] {
+    return kj::evalLast([] {});
+  });
+  auto timeout = timer_.afterDelay(options_.stop_flush_ms * kj::MILLISECONDS);
+  return told.exclusiveJoin(kj::mv(timeout));
 }
 
 }  // namespace outrider::gateway

@@ -20,16 +20,18 @@ struct GatewayOptions {
   std::string api_key_file;                     ///< Empty: no keys.
   std::string version = "0.1.0";
   uint32_t drain_timeout_ms = limits::drain_timeout_ms;
+  uint32_t stop_flush_ms = limits::stop_flush_ms;
   int32_t priority_min = 0;  ///< The most urgent `priority` that a client may ask for.
   bool log_prompts = false;  ///< Prompt text in the log.
   HttpSettings http;
 };
 
 /// Both client ports on one KJ thread. Life: open (ports answer, health says 503) → serve (ready)
-/// → drain (health says 503, admitted requests finish) → destroyed. All calls are made on the KJ
-/// thread; another thread (a model loader) hands its result over by kj::Executor or a
-/// cross-thread fulfiller. Signals: main captures them with kj::UnixEventPort::captureSignal before
-/// any thread starts, waits with `io.unixEventPort.onSignal(SIGTERM)`, then calls drain().
+/// → drain (health says 503, admitted requests finish) → stop (what is left fails) → destroyed. All
+/// calls are made on the KJ thread; another thread (a model loader) hands its result over by
+/// kj::Executor or a cross-thread fulfiller. Signals: main captures them with
+/// kj::UnixEventPort::captureSignal before any thread starts, waits with
+/// `io.unixEventPort.onSignal(SIGTERM)`, then calls drain() and stop().
 class Gateway {
  public:
   struct Parts {
@@ -42,7 +44,7 @@ class Gateway {
     std::function<uint64_t()> random_bits = outrider::random_bits;
   };
 
-  /// Reads the key file and binds the ports.
+  /// Reads the key file and binds the ports. Raises the process's limit of descriptors.
   static Result<std::unique_ptr<Gateway>> open(kj::AsyncIoContext& io,
                                                const GatewayOptions& options, Parts parts);
   ~Gateway();
@@ -54,9 +56,12 @@ class Gateway {
   /// The model is there: ready. The backend must outlive this gateway.
   void serve(ServedModel served, Backend& backend);
 
-  /// New generations get 503 from now on. Resolves when the admitted ones have ended, or after
-  /// drain_timeout_ms; what still runs is cancelled when the gateway is destroyed.
-  kj::Promise<void> drain();
+  /// New generations get 503 from now on. True when the admitted ones have ended, false when some
+  /// still run after drain_timeout_ms.
+  kj::Promise<bool> drain();
+  /// After drain, or in the middle of it: fails what still runs with 503, and resolves when the
+  /// clients have their last bytes and HTTP's connections are closed, or after stop_flush_ms.
+  kj::Promise<void> stop();
 
   Phase phase() const { return serving_.phase(); }
   uint32_t open_requests() const { return serving_.open_requests(); }

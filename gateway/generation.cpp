@@ -62,6 +62,20 @@ Generation::~Generation() {
   if (!finished_) parts_.metrics.terminal_outcomes("cancelled").Increment();
 }
 
+kj::Promise<void> Generation::ready() {
+  if (finished_) return kj::READY_NOW;
+  return channel_.ready();
+}
+
+void Generation::abort(Error error) {
+  if (finished_) return;
+  finished_ = true;
+  error_ = std::move(error);
+  cancel_running();
+  parts_.metrics.terminal_outcomes("failed").Increment();
+  channel_.wake();
+}
+
 void Generation::cancel_running() {
   for (uint32_t source = 0; source < running_.size(); ++source) {
     if (running_[source]) parts_.backend.cancel(parts_.first_session + source);

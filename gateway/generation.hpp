@@ -50,9 +50,12 @@ class Generation {
   Generation& operator=(const Generation&) = delete;
 
   /// Resolves when take() has something to say.
-  kj::Promise<void> ready() { return channel_.ready(); }
+  kj::Promise<void> ready();
   /// What has come since the last call; perhaps nothing, or the end.
   std::vector<ChoiceDelta> take();
+
+  /// Ends it now, for a reason of ours: what runs is cancelled, what has come is dropped.
+  void abort(Error error);
 
   bool finished() const { return finished_; }
   /// Why it did not end well; set only when finished.

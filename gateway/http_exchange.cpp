@@ -25,6 +25,25 @@ std::string printable(std::string text) {
   return clean ? text : std::string();
 }
 
+std::string lower(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+/// Whether a comma-separated header value names `token`.
+bool lists(const std::string& value, std::string_view token) {
+  const std::string text = lower(value);
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    std::string_view entry = std::string_view(text).substr(at, end - at);
+    while (entry.starts_with(' ') || entry.starts_with('\t')) entry.remove_prefix(1);
+    while (entry.ends_with(' ') || entry.ends_with('\t')) entry.remove_suffix(1);
+    if (entry == token) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
 struct BodyState {
   std::string text;
   std::vector<kj::byte> part = std::vector<kj::byte>(size_t{64} << 10);
@@ -75,6 +94,8 @@ HttpHeaderIds::HttpHeaderIds(kj::HttpHeaderTable::Builder& builder)
       retry_after(builder.add("Retry-After")),
       allow(builder.add("Allow")),
       cache_control(builder.add("Cache-Control")),
+      expect(builder.add("Expect")),
+      content_encoding(builder.add("Content-Encoding")),
       table(builder.getFutureTable()) {}
 
 RequestHead read_head(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
@@ -89,7 +110,15 @@ RequestHead read_head(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHe
     head.has_authorization = true;
     head.authorization.assign(authorization->cStr(), authorization->size());
   }
-  head.content_type = text_of(headers.get(kj::HttpHeaderId::CONTENT_TYPE));
+  // A media type alone, without its parameters: none of JSON's has a meaning.
+  head.content_type = lower(text_of(headers.get(kj::HttpHeaderId::CONTENT_TYPE)));
+  head.content_type.resize(std::min(head.content_type.size(), head.content_type.find(';')));
+  while (head.content_type.ends_with(' ')) head.content_type.pop_back();
+  head.content_encoding = lower(text_of(headers.get(ids.content_encoding)));
+  head.content_length = text_of(headers.get(kj::HttpHeaderId::CONTENT_LENGTH));
+  head.is_chunked = headers.get(kj::HttpHeaderId::TRANSFER_ENCODING) != nullptr;
+  head.expect = lower(text_of(headers.get(ids.expect)));
+  head.wants_close = lists(text_of(headers.get(kj::HttpHeaderId::CONNECTION)), "close");
   head.header_bytes = url.size();
   headers.forEach([&](kj::StringPtr name, kj::StringPtr value) {
     head.header_bytes += name.size() + value.size() + 4;
@@ -101,12 +130,48 @@ Reply reply_of(const ErrorReply& error) {
   return {error.status, error_body(error), "application/json", error.retry_after_s, nullptr};
 }
 
-ClientConnection::ClientConnection(kj::AsyncIoStream& stream, kj::Timer& timer,
-                                   const HttpSettings& settings)
-    : timer_(timer), settings_(settings) {
+std::optional<ErrorReply> refused_body(const RequestHead& head) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (!std::ranges::all_of(head.content_length, is_digit)) {
+    return error_reply(400, "the Content-Length must be a number of bytes");
+  }
+  if (head.is_chunked && !head.content_length.empty()) {
+    return error_reply(400, "a body has a Content-Length or a Transfer-Encoding, not both");
+  }
+  if (!head.content_encoding.empty() && head.content_encoding != "identity") {
+    return error_reply(415, "the body must come without a Content-Encoding");
+  }
+  if (!head.expect.empty() && head.expect != "100-continue") {
+    return error_reply(417, "the only expectation that is met here is 100-continue");
+  }
+  if (head.content_type != "application/json" && !head.content_type.ends_with("+json")) {
+    return error_reply(415, "the Content-Type must be application/json");
+  }
+  return std::nullopt;
+}
+
+ClientConnection::ClientConnection(ClientStream& stream, kj::Timer& timer,
+                                   const HttpSettings& settings, bool& reply_closes)
+    : stream_(stream), timer_(timer), settings_(settings), reply_closes_(reply_closes) {
   KJ_IF_MAYBE (fd, stream.getFd()) {
     fd_ = *fd;
   }
+}
+
+ClientConnection::Body ClientConnection::begin(kj::HttpService::Response& response, int status,
+                                               const kj::HttpHeaders& headers,
+                                               uint64_t body_bytes) {
+  reply_closes_ = closes_;
+  return response.send(static_cast<kj::uint>(status), status_text(status), headers, body_bytes);
+}
+
+ClientConnection::Body ClientConnection::begin_stream(kj::HttpService::Response& response,
+                                                      kj::HttpHeaders headers, std::string& text) {
+  reply_closes_ = closes_;
+  if (!stream_.is_http_1_0()) return response.send(200, "OK", headers);
+  headers.set(kj::HttpHeaderId::CONNECTION, "close"_kj);
+  text.insert(0, headers.serializeResponse(200, "OK").cStr());
+  return {&stream_, kj::NullDisposer::instance};
 }
 
 bool ClientConnection::gone() const {
@@ -147,8 +212,7 @@ kj::HttpHeaders response_headers(const RequestHead& head, const HttpHeaderIds& i
 kj::Promise<void> send_reply(kj::HttpService::Response& response, const RequestHead& head,
                              const HttpHeaderIds& ids, Reply reply, ClientConnection& connection) {
   const auto headers = response_headers(head, ids, reply);
-  auto out = response.send(static_cast<kj::uint>(reply.status), status_text(reply.status), headers,
-                           reply.body.size());
+  auto out = connection.begin(response, reply.status, headers, reply.body.size());
   if (head.method == kj::HttpMethod::HEAD) return kj::READY_NOW;
   auto body = kj::heap<std::string>(std::move(reply.body));
   auto write = out->write(body->data(), body->size());

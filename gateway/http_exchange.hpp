@@ -3,9 +3,11 @@
 #include <kj/compat/http.h>
 #include <kj/timer.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "gateway/client_stream.hpp"
 #include "gateway/error_reply.hpp"
 #include "gateway/http_settings.hpp"
 
@@ -14,7 +16,8 @@ namespace outrider::gateway {
 /// The headers that we read or write beside KJ's own.
 struct HttpHeaderIds {
   explicit HttpHeaderIds(kj::HttpHeaderTable::Builder& builder);
-  kj::HttpHeaderId authorization, request_id, traceparent, retry_after, allow, cache_control;
+  kj::HttpHeaderId authorization, request_id, traceparent, retry_after, allow, cache_control,
+      expect, content_encoding;
   kj::HttpHeaderTable& table;
 };
 
@@ -27,7 +30,14 @@ struct RequestHead {
   std::string authorization;
   bool has_authorization = false;
   std::string content_type;
+  std::string content_encoding;
+  std::string content_length;
+  bool is_chunked = false;  ///< With a Transfer-Encoding, that is; KJ lets only this one through.
+  std::string expect;
+  bool wants_close = false;  ///< Connection: close
   size_t header_bytes = 0;
+
+  bool has_body() const { return is_chunked || !(content_length.empty() || content_length == "0"); }
 };
 RequestHead read_head(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
                       const HttpHeaderIds& ids);
@@ -42,11 +52,33 @@ struct Reply {
 };
 Reply reply_of(const ErrorReply& error);
 
+/// Why a body cannot be read as it is announced, whatever is in it: its framing, encoding or
+/// expectation. Nothing: it can.
+std::optional<ErrorReply> refused_body(const RequestHead& head);
+
 /// One client connection, as the request handlers see it: notices that the client has gone although
 /// nothing is written, and that it takes no bytes.
+///
+/// Every response begins here, because KJ sends `Connection: close` but never acts on it: a
+/// connection that ends with the current exchange is marked, and its service ends it.
 class ClientConnection {
  public:
-  ClientConnection(kj::AsyncIoStream& stream, kj::Timer& timer, const HttpSettings& settings);
+  /// `reply_closes` is what KJ is told while it writes the headers of a response.
+  ClientConnection(ClientStream& stream, kj::Timer& timer, const HttpSettings& settings,
+                   bool& reply_closes);
+
+  /// The current exchange is the last one.
+  void close_after_reply() { closes_ = true; }
+  bool closes() const { return closes_; }
+  ClientStream& stream() { return stream_; }
+
+  using Body = kj::Own<kj::AsyncOutputStream>;
+  Body begin(kj::HttpService::Response& response, int status, const kj::HttpHeaders& headers,
+             uint64_t body_bytes);
+  /// A body of unknown length, of which `text` comes first. Chunks; but HTTP/1.0 knows none, so
+  /// there the end of the connection ends it, and `text` gets the headers put before it.
+  Body begin_stream(kj::HttpService::Response& response, kj::HttpHeaders headers,
+                    std::string& text);
 
   /// True once the client has closed its side.
   bool gone() const;
@@ -65,9 +97,12 @@ class ClientConnection {
   /// Never resolves; throws DISCONNECTED when the client has gone.
   kj::Promise<void> watch();
 
+  ClientStream& stream_;
   int fd_ = -1;
   kj::Timer& timer_;
   const HttpSettings& settings_;
+  bool& reply_closes_;
+  bool closes_ = false;
 };
 
 /// The exchange's response headers: request id, traceparent, content type.

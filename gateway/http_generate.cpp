@@ -59,7 +59,7 @@ class StreamAnswer final : public Answer {
       if (text.empty() && !generation().finished()) return run();
       if (!out_) open(text);
       return write(std::move(text)).then([this]() -> kj::Promise<void> {
-        if (generation().finished()) return kj::READY_NOW;
+        if (told_end_) return kj::READY_NOW;
         return run();
       });
     });
@@ -70,6 +70,7 @@ class StreamAnswer final : public Answer {
     std::string text;
     for (const auto& delta : generation().take()) text += writer_.chunk(delta);
     if (!generation().finished()) return text;
+    told_end_ = true;
     if (generation().error()) {
       scope_->set_status(error().status);
       return text + ResponseWriter::error_event(error_body(error()));
@@ -82,9 +83,8 @@ class StreamAnswer final : public Answer {
     Reply head;
     head.content_type = "text/event-stream; charset=utf-8";
     shared_.serving.metrics().http_responses(200).Increment();
-    auto headers = response_headers(head_, shared_.ids, head);
-    out_ = std::optional(response_.send(200, "OK", headers));
     text = opening_ + text;
+    out_ = connection_.begin_stream(response_, response_headers(head_, shared_.ids, head), text);
   }
 
   /// The next events are taken only when the client's socket took these.
@@ -93,6 +93,7 @@ class StreamAnswer final : public Answer {
     return connection_.bounded((*out_)->write(buffer_.data(), buffer_.size()));
   }
 
+  bool told_end_ = false;
   std::string opening_;
   std::string buffer_;
   std::optional<kj::Own<kj::AsyncOutputStream>> out_;

@@ -137,7 +137,9 @@ TEST(HttpGateway, GivesUpBodiesThatTrickleIn) {
   options.http.body_total_timeout_ms = 50;
   LoopbackGateway strict(options);
   RawClient slow(strict);
-  slow.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n");
+  slow.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+      "application/json\r\nContent-Length: 100000\r\n\r\n");
   uint32_t turns = 0;
   strict.run_until([&] {
     slow.send(" ");
@@ -199,11 +201,11 @@ TEST_F(HttpLife, DrainRefusesNewRequestsAndFinishesAdmittedOnes) {
   gateway.backend.say(opened(), "first");
   client.read_until("first");
   bool drained = false;
-  auto drain = gateway.gateway->drain().then([&] { drained = true; }).eagerlyEvaluate(nullptr);
-  RawClient other(gateway);
-  EXPECT_EQ(other.request("GET", "/health").status, 503);
-  EXPECT_EQ(other.request("GET", "/live").status, 200);
-  EXPECT_EQ(other.request("POST", k_text_path, k_whole).status, 503);
+  auto drain =
+      gateway.gateway->drain().then([&](bool all) { drained = all; }).eagerlyEvaluate(nullptr);
+  EXPECT_EQ(RawClient(gateway).request("GET", "/health").status, 503);
+  EXPECT_EQ(RawClient(gateway).request("GET", "/live").status, 200);
+  EXPECT_EQ(RawClient(gateway).request("POST", k_text_path, k_whole).status, 503);
   EXPECT_FALSE(drained);
   gateway.backend.answer(opened(), " second");
   EXPECT_NE(client.read_until("[DONE]\n\n").find("second"), std::string::npos);
@@ -217,10 +219,70 @@ TEST(HttpGateway, DrainsForABoundedTime) {
   RawClient c(stuck);
   c.send_request("POST", k_text_path, k_stream);
   stuck.run_until([&] { return !stuck.backend.sessions.empty(); });
-  stuck.gateway->drain().wait(stuck.io.waitScope);
+  EXPECT_FALSE(stuck.gateway->drain().wait(stuck.io.waitScope));
   EXPECT_EQ(stuck.gateway->open_requests(), 1u);
   stuck.gateway.reset();
   EXPECT_TRUE(stuck.backend.sessions[0].cancelled);
+}
+
+TEST(HttpGateway, AForcedStopTellsEachClientOnceAndLogsIt) {
+  std::ostringstream lines;
+  GatewayOptions options = quick_pings();
+  options.drain_timeout_ms = 1;
+  LoopbackGateway stopped(options, true, [&](Gateway::Parts& parts) {
+    parts.log = std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines));
+  });
+  RawClient streams(stopped), waits(stopped), idles(stopped);
+  EXPECT_EQ(idles.request("GET", "/live").status, 200);
+  streams.send_request("POST", k_text_path, k_stream);
+  stopped.run_until([&] { return stopped.backend.sessions.size() == 1; });
+  stopped.backend.say(stopped.backend.sessions[0], "first");
+  streams.read_until("first");
+  waits.send_request("POST", k_text_path, k_whole);
+  stopped.run_until([&] { return stopped.backend.sessions.size() == 2; });
+  EXPECT_FALSE(stopped.gateway->drain().wait(stopped.io.waitScope));
+  stopped.gateway->stop().wait(stopped.io.waitScope);
+  EXPECT_EQ(stopped.gateway->open_requests(), 0u);
+
+  const std::string rest = streams.read_all();
+  EXPECT_NE(rest.find(R"(data: {"error":{"message":"the server is stopping")"), rest.npos) << rest;
+  EXPECT_NE(rest.find(R"("code":503)"), rest.npos) << rest;
+  EXPECT_EQ(rest.find("[DONE]"), rest.npos) << rest;
+  EXPECT_TRUE(rest.ends_with("\r\n0\r\n\r\n")) << rest;
+  auto whole = waits.read_response();
+  EXPECT_EQ(whole.status, 503);
+  EXPECT_EQ(whole.headers["retry-after"], "1");
+  EXPECT_EQ(whole.headers["connection"], "close");
+  EXPECT_EQ(waits.read_all(), "");
+  EXPECT_EQ(idles.read_all(), "");
+  for (const auto& session : stopped.backend.sessions) EXPECT_TRUE(session.cancelled);
+  EXPECT_EQ(lines.str().find("status=499"), std::string::npos) << lines.str();
+  EXPECT_NE(lines.str().find("status=503"), std::string::npos) << lines.str();
+  EXPECT_EQ(stopped.metrics.terminal_outcomes("failed").Value(), 2);
+}
+
+TEST(HttpGateway, AForcedStopDoesNotWaitForReadersThatTakeNothing) {
+  GatewayOptions options = quick_pings();
+  options.drain_timeout_ms = 1;
+  options.stop_flush_ms = 50;
+  LoopbackGateway stopped(options);
+  RawClient stuck(stopped);
+  stuck.send_request("POST", k_text_path, R"({"prompt":"x","stream":true,"logprobs":20})");
+  stopped.run_until([&] { return !stopped.backend.sessions.empty(); });
+  auto& session = stopped.backend.sessions[0];
+  uint64_t said = 0;
+  while (stopped.backend.say(session, "some words of text") ==
+         schema::ClientStream::Level::flowing) {
+    if (++said % 8 == 0) {  // so that the socket fills before the channel does
+      stopped.io.provider->getTimer().afterDelay(1 * kj::MILLISECONDS).wait(stopped.io.waitScope);
+    }
+  }
+  EXPECT_FALSE(stopped.gateway->drain().wait(stopped.io.waitScope));
+  stopped.gateway->stop().wait(stopped.io.waitScope);
+  EXPECT_EQ(stopped.gateway->open_requests(), 1u);
+  stopped.gateway.reset();
+  EXPECT_TRUE(session.cancelled);
 }
 
 }  // namespace

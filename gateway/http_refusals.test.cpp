@@ -9,6 +9,8 @@ namespace {
 using namespace testing_support;
 using Outcome = schema::StreamDone::Outcome;
 
+#define k_json "Content-Type: application/json\r\n"
+
 constexpr const char* k_chat_path = "/v1/chat/completions";
 constexpr const char* k_text_path = "/v1/completions";
 constexpr const char* k_body = R"({"prompt":"hi"})";
@@ -159,12 +161,14 @@ TEST(HttpKeys, GuardAllButTheProbes) {
 }
 
 TEST_F(HttpRefusals, BodiesOverTheLimitAre413Announced) {
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n\r\n");
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json
+              "Content-Length: 104857600\r\n\r\n");
   EXPECT_EQ(client.read_response().status, 413);
 }
 
 TEST_F(HttpRefusals, BodiesOverTheLimitAre413Chunked) {
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json
+              "Transfer-Encoding: chunked\r\n\r\n");
   const std::string part = "100000\r\n" + std::string(0x100000, ' ') + "\r\n";
   for (int i = 0; i < 9; ++i) client.send(part);
   EXPECT_EQ(client.read_response().status, 413);
@@ -174,7 +178,7 @@ TEST_F(HttpRefusals, SlowHeadersAndSlowBodiesEnd) {
   client.send("POST /v1/comp");
   EXPECT_EQ(client.read_all(), "");  // KJ closes, without an answer
   RawClient second(gateway);
-  second.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{");
+  second.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json "Content-Length: 10\r\n\r\n{");
   EXPECT_EQ(second.read_response().status, 408);
 }
 
@@ -196,12 +200,15 @@ TEST_F(HttpRefusals, GarbageIsAnsweredAndTheServerGoesOn) {
       std::string("GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n", 28),
       std::string(200'000, 'A'),
       std::string(200'000, '\0'),
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json "Content-Length: x\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json "Content-Length: -1\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json
+      "Content-Length: 99999999999999999999\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json "Transfer-Encoding: gzip\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json
+      "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json
+      "Transfer-Encoding: chunked\r\n\r\n"
       "fffffffffffffffff\r\n\r\n",
       "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
       "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -218,9 +225,9 @@ TEST_F(HttpRefusals, GarbageIsAnsweredAndTheServerGoesOn) {
 }
 
 TEST_F(HttpRefusals, WrongFramingIsNamedWithoutTheServersOwnWords) {
-  client.send(
-      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-      "zz-quoted\r\n\r\n");
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json
+              "Transfer-Encoding: chunked\r\n\r\n"
+              "zz-quoted\r\n\r\n");
   const auto r = client.read_response();
   EXPECT_EQ(r.status, 400);
   EXPECT_EQ(r.error()["message"], "the body's Transfer-Encoding or Content-Length is wrong");

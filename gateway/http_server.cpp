@@ -39,10 +39,11 @@ HttpServer::HttpServer(Serving& serving, kj::Timer& timer, const HttpSettings& s
   http.canceledUploadGracePeriod = settings_.body_timeout_ms * kj::MILLISECONDS;
   http.canceledUploadGraceBytes = limits::refused_upload_bytes_max;
   http.errorHandler = *this;
+  http.callbacks = *this;
   server_ = std::make_unique<kj::HttpServer>(
       timer_, *table_,
       [this](kj::AsyncIoStream& stream) -> kj::Own<kj::HttpService> {
-        return kj::heap<HttpConnectionService>(stream, *shared_);
+        return kj::heap<HttpConnectionService>(kj::downcast<ClientStream>(stream), *shared_);
       },
       http);
 }
@@ -55,7 +56,18 @@ void HttpServer::listen(kj::Own<kj::ConnectionReceiver> port) {
   listener_ = std::make_unique<Listener>(
       Listener::Parts{kj::mv(port), timer_, serving_.metrics(), serving_.parts().log,
                       settings_.connections_max},
-      [this](kj::Own<kj::AsyncIoStream> stream) { return server_->listenHttp(kj::mv(stream)); });
+      [this](kj::Own<kj::AsyncIoStream> socket) {
+        return server_->listenHttp(kj::heap<ClientStream>(kj::mv(socket)));
+      });
+}
+
+kj::Promise<void> HttpServer::drain() {
+  listener_->stop_accepting();
+  return server_->drain();
+}
+
+bool HttpServer::shouldClose() {
+  return shared_->reply_closes || serving_.phase() == Phase::draining;
 }
 
 kj::Promise<void> HttpServer::send_error(const ErrorReply& error,
@@ -64,6 +76,7 @@ kj::Promise<void> HttpServer::send_error(const ErrorReply& error,
   auto body = kj::heap<std::string>(error_body(error));
   kj::HttpHeaders headers(*table_);
   headers.set(kj::HttpHeaderId::CONTENT_TYPE, "application/json"_kj);
+  headers.set(ids_->request_id, kj::str(serving_.new_id("req-").c_str()));
   auto out = response.send(static_cast<kj::uint>(error.status), status_text(error.status), headers,
                            body->size());
   auto write = out->write(body->data(), body->size());

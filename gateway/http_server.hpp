@@ -11,15 +11,18 @@
 namespace outrider::gateway {
 
 /// The HTTP port: OpenAI's wire, probes, metrics. KJ thread; must be destroyed before `serving`.
-class HttpServer final : private kj::HttpServerErrorHandler {
+class HttpServer final : private kj::HttpServerErrorHandler, private kj::HttpServerCallbacks {
  public:
   HttpServer(Serving& serving, kj::Timer& timer, const HttpSettings& settings);
   ~HttpServer();
 
   void listen(kj::Own<kj::ConnectionReceiver> port);
   uint16_t port() { return listener_->port(); }
+  /// Accepts nothing new and closes idle connections; resolves when all are closed. Once.
+  kj::Promise<void> drain();
 
  private:
+  bool shouldClose() override;
   kj::Promise<void> handleClientProtocolError(kj::HttpHeaders::ProtocolError error,
                                               kj::HttpService::Response& response) override;
   kj::Promise<void> handleApplicationError(kj::Exception exception,

@@ -1,5 +1,7 @@
 #include "gateway/http_service.hpp"
 
+#include <kj/debug.h>
+
 #include <array>
 #include <utility>
 
@@ -33,12 +35,12 @@ bool is_public(const std::string& path) {
          path == "/metrics";
 }
 
-/// A body without a type is taken as JSON; a type that says otherwise is refused, which also keeps
-/// web pages from posting here without the browser asking first.
-bool is_json(const std::string& content_type) {
-  return content_type.empty() || content_type.starts_with("application/json") ||
-         content_type.find("+json") != std::string::npos;
+/// Makes KJ end the connection without a word, when all that was to be said is written.
+kj::Exception last_exchange_is_over() {
+  return KJ_EXCEPTION(DISCONNECTED, "the connection ends with its last reply");
 }
+
+constexpr kj::StringPtr k_continue = "HTTP/1.1 100 Continue\r\n\r\n"_kj;
 
 ErrorReply method_error(const char* allowed) {
   return error_reply(405, std::string("this path takes ") + allowed);
@@ -46,8 +48,8 @@ ErrorReply method_error(const char* allowed) {
 
 }  // namespace
 
-HttpConnectionService::HttpConnectionService(kj::AsyncIoStream& stream, HttpShared& shared)
-    : shared_(shared), connection_(stream, shared.timer, shared.settings) {}
+HttpConnectionService::HttpConnectionService(ClientStream& stream, HttpShared& shared)
+    : shared_(shared), connection_(stream, shared.timer, shared.settings, shared.reply_closes) {}
 
 kj::Promise<void> HttpConnectionService::reply(Response& response, const RequestHead& head,
                                                Reply reply) {
@@ -58,8 +60,32 @@ kj::Promise<void> HttpConnectionService::reply(Response& response, const Request
 kj::Promise<void> HttpConnectionService::request(kj::HttpMethod method, kj::StringPtr url,
                                                  const kj::HttpHeaders& headers,
                                                  kj::AsyncInputStream& body, Response& response) {
+  if (connection_.closes()) return last_exchange_is_over();
   RequestHead head = read_head(method, url, headers, shared_.ids);
   if (head.request_id.empty()) head.request_id = shared_.serving.new_id("req-");
+  const bool has_body = head.has_body();
+  if (head.wants_close || connection_.stream().is_http_1_0() ||
+      shared_.serving.phase() == Phase::draining) {
+    connection_.close_after_reply();
+  }
+  body_read_ = false;
+  return route(std::move(head), body, response).then([this, has_body] {
+    return after_reply(has_body && !body_read_);
+  });
+}
+
+kj::Promise<void> HttpConnectionService::after_reply(bool body_is_left) {
+  if (shared_.serving.phase() == Phase::draining) connection_.close_after_reply();
+  if (!connection_.closes()) return kj::READY_NOW;
+  if (!body_is_left) return last_exchange_is_over();
+  // A socket that is closed with bytes unread is reset, and the client may lose the reply: let it
+  // see the end, and KJ drop the rest of the upload.
+  connection_.stream().shutdownWrite();
+  return kj::READY_NOW;
+}
+
+kj::Promise<void> HttpConnectionService::route(RequestHead head, kj::AsyncInputStream& body,
+                                               Response& response) {
   const auto refuse = [&](const ErrorReply& error, const char* allow = nullptr) {
     Reply out = reply_of(error);
     out.allow = allow;
@@ -81,8 +107,8 @@ kj::Promise<void> HttpConnectionService::request(kj::HttpMethod method, kj::Stri
     }
     tenant = std::move(*owner);
   }
-  const bool is_post = method == kj::HttpMethod::POST;
-  const bool is_get = method == kj::HttpMethod::GET || method == kj::HttpMethod::HEAD;
+  const bool is_post = head.method == kj::HttpMethod::POST;
+  const bool is_get = head.method == kj::HttpMethod::GET || head.method == kj::HttpMethod::HEAD;
   if (post_route(head.path)) {
     if (!is_post) return refuse(method_error("POST"), "POST");
     return post(std::move(head), body, response, std::move(tenant));
@@ -95,14 +121,20 @@ kj::Promise<void> HttpConnectionService::request(kj::HttpMethod method, kj::Stri
 
 kj::Promise<void> HttpConnectionService::post(RequestHead head, kj::AsyncInputStream& body,
                                               Response& response, std::string tenant) {
-  if (!is_json(head.content_type)) {
-    return reply(response, head,
-                 reply_of(error_reply(415, "the Content-Type must be application/json")));
+  auto refused = refused_body(head);
+  if (auto admitted = shared_.serving.admit(); !refused && !admitted) {
+    refused = error_reply(admitted.error());
   }
-  if (auto admitted = shared_.serving.admit(); !admitted) {
-    return reply(response, head, reply_of(error_reply(admitted.error())));
+  if (refused) {
+    // A client that waits for 100 may send its body or not: what follows cannot be told apart.
+    if (refused->status == 400 || !head.expect.empty()) connection_.close_after_reply();
+    return reply(response, head, reply_of(*refused));
   }
-  return read_body(body, connection_)
+  kj::Promise<void> ready = kj::READY_NOW;
+  if (!head.expect.empty() && !connection_.stream().is_http_1_0()) {
+    ready = connection_.bounded(connection_.stream().write(k_continue.begin(), k_continue.size()));
+  }
+  return ready.then([this, &body] { return read_body(body, connection_); })
       .then([this, head = std::move(head), &response,
              tenant = std::move(tenant)](Result<std::string> text) mutable -> kj::Promise<void> {
         if (!text) {
@@ -112,6 +144,7 @@ kj::Promise<void> HttpConnectionService::post(RequestHead head, kj::AsyncInputSt
           }
           return reply(response, head, reply_of(error));
         }
+        body_read_ = true;
         const PostRoute route = post_route(head.path)->route;
         if (route == PostRoute::tokenize || route == PostRoute::detokenize) {
           return tokens(route, std::move(head), std::move(*text), response);

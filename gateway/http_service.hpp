@@ -15,6 +15,7 @@ struct HttpShared {
   kj::Timer& timer;
   const HttpHeaderIds& ids;
   const HttpSettings& settings;
+  bool reply_closes = false;  ///< The response that begins now ends its connection.
 };
 
 enum class PostRoute : uint8_t { chat, completion, tokenize, detokenize };
@@ -23,13 +24,16 @@ enum class PostRoute : uint8_t { chat, completion, tokenize, detokenize };
 /// has it.
 class HttpConnectionService final : public kj::HttpService {
  public:
-  HttpConnectionService(kj::AsyncIoStream& stream, HttpShared& shared);
+  HttpConnectionService(ClientStream& stream, HttpShared& shared);
 
   kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url,
                             const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
                             Response& response) override;
 
  private:
+  kj::Promise<void> route(RequestHead head, kj::AsyncInputStream& body, Response& response);
+  /// What follows an exchange: KJ's next one, or the end of the connection.
+  kj::Promise<void> after_reply(bool body_is_left);
   kj::Promise<void> post(RequestHead head, kj::AsyncInputStream& body, Response& response,
                          std::string tenant);
   kj::Promise<void> generate(RequestKind kind, RequestHead head, std::string body,
@@ -39,6 +43,7 @@ class HttpConnectionService final : public kj::HttpService {
 
   HttpShared& shared_;
   ClientConnection connection_;
+  bool body_read_ = false;
 };
 
 /// The pages without a body: GET and HEAD. Nothing means: no such path.

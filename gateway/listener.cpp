@@ -2,6 +2,8 @@
 
 #include <sys/socket.h>
 
+#include <utility>
+
 #include "base/limits.hpp"
 
 namespace outrider::gateway {
@@ -13,13 +15,17 @@ Listener::Listener(Parts parts, Serve serve)
       accepting_(accept_loop().eagerlyEvaluate(nullptr)) {}
 
 kj::Promise<void> Listener::accept_loop() {
-  return parts_.port->accept()
+  // Without descriptors KJ's accept() throws before there is a promise.
+  return kj::evalNow([this] { return parts_.port->accept(); })
       .then([this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
+        failing_ = false;
         accepted(kj::mv(stream));
         return kj::READY_NOW;
       })
       .catch_([this](kj::Exception&& exception) -> kj::Promise<void> {
-        parts_.log->warn("accept failed: {}", exception.getDescription().cStr());
+        if (!std::exchange(failing_, true)) {
+          parts_.log->warn("accept failed, trying on: {}", exception.getDescription().cStr());
+        }
         return parts_.timer.afterDelay(limits::accept_pause_ms * kj::MILLISECONDS);
       })
       .then([this] { return accept_loop(); });

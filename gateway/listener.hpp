@@ -26,6 +26,8 @@ class Listener final : private kj::TaskSet::ErrorHandler {
   Listener(Parts parts, Serve serve);
 
   uint16_t port() { return static_cast<uint16_t>(parts_.port->getPort()); }
+  /// No new connections from now on; open ones go on.
+  void stop_accepting() { accepting_ = nullptr; }
 
  private:
   kj::Promise<void> accept_loop();
@@ -35,6 +37,7 @@ class Listener final : private kj::TaskSet::ErrorHandler {
   Parts parts_;
   Serve serve_;
   uint32_t open_ = 0;
+  bool failing_ = false;  ///< Since the last accepted connection: logged once.
   kj::TaskSet connections_;
   kj::Promise<void> accepting_;
 };

@@ -5,6 +5,7 @@
 #include "base/check.hpp"
 #include "base/limits.hpp"
 #include "base/utf8.hpp"
+#include "gateway/error_reply.hpp"
 #include "gateway/json_values.hpp"
 #include "gateway/text.hpp"
 
@@ -14,6 +15,10 @@ namespace {
 /// Drawn seeds stay exact in clients whose numbers are doubles, with room for `seed + choice`.
 uint64_t as_seed(uint64_t bits) {
   return bits >> 12;
+}
+
+Error stopping() {
+  return fail(ErrorCode::unavailable, "the server is stopping");
 }
 
 }  // namespace
@@ -43,12 +48,17 @@ void Serving::set_model(ServedModel served, Backend& backend) {
   phase_ = Phase::ready;
 }
 
-kj::Promise<void> Serving::begin_drain() {
+void Serving::begin_drain() {
   phase_ = Phase::draining;
   auto pair = kj::newPromiseAndFulfiller<void>();
-  idle_ = kj::mv(pair.fulfiller);
-  if (open_requests_ == 0) idle_->fulfill();
-  return kj::mv(pair.promise);
+  when_idle_ = kj::mv(pair.fulfiller);
+  idle_ = pair.promise.fork();
+  if (open_requests_ == 0) when_idle_->fulfill();
+}
+
+void Serving::stop() {
+  stopped_ = true;
+  for (auto* generation : generations_) generation->abort(stopping());
 }
 
 Result<void> Serving::admit() const {
@@ -67,9 +77,10 @@ Result<void> Serving::open_request() {
   return {};
 }
 
-void Serving::request_ended() {
+void Serving::request_ended(Generation* generation) {
   OUTRIDER_CHECK(open_requests_ > 0);
-  if (--open_requests_ == 0 && idle_) idle_->fulfill();
+  generations_.erase(generation);
+  if (--open_requests_ == 0 && when_idle_) when_idle_->fulfill();
 }
 
 RequestTerms Serving::terms(std::string id, const Caller& caller) {
@@ -77,14 +88,17 @@ RequestTerms Serving::terms(std::string id, const Caller& caller) {
           parts_.wall_time()};
 }
 
-std::unique_ptr<Generation> Serving::start(PreparedRequest request) {
+Result<std::unique_ptr<Generation>> Serving::start(PreparedRequest request) {
+  if (stopped_) return stopping();
   log_unknown_fields(request.parsed);
   if (parts_.log_prompts) log_prompts(request);
   const uint64_t first_session = next_session_;
   next_session_ += request.prompts.size();
-  return std::make_unique<Generation>(
+  auto generation = std::make_unique<Generation>(
       Generation::Parts{*backend_, parts_.clock, parts_.metrics, first_session}, std::move(request),
       served_);
+  generations_.insert(generation.get());
+  return generation;
 }
 
 std::string Serving::new_id(const char* prefix) {
@@ -139,10 +153,12 @@ kj::Promise<void> RequestScope::start(size_t bytes, Parse parse) {
   return serving_.texts()
       .run(bytes, std::move(prepare))
       .then([this](kj::Own<Result<PreparedRequest>> prepared) {
-        if (!*prepared) {
-          error_ = prepared->error();
+        auto started = *prepared ? serving_.start(std::move(**prepared))
+                                 : Result<std::unique_ptr<Generation>>(prepared->error());
+        if (started) {
+          generation_ = std::move(*started);
         } else {
-          generation_ = serving_.start(std::move(**prepared));
+          error_ = started.error();
         }
       });
 }
@@ -151,9 +167,11 @@ RequestScope::~RequestScope() {
   GenerationTotals totals;
   if (generation_) {
     totals = generation_->totals();
-    generation_.reset();
+    const auto& error = generation_->error();
+    if (status_ == k_gone && error) status_ = error_reply(*error).status;
   }
-  if (open_) serving_.request_ended();
+  if (open_) serving_.request_ended(generation_.get());
+  generation_.reset();
   serving_.log().info(
       "request id={} rid={} tenant={} proto={} kind={} status={} prompt_tokens={} tokens={} "
       "ttft_ms={:.1f} total_ms={:.1f}",

@@ -52,8 +52,12 @@ class Serving {
 
   /// Ends the loading phase. The backend must outlive this object's generations.
   void set_model(ServedModel served, Backend& backend);
-  /// Resolves when no request is open. Once.
-  kj::Promise<void> begin_drain();
+  /// No new requests from now on. Once.
+  void begin_drain();
+  /// Resolves when no request is open any more; after begin_drain.
+  kj::Promise<void> idle() { return idle_.addBranch(); }
+  /// Fails what is open with `unavailable`; after begin_drain.
+  void stop();
 
   Phase phase() const { return phase_; }
   const Parts& parts() const { return parts_; }
@@ -66,10 +70,10 @@ class Serving {
   Result<void> admit() const;
   /// Admits one request and counts it until request_ended.
   Result<void> open_request();
-  void request_ended();
+  void request_ended(Generation* generation);
   RequestTerms terms(std::string id, const Caller& caller);
-  /// Opens the sessions of an open request.
-  std::unique_ptr<Generation> start(PreparedRequest request);
+  /// Opens the sessions of an open request, unless it is too late for them.
+  Result<std::unique_ptr<Generation>> start(PreparedRequest request);
   /// Where long texts are worked on.
   TextWorker& texts() { return texts_; }
   uint32_t open_requests() const { return open_requests_; }
@@ -87,7 +91,10 @@ class Serving {
   Backend* backend_ = nullptr;
   uint64_t next_session_ = 0;
   uint32_t open_requests_ = 0;
-  kj::Own<kj::PromiseFulfiller<void>> idle_;  ///< Null before the drain.
+  std::set<Generation*> generations_;
+  bool stopped_ = false;
+  kj::Own<kj::PromiseFulfiller<void>> when_idle_;  ///< Null before the drain.
+  kj::ForkedPromise<void> idle_ = nullptr;
   std::set<std::string> logged_fields_;
   TextWorker texts_;
 };
@@ -111,7 +118,8 @@ class RequestScope {
   const std::string& id() const { return id_; }
   const Caller& caller() const { return caller_; }
   int64_t created_s() const { return created_s_; }
-  /// What the client was told; without it the line says 499, client gone.
+  /// What the client was told; without it the line says how the generation failed, or 499: the
+  /// client has gone.
   void set_status(int status) { status_ = status; }
 
  private:
@@ -121,7 +129,8 @@ class RequestScope {
   std::string id_;
   int64_t created_s_;
   TimePoint arrived_;
-  int status_ = 499;
+  static constexpr int k_gone = 499;
+  int status_ = k_gone;
   bool open_ = false;
   std::optional<Error> error_;
   std::unique_ptr<Generation> generation_;

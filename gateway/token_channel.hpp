@@ -23,6 +23,7 @@ class TokenChannel {
   kj::Promise<void> ready();
   /// What waits, perhaps nothing.
   EventQueue::Batch take() { return queue_->take(); }
+  void wake() { queue_->wake(); }
 
  private:
   std::shared_ptr<EventQueue> queue_;

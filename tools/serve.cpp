@@ -111,12 +111,17 @@ void print_ready(const std::string& name, const std::string& description, uint16
             << std::endl;
 }
 
-/// Waits for SIGTERM, lets admitted streams finish, and stops at a second signal or the timeout.
-void serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlog::logger& log) {
+/// Waits for SIGTERM, lets admitted streams finish, and stops at a second signal or the timeout. An
+/// exit code: whether all of them could.
+int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlog::logger& log) {
   stop_signal(io.unixEventPort).wait(io.waitScope);
   log.info("draining: {} open requests; a second signal stops at once", gateway.open_requests());
-  gateway.drain().exclusiveJoin(stop_signal(io.unixEventPort)).wait(io.waitScope);
+  auto forced = stop_signal(io.unixEventPort).then([] { return false; });
+  const bool drained = gateway.drain().exclusiveJoin(kj::mv(forced)).wait(io.waitScope);
+  if (!drained) log.warn("stopping: {} open requests fail", gateway.open_requests());
+  gateway.stop().wait(io.waitScope);
   log.info("stopped");
+  return drained ? k_exit_done : k_exit_failed;
 }
 
 int serve(const Settings& settings, const std::string& path) {
@@ -155,8 +160,7 @@ int serve(const Settings& settings, const std::string& path) {
   if (!warning.empty()) (*log)->warn("{}", warning);
   (*gateway)->serve(cluster.served_model(), cluster.backend());
   print_ready(name, cluster.device(), (*gateway)->http_port(), (*gateway)->rpc_port());
-  serve_until_stopped(io, **gateway, **log);
-  return k_exit_done;
+  return serve_until_stopped(io, **gateway, **log);
 }
 
 }  // namespace
