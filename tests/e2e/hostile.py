@@ -92,8 +92,8 @@ def big_body(port):
     """100 MB announced and sent: the answer comes although the body is never read whole."""
     body = b" " * (1 << 20)
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" %
-                           (100 << 20))
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                           b"application/json\r\nContent-Length: %d\r\n\r\n" % (100 << 20))
         try:
             for _ in range(100):
                 connection.sendall(body)

@@ -15,14 +15,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Server:
-    """`outrider serve` on free ports. Use as a context manager."""
+    """`outrider serve` on free ports. Use as a context manager. `prepare` runs in the new process."""
 
-    def __init__(self, binary, model, flags=(), start_timeout_s=180):
+    def __init__(self, binary, model, flags=(), start_timeout_s=180, prepare=None):
         self.log_file = tempfile.NamedTemporaryFile("w+", prefix="outrider-e2e-", suffix=".log")
         command = [str(binary), "serve", "--model", str(model), "--http", "127.0.0.1:0",
                    "--rpc", "127.0.0.1:0", *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log_file,
-                                        text=True, cwd=ROOT)
+                                        text=True, cwd=ROOT, preexec_fn=prepare)
         self.http_port = self.rpc_port = None
         self._lines = []
         self._ready = threading.Event()

@@ -1,8 +1,11 @@
 """Starting, refusing, draining and stopping: each test runs a server of its own."""
 
+import http.client
 import json
 import os
 import pty
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -12,7 +15,7 @@ import unittest
 from server import Server
 
 binary = model = None  # set by run_e2e
-cpp_client = None      # the C++ example, where it was built
+cpp_client = None      # the C++ example
 
 
 # More bytes than sockets hold, so that a stream that is not read cannot end.
@@ -63,6 +66,29 @@ def chat(*arguments, typed=b""):
                           timeout=120)
 
 
+def read_all(connection):
+    data = b""
+    while part := connection.recv(65536):
+        data += part
+    return data
+
+
+def exchange(server, data):
+    """All that comes back before the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.http_port), timeout=60) as connection:
+        connection.sendall(data)
+        # Long before an idle connection would be closed.
+        connection.settimeout(15)
+        return read_all(connection)
+
+
+def answers(server):
+    try:
+        return server.request("GET", "/health", timeout_s=5)[0] == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
 class LifeSuite(unittest.TestCase):
     def test_sigterm_finishes_admitted_streams_and_refuses_new_ones(self):
         with Server(binary, model) as server:
@@ -79,15 +105,66 @@ class LifeSuite(unittest.TestCase):
                 data += part
             self.assertEqual(server.process.wait(30), 0, server.log())
 
-    def test_a_second_signal_stops_at_once(self):
-        with Server(binary, model) as server:
-            connections = [stream_socket(server, LONG)[0] for _ in range(4)]
+    def check_forced_stop(self, server, streams):
+        """Each stream ended with one error event, and the process says that it was no good end."""
+        for connection, data in streams:
+            data += read_all(connection)
+            connection.close()
+            self.assertTrue(data.endswith(b"\r\n0\r\n\r\n"), data[-200:])
+            self.assertEqual(data.count(b'"error":'), 1, data[-200:])
+            self.assertIn(b'"code":503', data)
+            self.assertNotIn(b"[DONE]", data)
+        self.assertEqual(server.process.wait(30), 1, server.log())
+        self.assertEqual(re.findall(r" status=(\d+)", server.log()), ["503"] * len(streams))
+
+    def test_a_second_signal_tells_the_streams_and_stops(self):
+        with Server(binary, model, ["--log-level", "info"]) as server:
+            streams = [stream_socket(server, LONG) for _ in range(4)]
             server.process.send_signal(signal.SIGTERM)
             server.wait_until(lambda: server.request("GET", "/health")[0] == 503, "draining")
             server.process.send_signal(signal.SIGTERM)
-            self.assertEqual(server.process.wait(30), 0, server.log())
-            for connection in connections:
+            self.check_forced_stop(server, streams)
+
+    def test_a_drain_that_takes_too_long_tells_the_streams_and_stops(self):
+        with Server(binary, model, ["--drain-timeout-s", "1", "--log-level", "info"]) as server:
+            streams = [stream_socket(server, LONG)]
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_until(lambda: "open requests fail" in server.log(), "the drain's end")
+            self.check_forced_stop(server, streams)
+
+    def test_a_reader_that_takes_nothing_does_not_hold_the_stop(self):
+        with Server(binary, model) as server:
+            connection, _ = stream_socket(server, LONG)
+            for _ in range(2):
+                server.process.send_signal(signal.SIGTERM)
+                server.wait_until(lambda: "draining" in server.log(), "draining")
+            self.assertEqual(server.process.wait(30), 1, server.log())
+            connection.close()
+
+    def test_running_out_of_descriptors_is_no_end(self):
+        def few():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
+
+        with Server(binary, model, prepare=few) as server:
+            idle = [socket.create_connection(("127.0.0.1", server.http_port), timeout=60)
+                    for _ in range(200)]
+            for connection in idle:
                 connection.close()
+            server.wait_until(lambda: answers(server), "an answer after the flood")
+            self.assertEqual(server.terminate(), 0, server.log())
+
+    def test_connections_end_when_clients_ask_for_it(self):
+        body = b'{"prompt":"x","max_tokens":3,"stream":true}'
+        head = (b"Host: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % len(body))
+        with Server(binary, model) as server:
+            new = exchange(server, b"POST /v1/completions HTTP/1.1\r\nConnection: close\r\n" +
+                           head + b"\r\n" + body)
+            self.assertIn(b"Connection: close\r\n", new)
+            self.assertTrue(new.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), new)
+            old = exchange(server, b"POST /v1/completions HTTP/1.0\r\n" + head + b"\r\n" + body)
+            self.assertIn(b"\r\n\r\ndata: {", old)  # no chunk sizes
+            self.assertTrue(old.endswith(b"data: [DONE]\n\n"), old)
+            self.assertIn(b'"status":"ready"', exchange(server, b"GET /health HTTP/1.0\r\n\r\n"))
 
     def test_keys_are_asked_for_on_both_ports(self):
         import asyncio
@@ -166,8 +243,7 @@ class LifeSuite(unittest.TestCase):
             self.assertIn("e2e-rid-7", log)
 
     def test_the_cpp_example_streams(self):
-        if cpp_client is None:
-            self.skipTest("rpc_client was not built")
+        self.assertIsNotNone(cpp_client, "--cpp-client is needed")
         with Server(binary, model) as server:
             out = subprocess.run([cpp_client, f"127.0.0.1:{server.rpc_port}", "Say hello."],
                                  capture_output=True, text=True, timeout=120)

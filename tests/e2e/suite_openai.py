@@ -88,6 +88,16 @@ class OpenAiSuite(unittest.TestCase):
         for choice in both.choices:
             alone = self.complete(temperature=1.0, seed=5 + choice.index)
             self.assertEqual(choice.text, alone.choices[0].text)
+        self.assertNotEqual(both.choices[0].text, both.choices[1].text)
+
+    def test_equal_prompts_get_different_answers_that_the_seed_repeats(self):
+        first = self.complete(prompt=["Once"] * 3, seed=None, temperature=1.0)
+        texts = [choice.text for choice in first.choices]
+        self.assertEqual(len(set(texts)), 3)
+        again = self.complete(prompt=["Once"] * 3, seed=first.seed, temperature=1.0)
+        self.assertEqual([choice.text for choice in again.choices], texts)
+        last = self.complete(prompt="Once", seed=first.seed + 2, temperature=1.0)
+        self.assertEqual(last.choices[0].text, texts[2])
 
     def test_chat_logprobs(self):
         answer = self.chat(logprobs=True, top_logprobs=3, max_tokens=8, temperature=0)
@@ -124,9 +134,19 @@ class OpenAiSuite(unittest.TestCase):
             self.assertEqual(parts[-1].choices[0].finish_reason, "stop")
 
     def test_length_and_minimum(self):
-        answer = self.complete(max_tokens=5, extra_body={"ignore_eos": True, "min_tokens": 5})
+        answer = self.complete(max_tokens=5, extra_body={"ignore_eos": True})
         self.assertEqual(answer.usage.completion_tokens, 5)
         self.assertEqual(answer.choices[0].finish_reason, "length")
+        # A token that would end the answer as its first one must wait for the fourth.
+        free = self.complete(max_tokens=1, temperature=0, extra_body={"return_token_ids": True})
+        stop = {"stop_token_ids": free.choices[0].token_ids}
+        bias = {str(free.choices[0].token_ids[0]): 100}
+        at_once = self.complete(max_tokens=8, temperature=0, logit_bias=bias, extra_body=stop)
+        self.assertEqual(at_once.usage.completion_tokens, 1)
+        later = self.complete(max_tokens=8, temperature=0, logit_bias=bias,
+                              extra_body={**stop, "min_tokens": 3})
+        self.assertEqual(later.usage.completion_tokens, 4)
+        self.assertEqual(later.choices[0].finish_reason, "stop")
 
     def test_several_prompts_answer_in_order(self):
         prompts = ["The sky is", "Water is"]
