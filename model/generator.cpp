@@ -3,11 +3,11 @@
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/cpu_count.hpp"
 #include "model/stopping.hpp"
 
 namespace outrider::model {
@@ -122,7 +122,7 @@ Generator::~Generator() = default;
 
 Result<std::unique_ptr<Generator>> Generator::open(const std::string& path,
                                                    const EngineOptions& options, uint32_t threads) {
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  if (threads == 0) threads = usable_cpus();
   std::shared_ptr<kernels::Ops> ops = kernels::make_cpu_ops(threads, kernels::default_isa());
   auto model = load_model(path, std::move(ops));
   if (!model) return model.error();

@@ -1,8 +1,8 @@
 #include "tools/engine_options.hpp"
+#include "base/cpu_count.hpp"
 
 #include <algorithm>
 #include <cstdlib>
-#include <thread>
 
 #include "tools/command.hpp"
 #include "tools/progress.hpp"
@@ -61,7 +61,7 @@ Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings) {
   const auto isa = chosen_isa();
   if (!isa) return isa.error();
   uint32_t threads = static_cast<uint32_t>(settings.count("threads"));
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  if (threads == 0) threads = usable_cpus();
   return std::shared_ptr<kernels::Ops>(kernels::make_cpu_ops(threads, *isa));
 }
 

@@ -107,7 +107,7 @@ std::vector<Setting> table() {
        .kind = Kind::count,
        .unit = "threads",
        .default_value = "0",
-       .help = "compute threads; 0: one per core",
+       .help = "compute threads; 0: all CPUs that affinity and cgroup quota allow",
        .maximum = 1024},
       {.name = "ctx",
        .kind = Kind::count,
