@@ -7,20 +7,25 @@
 namespace outrider {
 namespace {
 
-/// `%*`: the message as the inside of a JSON string.
-class JsonEscaped final : public spdlog::custom_flag_formatter {
- public:
-  void format(const spdlog::details::log_msg& message, const std::tm&,
-              spdlog::memory_buf_t& out) override {
-    for (const char c : message.payload) append(c, out);
-  }
-  std::unique_ptr<custom_flag_formatter> clone() const override {
-    return std::make_unique<JsonEscaped>();
-  }
+// Inside a LogLine, what begins a value and says how it is written in JSON. Never inside values.
+constexpr char k_text = '\x1e';
+constexpr char k_number = '\x1f';
 
- private:
-  static void append(char c, spdlog::memory_buf_t& out) {
-    static constexpr char k_digits[] = "0123456789abcdef";
+/// The source "file" of messages that are LogLines: no other message is read as one, whatever
+/// bytes it quotes.
+constexpr const char* k_log_line = "a LogLine";
+
+bool is_log_line(const spdlog::details::log_msg& message) {
+  return message.source.filename == k_log_line;
+}
+
+void append(std::string_view text, spdlog::memory_buf_t& out) {
+  out.append(text.data(), text.data() + text.size());
+}
+
+void append_escaped(std::string_view text, spdlog::memory_buf_t& out) {
+  constexpr char k_digits[] = "0123456789abcdef";
+  for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       out.push_back('\\');
@@ -31,6 +36,58 @@ class JsonEscaped final : public spdlog::custom_flag_formatter {
     } else {
       out.push_back(c);
     }
+  }
+}
+
+void append_quoted(std::string_view text, spdlog::memory_buf_t& out) {
+  out.push_back('"');
+  append_escaped(text, out);
+  out.push_back('"');
+}
+
+/// `%*`: the message and its values as members of a JSON object.
+class JsonMembers final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& out) override {
+    std::string_view rest(message.payload.data(), message.payload.size());
+    constexpr char k_kinds[] = {k_text, k_number, '\0'};
+    size_t end = is_log_line(message) ? rest.find_first_of(k_kinds) : rest.npos;
+    append("\"message\":", out);
+    append_quoted(rest.substr(0, end), out);
+    while (end != rest.npos) {
+      const char kind = rest[end];
+      rest.remove_prefix(end + 1);
+      end = rest.find_first_of(k_kinds);
+      const std::string_view value = rest.substr(0, end);
+      const size_t equals = value.find('=');
+      out.push_back(',');
+      append_quoted(value.substr(0, equals), out);
+      out.push_back(':');
+      if (kind == k_number) {
+        append(value.substr(equals + 1), out);
+      } else {
+        append_quoted(value.substr(equals + 1), out);
+      }
+    }
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<JsonMembers>();
+  }
+};
+
+/// `%*`: the message and its values, separated by spaces.
+class PlainValues final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& out) override {
+    const bool values = is_log_line(message);
+    for (const char c : message.payload) {
+      out.push_back(values && (c == k_text || c == k_number) ? ' ' : c);
+    }
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<PlainValues>();
   }
 };
 
@@ -48,15 +105,43 @@ Result<std::shared_ptr<spdlog::logger>> make_logger(const LogOptions& options) {
   auto logger = std::make_shared<spdlog::logger>("outrider", std::move(sink));
   logger->set_level(level);
   logger->flush_on(spdlog::level::info);
+  auto formatter = std::make_unique<spdlog::pattern_formatter>(
+      options.json ? spdlog::pattern_time_type::utc : spdlog::pattern_time_type::local);
   if (options.json) {
-    auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
-    formatter->add_flag<JsonEscaped>('*').set_pattern(
-        R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l","message":"%*"})");
-    logger->set_formatter(std::move(formatter));
+    formatter->add_flag<JsonMembers>('*').set_pattern(
+        R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%*})");
   } else {
-    logger->set_pattern("%H:%M:%S.%e %^%L%$ %v");
+    formatter->add_flag<PlainValues>('*').set_pattern("%H:%M:%S.%e %^%L%$ %*");
   }
+  logger->set_formatter(std::move(formatter));
   return logger;
+}
+
+LogLine::LogLine(std::string_view message) : line_(message) {}
+
+LogLine& LogLine::add(char kind, std::string_view name, std::string_view value) {
+  line_ += kind;
+  line_ += name;
+  line_ += '=';
+  for (const char c : value) line_ += c == k_text || c == k_number ? ' ' : c;
+  return *this;
+}
+
+LogLine& LogLine::text(std::string_view name, std::string_view value) {
+  return add(k_text, name, value);
+}
+
+LogLine& LogLine::number(std::string_view name, int64_t value) {
+  return add(k_number, name, std::to_string(value));
+}
+
+LogLine& LogLine::milliseconds(std::string_view name, double value) {
+  return add(k_number, name, fmt::format("{:.1f}", value));
+}
+
+void LogLine::write(spdlog::logger& logger) const {
+  logger.log(spdlog::source_loc{k_log_line, 1, ""}, spdlog::level::info,
+             spdlog::string_view_t(line_));
 }
 
 std::shared_ptr<spdlog::logger> silent_logger() {

@@ -2,8 +2,10 @@
 
 #include <spdlog/logger.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.hpp"
 
@@ -16,6 +18,20 @@ struct LogOptions {
 
 /// A logger to stderr. Made once by main and handed down by constructor; thread-safe.
 Result<std::shared_ptr<spdlog::logger>> make_logger(const LogOptions& options);
+
+/// A message with named values: "request id=a status=200" as text, and in JSON lines a member each.
+class LogLine {
+ public:
+  explicit LogLine(std::string_view message);
+  LogLine& text(std::string_view name, std::string_view value);
+  LogLine& number(std::string_view name, int64_t value);
+  LogLine& milliseconds(std::string_view name, double value);  ///< With one decimal.
+  void write(spdlog::logger& logger) const;                    ///< At info.
+
+ private:
+  LogLine& add(char kind, std::string_view name, std::string_view value);
+  std::string line_;
+};
 
 /// A logger that drops everything, for tests and libraries.
 std::shared_ptr<spdlog::logger> silent_logger();

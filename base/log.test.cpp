@@ -20,5 +20,33 @@ TEST(Log, JsonLinesEscapeWhatTheyQuote) {
   EXPECT_NE(line.find(R"("message":"say \"hi\"\u000a\\"})"), std::string::npos) << line;
 }
 
+std::string written(bool json) {
+  auto logger = make_logger({.level = "info", .json = json});
+  testing::internal::CaptureStderr();
+  LogLine("request")
+      .text("id", "a\x1f\"b")
+      .number("tokens", 7)
+      .milliseconds("ms", 1.25)
+      .write(**logger);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, NamedValuesAreMembersOfJsonLinesAndWordsOfText) {
+  const std::string json = written(true);
+  EXPECT_NE(json.find(R"("message":"request","id":"a \"b","tokens":7,"ms":1.2})"),
+            std::string::npos)
+      << json;
+  const std::string text = written(false);
+  EXPECT_NE(text.find("request id=a \"b tokens=7 ms=1.2\n"), std::string::npos) << text;
+}
+
+TEST(Log, WhatAPlainMessageQuotesIsNeverAMember) {
+  auto logger = make_logger({.level = "info", .json = true});
+  testing::internal::CaptureStderr();
+  (*logger)->info("a\x1flevel=\"x\"");
+  const std::string line = testing::internal::GetCapturedStderr();
+  EXPECT_NE(line.find(R"("message":"a\u001flevel=\"x\""})"), std::string::npos) << line;
+}
+
 }  // namespace
 }  // namespace outrider

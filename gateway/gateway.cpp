@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gateway/descriptors.hpp"
+#include "gateway/exception_text.hpp"
 #include "gateway/http_server.hpp"
 #include "gateway/rpc_server.hpp"
 
@@ -17,8 +18,7 @@ Result<Port> bind_port(kj::AsyncIoContext& io, const std::string& address, const
     port = io.provider->getNetwork().parseAddress(address.c_str()).wait(io.waitScope)->listen();
   });
   KJ_IF_MAYBE (exception, refused) {
-    return fail(ErrorCode::io,
-                "cannot listen on " + address + ": " + exception->getDescription().cStr(), field);
+    return fail(ErrorCode::io, "cannot listen on " + address + ": " + reason_of(*exception), field);
   }
   return kj::mv(port);
 }

@@ -279,10 +279,13 @@ TEST_F(HttpAnswers, ADrawnSeedIsReturnedAndExactInDoubles) {
 }
 
 TEST_F(HttpAnswers, RequestIdAndTraceparentComeBack) {
-  auto r =
-      client.request("GET", "/version", "", "x-request-id: abc-1\r\ntraceparent: 00-a-b-01\r\n");
+  const std::string trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  auto r = client.request("GET", "/version", "",
+                          "x-request-id: abc-1\r\ntraceparent: " + trace + "\r\n");
   EXPECT_EQ(r.headers["x-request-id"], "abc-1");
-  EXPECT_EQ(r.headers["traceparent"], "00-a-b-01");
+  EXPECT_EQ(r.headers["traceparent"], trace);
+  r = client.request("GET", "/version", "", "traceparent: 00-a-b-01\r\n");
+  EXPECT_FALSE(r.headers.contains("traceparent"));
   EXPECT_EQ(r.json()["version"], "9.9");
   EXPECT_TRUE(client.request("GET", "/version").headers["x-request-id"].starts_with("req-"));
   const std::string longer(limits::request_id_bytes_max + 1, 'x');

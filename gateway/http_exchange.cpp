@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/limits.hpp"
+#include "gateway/trace_context.hpp"
 
 namespace outrider::gateway {
 namespace {
@@ -105,7 +106,8 @@ RequestHead read_head(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHe
   head.path.assign(url.cStr(), url.size());
   head.path.resize(std::min(head.path.size(), head.path.find('?')));
   head.request_id = printable(text_of(headers.get(ids.request_id)));
-  head.traceparent = printable(text_of(headers.get(ids.traceparent)));
+  head.traceparent = text_of(headers.get(ids.traceparent));
+  if (trace_id(head.traceparent).empty()) head.traceparent.clear();
   KJ_IF_MAYBE (authorization, headers.get(ids.authorization)) {
     head.has_authorization = true;
     head.authorization.assign(authorization->cStr(), authorization->size());

@@ -24,9 +24,9 @@ struct HttpHeaderIds {
 /// What arrived with one request, copied: KJ's own views end with the first read of the body.
 struct RequestHead {
   kj::HttpMethod method = kj::HttpMethod::GET;
-  std::string path;        ///< Without the query.
-  std::string request_id;  ///< The client's if it is printable and short, else "".
-  std::string traceparent;
+  std::string path;         ///< Without the query.
+  std::string request_id;   ///< The client's if it is printable and short, else "".
+  std::string traceparent;  ///< Well-formed (W3C), else "".
   std::string authorization;
   bool has_authorization = false;
   std::string content_type;

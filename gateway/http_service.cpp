@@ -7,6 +7,7 @@
 
 #include "base/limits.hpp"
 #include "gateway/request_parser.hpp"
+#include "gateway/trace_context.hpp"
 
 namespace outrider::gateway {
 namespace {
@@ -173,8 +174,9 @@ kj::Promise<void> HttpConnectionService::tokens(PostRoute route, RequestHead hea
 kj::Promise<void> HttpConnectionService::generate(RequestKind kind, RequestHead head,
                                                   std::string body, Response& response,
                                                   std::string tenant) {
-  auto scope = kj::heap<RequestScope>(shared_.serving,
-                                      Caller{head.request_id, std::move(tenant), "http"}, kind);
+  Caller caller{head.request_id, std::move(tenant), "http",
+                std::string(trace_id(head.traceparent))};
+  auto scope = kj::heap<RequestScope>(shared_.serving, std::move(caller), kind);
   const size_t bytes = body.size();
   auto started = scope->start(
       bytes, [kind, body = std::move(body)] { return parse_request_body(kind, body); });

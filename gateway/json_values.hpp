@@ -4,22 +4,11 @@
 #include <string>
 
 #include "base/result.hpp"
+#include "base/sampling_ranges.hpp"
 #include "gateway/json_body.hpp"
 
 /// Typed, ranged readers of JSON values. Each error names the field and says what was expected.
 namespace outrider::gateway {
-
-/// A closed range; `open_low` excludes the low end.
-struct NumberRange {
-  double low = 0;
-  double high = 0;
-  bool open_low = false;
-};
-
-struct IntegerRange {
-  int64_t low = 0;
-  int64_t high = 0;
-};
 
 struct TextBounds {
   size_t bytes_min = 0;

@@ -24,7 +24,7 @@ Result<void> integer_into(const Json& v, const char* name, IntegerRange range, T
 }
 
 Result<void> read_max_tokens(const Json& v, const char* name, ParsedRequest& r) {
-  auto number = read_integer(v, name, {0, INT32_MAX});
+  auto number = read_integer(v, name, ranges::max_tokens);
   if (!number) return number.error();
   r.max_tokens = static_cast<uint32_t>(*number);
   return {};
@@ -129,36 +129,37 @@ constexpr FieldScope k_both = FieldScope::both;
 const std::array k_fields = {
     RequestField{"temperature", k_both,
                  [](const Json& v, R& r) {
-                   return number_into(v, "temperature", {0, 2}, r.generation.sampling.temperature);
+                   return number_into(v, "temperature", ranges::temperature,
+                                      r.generation.sampling.temperature);
                  }},
     RequestField{"top_p", k_both,
                  [](const Json& v, R& r) {
-                   return number_into(v, "top_p", {0, 1, true}, r.generation.sampling.top_p);
+                   return number_into(v, "top_p", ranges::top_p, r.generation.sampling.top_p);
                  }},
     RequestField{"top_k", k_both,
                  [](const Json& v, R& r) -> Result<void> {
                    auto& top_k = r.generation.sampling.top_k;
-                   OUTRIDER_TRY(integer_into(v, "top_k", {-1, INT32_MAX}, top_k));
+                   OUTRIDER_TRY(integer_into(v, "top_k", ranges::top_k, top_k));
                    top_k = std::max(top_k, 0);  // vLLM's -1 means all, as 0 does
                    return {};
                  }},
     RequestField{"min_p", k_both,
                  [](const Json& v, R& r) {
-                   return number_into(v, "min_p", {0, 1}, r.generation.sampling.min_p);
+                   return number_into(v, "min_p", ranges::min_p, r.generation.sampling.min_p);
                  }},
     RequestField{"repetition_penalty", k_both,
                  [](const Json& v, R& r) {
-                   return number_into(v, "repetition_penalty", {0, 10, true},
+                   return number_into(v, "repetition_penalty", ranges::repetition_penalty,
                                       r.generation.sampling.repetition_penalty);
                  }},
     RequestField{"presence_penalty", k_both,
                  [](const Json& v, R& r) {
-                   return number_into(v, "presence_penalty", {-2, 2},
+                   return number_into(v, "presence_penalty", ranges::presence_penalty,
                                       r.generation.sampling.presence_penalty);
                  }},
     RequestField{"frequency_penalty", k_both,
                  [](const Json& v, R& r) {
-                   return number_into(v, "frequency_penalty", {-2, 2},
+                   return number_into(v, "frequency_penalty", ranges::frequency_penalty,
                                       r.generation.sampling.frequency_penalty);
                  }},
     RequestField{"logit_bias", k_both, read_logit_bias},

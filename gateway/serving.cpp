@@ -4,6 +4,7 @@
 
 #include "base/check.hpp"
 #include "base/limits.hpp"
+#include "base/log.hpp"
 #include "base/utf8.hpp"
 #include "gateway/error_reply.hpp"
 #include "gateway/json_values.hpp"
@@ -172,12 +173,18 @@ RequestScope::~RequestScope() {
   }
   if (open_) serving_.request_ended(generation_.get());
   generation_.reset();
-  serving_.log().info(
-      "request id={} rid={} tenant={} proto={} kind={} status={} prompt_tokens={} tokens={} "
-      "ttft_ms={:.1f} total_ms={:.1f}",
-      id_, caller_.request_id, caller_.tenant, caller_.protocol,
-      kind_ == RequestKind::chat ? "chat" : "completion", status_, totals.prompt_tokens,
-      totals.completion_tokens, totals.ttft_ms, to_ms(serving_.parts().clock.now() - arrived_));
+  LogLine line("request");
+  line.text("id", id_).text("rid", caller_.request_id);
+  if (!caller_.trace_id.empty()) line.text("trace", caller_.trace_id);
+  line.text("tenant", caller_.tenant)
+      .text("proto", caller_.protocol)
+      .text("kind", kind_ == RequestKind::chat ? "chat" : "completion")
+      .number("status", status_)
+      .number("prompt_tokens", totals.prompt_tokens)
+      .number("tokens", totals.completion_tokens)
+      .milliseconds("ttft_ms", totals.ttft_ms)
+      .milliseconds("total_ms", to_ms(serving_.parts().clock.now() - arrived_));
+  line.write(serving_.log());
 }
 
 }  // namespace outrider::gateway

@@ -29,6 +29,7 @@ struct Caller {
   std::string request_id;  ///< Given by the client, or ours.
   std::string tenant;
   const char* protocol = "http";
+  std::string trace_id = {};  ///< Of a traceparent header; may be empty.
 };
 
 /// What HTTP and RPC share: the model, the backend, the phase, admission. Lives on the KJ thread

@@ -145,10 +145,12 @@ void add_chat(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ChatFlags>();
   flags->sampling.stop.max_tokens = 512;
   flags->sampling.params.temperature = 0.7f;
-  auto* url = command->add_option("--url", flags->url, "a running server, http://host:port");
+  auto* url = command->add_option("--url", flags->url, "a running server, http://host:port")
+                  ->type_name("URL");
   command->add_option("--api-key", flags->api_key, "API key, when the server wants one")
+      ->type_name("KEY")
       ->needs(url);
-  command->add_option("--system", flags->system, "system message");
+  command->add_option("--system", flags->system, "system message")->type_name("TEXT");
   flags->sampling.add(*command);
   flags->settings.add(*command, engine_setting_names());
   url->excludes("--config");

@@ -19,18 +19,6 @@ constexpr char k_help[] =
     "/set NAME VALUE       e.g. /set temperature 0.7, /set stop [\"\\n\\n\", \"END\"]\n"
     "/quit                 leave (also Ctrl-D); Ctrl-C stops an answer\n";
 
-/// Parses the whole of `text` as a number inside [low, high].
-template <class T>
-bool parse_in(const std::string& text, double low, double high, T& out) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(value >= low && value <= high)) return false;
-  const T converted = static_cast<T>(value);
-  if (std::is_integral_v<T> && static_cast<double>(converted) != value) return false;
-  out = converted;
-  return true;
-}
-
 /// A number as people write it.
 template <class T>
 std::string number(T value) {
@@ -62,37 +50,51 @@ bool parse_stop(const std::string& text, std::vector<std::string>& out) {
   return true;
 }
 
+bool parse(const std::string& text, NumberRange range, float& out) {
+  return parse_number(text, range, out);
+}
+
+template <class T>
+bool parse(const std::string& text, IntegerRange range, T& out) {
+  int64_t value = 0;
+  if (!parse_integer(text, range, value)) return false;
+  out = static_cast<T>(value);
+  return true;
+}
+
 /// What /set knows.
 struct Entry {
   const char* name;
   bool (*take)(SamplingFlags&, const std::string&);
   std::string (*show)(const SamplingFlags&);
+  std::string (*expected)();
 };
 
-#define OUTRIDER_NUMBER(name, field, low, high)                \
-  {                                                            \
-    name,                                                      \
-        [](SamplingFlags& s, const std::string& text) {        \
-          return parse_in(text, low, high, s.field);           \
-        },                                                     \
-        [](const SamplingFlags& s) { return number(s.field); } \
+#define OUTRIDER_NUMBER(name, field, range)                                                      \
+  {                                                                                              \
+    name, [](SamplingFlags& s, const std::string& text) { return parse(text, range, s.field); }, \
+        [](const SamplingFlags& s) { return number(s.field); }, [] { return describe(range); }   \
   }
 
 constexpr Entry k_entries[] = {
-    OUTRIDER_NUMBER("temperature", params.temperature, 0, 100),
-    OUTRIDER_NUMBER("top_k", params.top_k, 0, 1 << 20),
-    OUTRIDER_NUMBER("top_p", params.top_p, 0, 1),
-    OUTRIDER_NUMBER("min_p", params.min_p, 0, 1),
-    OUTRIDER_NUMBER("repetition_penalty", params.repetition_penalty, 0.01, 100),
-    OUTRIDER_NUMBER("presence_penalty", params.presence_penalty, -2, 2),
-    OUTRIDER_NUMBER("frequency_penalty", params.frequency_penalty, -2, 2),
-    OUTRIDER_NUMBER("seed", params.seed, 0, 9e15),
-    OUTRIDER_NUMBER("max_tokens", stop.max_tokens, 1, 1 << 24),
+    OUTRIDER_NUMBER("temperature", params.temperature, ranges::temperature),
+    OUTRIDER_NUMBER("top_k", params.top_k, ranges::top_k),
+    OUTRIDER_NUMBER("top_p", params.top_p, ranges::top_p),
+    OUTRIDER_NUMBER("min_p", params.min_p, ranges::min_p),
+    OUTRIDER_NUMBER("repetition_penalty", params.repetition_penalty, ranges::repetition_penalty),
+    OUTRIDER_NUMBER("presence_penalty", params.presence_penalty, ranges::presence_penalty),
+    OUTRIDER_NUMBER("frequency_penalty", params.frequency_penalty, ranges::frequency_penalty),
+    OUTRIDER_NUMBER("seed", params.seed, ranges::seed),
+    OUTRIDER_NUMBER("max_tokens", stop.max_tokens, ranges::max_tokens),
     {"stop",
      [](SamplingFlags& s, const std::string& text) {
        return parse_stop(text, s.stop.stop_strings);
      },
-     [](const SamplingFlags& s) { return nlohmann::json(s.stop.stop_strings).dump(); }},
+     [](const SamplingFlags& s) { return nlohmann::json(s.stop.stop_strings).dump(); },
+     [] {
+       return "text or a JSON list of up to " + std::to_string(limits::stop_strings_max) +
+              " texts, each of 1 to " + std::to_string(limits::stop_string_bytes_max) + " bytes";
+     }},
 };
 
 #undef OUTRIDER_NUMBER
@@ -147,7 +149,7 @@ std::string Conversation::set(const std::string& name, const std::string& value)
                                     [&](const Entry& entry) { return name == entry.name; });
     if (found == std::end(k_entries)) return "unknown setting \"" + name + "\"; /set lists them";
     if (!found->take(sampling, value))
-      return name + ": \"" + value + "\" is not a value it can take";
+      return name + ": \"" + value + "\" is not " + found->expected();
   }
   std::string list;
   for (const Entry& entry : k_entries) {

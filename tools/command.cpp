@@ -1,10 +1,39 @@
 #include "tools/command.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 
 namespace outrider::tools {
+
+namespace {
+
+/// What stands for the value in --help.
+std::string placeholder(const Setting& setting) {
+  using Kind = Setting::Kind;
+  switch (setting.kind) {
+    case Kind::count:
+      return "N";
+    case Kind::address:
+      return "HOST:PORT";
+    case Kind::path:
+      return "FILE";
+    case Kind::flag:
+      return "[true|false]";
+    case Kind::choice: {
+      std::string words;
+      for (const std::string& choice : setting.choices)
+        words += (words.empty() ? "" : "|") + choice;
+      return words;
+    }
+    case Kind::text:
+      break;
+  }
+  return "TEXT";
+}
+
+}  // namespace
 
 void SettingFlags::add(CLI::App& command, const std::vector<std::string>& names) {
   command.add_option("--config", config_, "YAML file with the same names in snake_case")
@@ -20,9 +49,12 @@ void SettingFlags::add(CLI::App& command, const std::vector<std::string>& names)
     const auto setting = std::find_if(all.begin(), all.end(),
                                       [&](const Setting& entry) { return entry.name == name; });
     std::string help = setting->help;
-    if (!setting->default_value.empty()) help += " [" + setting->default_value + "]";
+    if (!setting->default_value.empty()) {
+      help +=
+          " [" + setting->default_value + (setting->unit.empty() ? "" : " " + setting->unit) + "]";
+    }
     auto* option = command.add_option("--" + name, value, help);
-    option->type_name(setting->unit.empty() ? "" : setting->unit);
+    option->type_name(placeholder(*setting));
     if (setting->kind == Setting::Kind::flag) option->expected(0, 1)->default_str("true");
     options_.push_back(option);
   }
@@ -55,10 +87,64 @@ Result<std::string> resolve_model(const std::string& model) {
     const fs::path candidate = folder / (model + ".gguf");
     if (fs::is_regular_file(candidate, ignored)) return candidate.string();
   }
-  return fail(ErrorCode::invalid_argument,
-              "model: no file \"" + model + "\" and no \"" + model +
-                  ".gguf\" in models/; fetch a demo model with tools/fetch_model.py " + model,
-              "model");
+  std::string message = "model: ";
+  if (fs::is_directory(model, ignored)) {
+    message += "\"" + model + "\" is a directory; name a GGUF file in it";
+  } else {
+    message += "no file \"" + model + "\"";
+    if (model.find('/') == model.npos && !model.ends_with(".gguf")) {
+      message += " and no \"models/" + model + ".gguf\"";
+    }
+    message += "; tools/fetch_model.py --list shows the demo models that it can fetch";
+  }
+  return fail(ErrorCode::invalid_argument, message, "model");
+}
+
+namespace {
+
+std::string without_dashes(const std::string& word) {
+  const size_t start = std::min(word.find_first_not_of('-'), word.size());
+  return word.substr(start, word.find('=') - start);
+}
+
+/// The subcommand that was named last.
+const CLI::App& chosen(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  return parsed.empty() ? app : chosen(*parsed.back());
+}
+
+}  // namespace
+
+std::string usage_text(const CLI::App& app, const std::string& reason) {
+  const auto unknown = app.remaining(true);
+  if (unknown.empty()) return reason;
+  const CLI::App& command = chosen(app);
+  const std::string& word = unknown.front();
+  std::vector<std::string> names;
+  std::string list;
+  for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(sub->get_name());
+    list += (list.empty() ? "" : ", ") + sub->get_name();
+  }
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const auto distance = [&](const std::string& name) {
+    return edit_distance(without_dashes(word), without_dashes(name));
+  };
+  const auto nearest =
+      std::min_element(names.begin(), names.end(),
+                       [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  const bool is_flag = word.starts_with('-');
+  std::string text = (is_flag        ? "unknown flag \""
+                      : list.empty() ? "unexpected argument \""
+                                     : "unknown command \"") +
+                     word + "\"";
+  const size_t near_enough = 1 + without_dashes(word).size() / 3;
+  if (nearest != names.end() && distance(*nearest) <= near_enough) {
+    return text + "; did you mean \"" + *nearest + "\"?";
+  }
+  return is_flag || list.empty() ? text : text + "; the commands are " + list;
 }
 
 int report(const Error& error) {

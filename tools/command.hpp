@@ -44,6 +44,10 @@ class SettingFlags {
 /// A path to a GGUF, or a fetched name looked up as NAME.gguf in $OUTRIDER_MODELS_DIR and models/.
 Result<std::string> resolve_model(const std::string& model);
 
+/// Why parsing failed, for people: an unknown word comes with the nearest known one. `reason` is
+/// the parser's own.
+std::string usage_text(const CLI::App& app, const std::string& reason);
+
 /// Prints "outrider: message" to stderr and returns the exit code that fits.
 int report(const Error& error);
 

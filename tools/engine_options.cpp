@@ -57,6 +57,19 @@ std::string context_warning(const Settings& settings, uint32_t context_tokens,
          std::to_string(model_context_tokens);
 }
 
+std::string pool_text(const Settings& settings, uint32_t blocks, uint32_t context_tokens) {
+  const uint64_t block_tokens = settings.count("block-tokens");
+  const uint64_t per_sequence = (context_tokens + block_tokens - 1) / block_tokens;
+  std::string text = "KV pool: " + std::to_string(blocks) + " blocks of " +
+                     std::to_string(block_tokens) + " tokens";
+  // The engine's own bound (model/engine.cpp).
+  if (blocks >= 2 * settings.count("max-seqs") * per_sequence) {
+    text += ", twice what max-seqs " + settings.text("max-seqs") +
+            " can use; the rest of kv-memory-mb " + settings.text("kv-memory-mb") + " is not taken";
+  }
+  return text;
+}
+
 Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings) {
   const auto isa = chosen_isa();
   if (!isa) return isa.error();

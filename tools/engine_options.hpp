@@ -21,6 +21,9 @@ model::EngineOptions engine_options(const Settings& settings);
 std::string context_warning(const Settings& settings, uint32_t context_tokens,
                             uint32_t model_context_tokens);
 
+/// The size of the KV pool; says why, when it is less than the memory would hold.
+std::string pool_text(const Settings& settings, uint32_t blocks, uint32_t context_tokens);
+
 /// The back end that the settings ask for. A wrong OUTRIDER_ISA is an error that lists the right
 /// ones.
 Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings);

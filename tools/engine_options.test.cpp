@@ -19,5 +19,13 @@ TEST(ContextWarning, SaysBothFiguresWhenTheMemoryCutsTheContext) {
   EXPECT_EQ(context_warning(settings, 720, 8192), "") << "it was asked for";
 }
 
+TEST(PoolText, SaysWhenThePoolIsSmallerThanTheMemory) {
+  Settings settings;
+  EXPECT_EQ(pool_text(settings, 4095, 8192), "KV pool: 4095 blocks of 16 tokens");
+  ASSERT_TRUE(settings.set("kv-memory-mb", "16000000", "flag").ok());
+  EXPECT_THAT(pool_text(settings, 65'536, 8192),
+              AllOf(HasSubstr("65536 blocks"), HasSubstr("kv-memory-mb 16000000")));
+}
+
 }  // namespace
 }  // namespace outrider::tools

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/limits.hpp"
 #include "base/metrics.hpp"
 #include "base/utf8.hpp"
 #include "model/generator.hpp"
@@ -118,13 +119,16 @@ int generate(const GenerateFlags& flags) {
 void add_generate(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("generate", "One completion to stdout");
   auto flags = std::make_shared<GenerateFlags>();
-  auto* prompt = command->add_option("-p,--prompt", flags->prompt, "text to continue");
+  auto* prompt =
+      command->add_option("-p,--prompt", flags->prompt, "text to continue")->type_name("TEXT");
   command->add_option("-f,--file", flags->prompt_file, "read the prompt from a file, - for stdin")
+      ->type_name("FILE")
       ->excludes(prompt);
   command->add_flag("--chat", flags->chat, "as a user message, through the chat template");
   command->add_flag("--json", flags->json, "ids, logprobs, usage and timings as JSON");
   command->add_option("--logprobs", flags->logprobs, "alternatives per token, with --json")
-      ->check(CLI::Range(0, 20));
+      ->check(in_range(IntegerRange{0, limits::top_logprobs_max}))
+      ->type_name("N");
   flags->sampling.add(*command);
   flags->settings.add(*command, engine_setting_names());
   command->footer(

@@ -4,12 +4,28 @@
 #include <kj/compat/http.h>
 
 #include "base/limits.hpp"
+#include "gateway/exception_text.hpp"
 
 namespace outrider::tools {
 namespace {
 
 Error transport_error(const std::string& url, const kj::Exception& exception) {
-  return fail(ErrorCode::unavailable, url + ": " + exception.getDescription().cStr());
+  return fail(ErrorCode::unavailable, url + ": " + gateway::reason_of(exception));
+}
+
+/// A server as people write it: without http://, or as the base_url of an OpenAI client.
+Result<std::string> server_url(const std::string& url) {
+  constexpr std::string_view k_scheme = "http://";
+  std::string host = url;
+  if (host.starts_with(k_scheme)) host.erase(0, k_scheme.size());
+  while (host.ends_with('/')) host.pop_back();
+  if (host.ends_with("/v1")) host.resize(host.size() - 3);
+  while (host.ends_with('/')) host.pop_back();
+  if (host.empty() || host.starts_with('/') || host.find("://") != std::string::npos) {
+    return fail(ErrorCode::invalid_argument,
+                "url: \"" + url + "\" is not http://host:port (there is no TLS)", "url");
+  }
+  return std::string(k_scheme) + host;
 }
 
 }  // namespace
@@ -59,11 +75,10 @@ HttpClient::~HttpClient() = default;
 
 Result<std::unique_ptr<HttpClient>> HttpClient::connect(const std::string& url,
                                                         const std::string& api_key) {
-  if (!url.starts_with("http://") || url.size() <= 7) {
-    return fail(ErrorCode::invalid_argument, "url: \"" + url + "\" is not http://host:port", "url");
-  }
+  auto server = server_url(url);
+  if (!server) return server.error();
   auto client = std::unique_ptr<HttpClient>(new HttpClient());
-  client->state_->url = url.ends_with('/') ? url.substr(0, url.size() - 1) : url;
+  client->state_->url = std::move(*server);
   client->state_->api_key = api_key;
   return client;
 }

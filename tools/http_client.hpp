@@ -18,7 +18,8 @@ struct HttpReply {
 /// OpenAI server). Not thread-safe.
 class HttpClient {
  public:
-  /// `url` is http://host:port with an optional path prefix; no TLS.
+  /// `url` is http://host:port with an optional path prefix, no TLS; http:// may be missing, and a
+  /// last /v1 is taken off.
   static Result<std::unique_ptr<HttpClient>> connect(const std::string& url,
                                                      const std::string& api_key = {});
   ~HttpClient();

@@ -23,19 +23,23 @@ TEST(SseReader, FindsTheSameEventsHoweverTheBytesAreCut) {
 }
 
 TEST(HttpClient, RefusesWhatIsNoHttpUrl) {
-  for (const char* url : {"", "localhost:8080", "https://x", "http://"}) {
+  for (const char* url : {"", "https://x", "http://", "http:///v1", "/v1"}) {
     const auto client = HttpClient::connect(url);
     ASSERT_FALSE(client.ok()) << url;
     EXPECT_EQ(client.error().field, "url");
   }
 }
 
-TEST(HttpClient, SaysThatNobodyListens) {
-  auto client = HttpClient::connect("http://127.0.0.1:1");
-  ASSERT_TRUE(client.ok());
-  const auto reply = (*client)->get("/health");
-  ASSERT_FALSE(reply.ok());
-  EXPECT_EQ(reply.error().code, ErrorCode::unavailable);
+TEST(HttpClient, SaysThatNobodyListensHoweverTheServerIsWritten) {
+  for (const char* url : {"127.0.0.1:1", "http://127.0.0.1:1", "http://127.0.0.1:1/",
+                          "http://127.0.0.1:1/v1", "127.0.0.1:1/v1/"}) {
+    auto client = HttpClient::connect(url);
+    ASSERT_TRUE(client.ok()) << url;
+    const auto reply = (*client)->get("/health");
+    ASSERT_FALSE(reply.ok());
+    EXPECT_EQ(reply.error().code, ErrorCode::unavailable);
+    EXPECT_EQ(reply.error().message, "http://127.0.0.1:1: Connection refused");
+  }
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ void add_inspect(CLI::App& app, Action& action) {
   auto* model = inspect->add_subcommand("model", "Metadata and tensors of a GGUF");
   auto name = std::make_shared<std::string>();
   auto tensors = std::make_shared<bool>(false);
-  model->add_option("model", *name, "GGUF file, or a fetched name")->required();
+  model->add_option("model", *name, "GGUF file, or a fetched name")->type_name("FILE")->required();
   model->add_flag("--tensors", *tensors, "list each tensor");
   model->callback([name, tensors, &action] {
     action = [name, tensors] { return inspect_model(*name, *tensors); };
@@ -134,8 +134,8 @@ void add_inspect(CLI::App& app, Action& action) {
   auto* cluster = inspect->add_subcommand("cluster", "Members, roles and load of a running server");
   auto url = std::make_shared<std::string>("http://127.0.0.1:8080");
   auto key = std::make_shared<std::string>();
-  cluster->add_option("--url", *url, "HTTP address of a gateway [" + *url + "]");
-  cluster->add_option("--api-key", *key, "API key, when the server wants one");
+  cluster->add_option("--url", *url, "HTTP address of a gateway [" + *url + "]")->type_name("URL");
+  cluster->add_option("--api-key", *key, "API key, when the server wants one")->type_name("KEY");
   cluster->callback(
       [url, key, &action] { action = [url, key] { return inspect_cluster(*url, *key); }; });
 }

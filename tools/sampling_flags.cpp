@@ -1,44 +1,99 @@
 #include "tools/sampling_flags.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <sstream>
+#include <string_view>
 
-#include "base/limits.hpp"
+#include "base/sampling_ranges.hpp"
 
 namespace outrider::tools {
 namespace {
 
-/// CLI::Range lets NaN through.
-CLI::Validator in_range(float low, float high) {
-  std::ostringstream range;
-  range << "FLOAT in [" << low << " - " << high << "]";
-  const auto check = [low, high, range = range.str()](std::string& text) -> std::string {
-    float value = 0;
-    const bool good = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
-    return good ? "" : "\"" + text + "\" is not a " + range;
-  };
-  return {check, range.str()};
+template <class T>
+std::string text_of(T value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+template <class T>
+bool parse_whole(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+template <class T>
+std::string with_default(const char* help, T value) {
+  return std::string(help) + " [" + text_of(value) + "]";
 }
 
 }  // namespace
 
+bool parse_number(const std::string& text, NumberRange range, float& out) {
+  // Not strtod, which takes hexadecimal and the person's locale.
+  float value = 0;
+  if (!parse_whole(text, value) || !range.holds(static_cast<double>(value))) return false;
+  out = value;
+  return true;
+}
+
+bool parse_integer(const std::string& text, IntegerRange range, int64_t& out) {
+  int64_t value = 0;
+  if (!parse_whole(text, value) || value < range.low || value > range.high) return false;
+  out = value;
+  return true;
+}
+
+std::string describe(NumberRange range) {
+  return std::string("a number ") + (range.open_low ? "above " : "from ") + text_of(range.low) +
+         (range.open_low ? ", at most " : " to ") + text_of(range.high);
+}
+
+std::string describe(IntegerRange range) {
+  return "a whole number from " + text_of(range.low) + " to " + text_of(range.high);
+}
+
+CLI::Validator in_range(NumberRange range) {
+  return {[range](std::string& text) -> std::string {
+            float value = 0;
+            if (parse_number(text, range, value)) return "";
+            return "\"" + text + "\" is not " + describe(range);
+          },
+          ""};
+}
+
+CLI::Validator in_range(IntegerRange range) {
+  return {[range](std::string& text) -> std::string {
+            int64_t value = 0;
+            if (parse_integer(text, range, value)) return "";
+            return "\"" + text + "\" is not " + describe(range);
+          },
+          ""};
+}
+
 void SamplingFlags::add(CLI::App& command) {
-  command.add_option("-n,--max-tokens", stop.max_tokens, "tokens to generate [64]")
-      ->check(CLI::Range(1u, 1u << 24))
-      ->type_name("N");
-  command.add_option("--temperature", params.temperature, "0 is greedy [1.0]")
-      ->check(in_range(0.0f, 100.0f))
-      ->type_name("T");
-  command.add_option("--top-k", params.top_k, "0 is all [0]")->check(CLI::Range(0, 1 << 20));
-  command.add_option("--top-p", params.top_p, "nucleus [1.0]")->check(in_range(0.0f, 1.0f));
-  command.add_option("--min-p", params.min_p, "relative to the best [0.0]")
-      ->check(in_range(0.0f, 1.0f));
-  command.add_option("--repetition-penalty", params.repetition_penalty, "[1.0]")
-      ->check(in_range(0.01f, 100.0f));
-  command.add_option("--presence-penalty", params.presence_penalty, "[0.0]")
-      ->check(in_range(-2.0f, 2.0f));
-  command.add_option("--frequency-penalty", params.frequency_penalty, "[0.0]")
-      ->check(in_range(-2.0f, 2.0f));
+  const auto number = [&](const char* name, float& value, NumberRange range, const char* help) {
+    command.add_option(name, value, with_default(help, value))
+        ->check(in_range(range))
+        ->type_name("NUMBER");
+  };
+  const auto integer = [&](const char* name, auto& value, IntegerRange range, const char* help) {
+    command.add_option(name, value, with_default(help, value))
+        ->check(in_range(range))
+        ->type_name("N");
+  };
+  integer("-n,--max-tokens", stop.max_tokens, ranges::max_tokens, "tokens to generate");
+  number("--temperature", params.temperature, ranges::temperature, "0 is greedy");
+  integer("--top-k", params.top_k, ranges::top_k, "0 is all");
+  number("--top-p", params.top_p, ranges::top_p, "nucleus");
+  number("--min-p", params.min_p, ranges::min_p, "relative to the best");
+  number("--repetition-penalty", params.repetition_penalty, ranges::repetition_penalty,
+         "1 is none");
+  number("--presence-penalty", params.presence_penalty, ranges::presence_penalty, "0 is none");
+  number("--frequency-penalty", params.frequency_penalty, ranges::frequency_penalty, "0 is none");
   command.add_option("--seed", params.seed, "same seed, same answer [0; chat: drawn]")
+      ->check(in_range(ranges::seed))
       ->type_name("N");
   command.add_option("--stop", stop.stop_strings, "stop string, repeatable")
       ->expected(1)
@@ -49,6 +104,7 @@ void SamplingFlags::add(CLI::App& command) {
 
 void SamplingFlags::apply(GenerationRequest& request) const {
   request.sampling = params;
+  request.sampling.top_k = std::max(params.top_k, 0);
   request.stop = stop;
 }
 

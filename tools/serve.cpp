@@ -10,6 +10,7 @@
 
 #include "base/log.hpp"
 #include "gateway/gateway.hpp"
+#include "tools/banner.hpp"
 #include "tools/command.hpp"
 #include "tools/embedded_cluster.hpp"
 #include "tools/engine_options.hpp"
@@ -39,6 +40,22 @@ gateway::GatewayOptions gateway_options(const Settings& settings) {
   options.log_prompts = settings.flag("log-prompts");
   options.drain_timeout_ms = static_cast<uint32_t>(settings.count("drain-timeout-s") * 1000);
   return options;
+}
+
+Listening listening_at(const Settings& settings, const gateway::Gateway& gateway) {
+  return {.http = with_port(settings.text("http"), gateway.http_port()),
+          .rpc = settings.text("rpc") == "off"
+                     ? ""
+                     : with_port(settings.text("rpc"), gateway.rpc_port()),
+          .has_keys = !settings.text("api-key-file").empty()};
+}
+
+/// Adds the flag that chooses another port.
+Error with_advice(Error error) {
+  if (error.field == "http" || error.field == "rpc") {
+    error.message += "; choose another address with --" + error.field + " HOST:PORT";
+  }
+  return error;
 }
 
 using Prepared = EmbeddedCluster::Prepared;
@@ -99,18 +116,6 @@ void let_signals_kill() {
   pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);
 }
 
-void print_ready(const std::string& name, const std::string& description, uint16_t http,
-                 uint16_t rpc) {
-  std::cout << "\nOutrider serves " << name << " (" << description
-            << ")\n  http://127.0.0.1:" << http << "/v1   OpenAI wire\n";
-  if (rpc != 0) std::cout << "  127.0.0.1:" << rpc << "             Cap'n Proto\n";
-  std::cout << "Try:\n  curl -N http://127.0.0.1:" << http
-            << "/v1/chat/completions -H 'Content-Type: application/json' -d "
-               "'{\"messages\":[{\"role\":\"user\",\"content\":\"Write a haiku about rain.\"}],"
-               "\"max_tokens\":64,\"stream\":true}'\n"
-            << std::endl;
-}
-
 /// Waits for SIGTERM, lets admitted streams finish, and stops at a second signal or the timeout. An
 /// exit code: whether all of them could.
 int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlog::logger& log) {
@@ -140,7 +145,9 @@ int serve(const Settings& settings, const std::string& path) {
                               .log = *log,
                               .cluster_json = [&cluster] { return cluster.describe(); },
                               .before_metrics = [&cluster] { cluster.update_metrics(); }});
-  if (!gateway) return report(gateway.error());
+  if (!gateway) return report(with_advice(gateway.error()));
+  const Listening listening = listening_at(settings, **gateway);
+  for (const std::string& warning : exposure_warnings(listening)) (*log)->warn("{}", warning);
 
   BackgroundLoad load(settings, cluster, name);
   bool stopped_early = false;
@@ -153,13 +160,15 @@ int serve(const Settings& settings, const std::string& path) {
   }
   if (!load.result()) return report(load.result().error());
 
+  const uint32_t blocks = load.result()->announce.blocks_total;
   cluster.start(std::move(*load.result()));
   const gateway::ServedModel served = cluster.served_model();
   const auto warning =
       context_warning(settings, served.context_tokens, served.text.config.context_length);
   if (!warning.empty()) (*log)->warn("{}", warning);
+  (*log)->info("{}", pool_text(settings, blocks, served.context_tokens));
   (*gateway)->serve(cluster.served_model(), cluster.backend());
-  print_ready(name, cluster.device(), (*gateway)->http_port(), (*gateway)->rpc_port());
+  std::cout << banner(name, cluster.device(), listening) << std::endl;
   return serve_until_stopped(io, **gateway, **log);
 }
 

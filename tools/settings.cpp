@@ -3,7 +3,11 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <set>
 
@@ -238,9 +242,16 @@ Result<void> Settings::set(std::string_view name, std::string_view value,
 }
 
 Result<void> Settings::load_yaml(const std::string& path) {
+  std::error_code ignored;
+  std::ifstream file(path);
+  const int reason = std::filesystem::is_directory(path, ignored) ? EISDIR : file ? 0 : errno;
+  if (reason != 0) {
+    return fail(ErrorCode::invalid_argument,
+                "config: cannot read \"" + path + "\": " + std::strerror(reason), "config");
+  }
   YAML::Node root;
   try {
-    root = YAML::LoadFile(path);
+    root = YAML::Load(file);
   } catch (const YAML::Exception& error) {
     return fail(ErrorCode::invalid_argument, path + ": " + error.what(), "config");
   }

@@ -81,7 +81,12 @@ TEST(Settings, RefusesAFileThatIsNoMapOfScalars) {
     EXPECT_FALSE(settings.load_yaml(file.path()).ok()) << text;
   }
   Settings settings;
-  EXPECT_FALSE(settings.load_yaml("no-such-file.yaml").ok());
+  const auto missing = settings.load_yaml("no-such-file.yaml");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_THAT(missing.error().message, HasSubstr("No such file"));
+  const auto directory = settings.load_yaml(testing::TempDir());
+  ASSERT_FALSE(directory.ok());
+  EXPECT_THAT(directory.error().message, HasSubstr("Is a directory"));
 }
 
 TEST(Settings, AKeyThatStandsTwiceIsAnErrorThatNamesIt) {

@@ -189,6 +189,30 @@ class LifeSuite(unittest.TestCase):
                 with self.assertRaises(suite_rpc.rpc_client.RpcError):
                     asyncio.run(capnp.run(status("wrong")))
 
+    def test_the_access_log_has_members_and_the_trace(self):
+        trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+        with Server(binary, model, ["--log-json"]) as server:
+            for header in (f"00-{trace}-00f067aa0ba902b7-01", "00-malformed-01"):
+                _, headers, _ = server.request("POST", "/v1/completions",
+                                               {"prompt": "x", "max_tokens": 2, "temperature": 0},
+                                               {"traceparent": header})
+                self.assertEqual(headers.get("traceparent"), header if trace in header else None)
+            lines = [json.loads(line) for line in server.log().splitlines()
+                     if '"message":"request"' in line]
+        self.assertEqual([line.get("trace") for line in lines], [trace, None])
+        self.assertEqual([line["status"] for line in lines], [200, 200])
+        self.assertEqual(lines[0]["tokens"], 2)
+        self.assertGreater(lines[0]["total_ms"], 0)
+
+    def test_a_port_in_use_is_named_with_the_flag_for_another(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = "127.0.0.1:%d" % taken.getsockname()[1]
+            out = subprocess.run([binary, "serve", "--model", model, "--http", address],
+                                 capture_output=True, text=True, timeout=60)
+        self.assertEqual(out.returncode, 1)
+        self.assertEqual(out.stderr, f"outrider: cannot listen on {address}: Address already in "
+                                     "use; choose another address with --http HOST:PORT\n")
+
     def test_a_flood_of_one_tenant_does_not_keep_another_out(self):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
             keys.write("alice:ka\nbob:kb\n")

@@ -8,7 +8,6 @@ int main(int argc, char** argv) {
   CLI::App app("Outrider: exact LLM serving. Each command has its own --help.", "outrider");
   app.set_version_flag("--version", std::string("outrider ") + k_version);
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::simple);
   Action action;
   add_serve(app, action);
   add_generate(app, action);
@@ -18,8 +17,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? k_exit_done : k_exit_usage;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::cerr << "outrider: " << usage_text(app, error.what()) << "\nRun with --help for more.\n";
+    return k_exit_usage;
   }
   try {
     return action();

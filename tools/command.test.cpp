@@ -1,0 +1,65 @@
+#include "tools/command.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace outrider::tools {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string usage_of(const std::string& line) {
+  CLI::App app("test", "outrider");
+  app.set_version_flag("--version", "1");
+  app.require_subcommand(1);
+  Action action;
+  add_serve(app, action);
+  add_generate(app, action);
+  add_chat(app, action);
+  add_inspect(app, action);
+  add_config(app, action);
+  try {
+    app.parse(line);
+  } catch (const CLI::ParseError& error) {
+    return usage_text(app, error.what());
+  }
+  return "";
+}
+
+TEST(Usage, NamesAnUnknownWordAndTheNearestKnownOne) {
+  EXPECT_THAT(usage_of("serv"), AllOf(HasSubstr("\"serv\""), HasSubstr("\"serve\"")));
+  EXPECT_THAT(usage_of("version"), AllOf(HasSubstr("\"version\""), HasSubstr("\"--version\"")));
+  EXPECT_THAT(usage_of("inspect modle x"), HasSubstr("did you mean \"model\""));
+  EXPECT_THAT(usage_of("serve --htpp :80"), HasSubstr("did you mean \"--http\""));
+  EXPECT_THAT(usage_of("serve --thread=2"), HasSubstr("did you mean \"--threads\""));
+}
+
+TEST(Usage, ListsTheCommandsWhenNoneIsNear) {
+  EXPECT_THAT(usage_of("inspect foo"),
+              AllOf(HasSubstr("\"foo\""), HasSubstr("model, cluster"), Not(HasSubstr("mean"))));
+  EXPECT_THAT(usage_of("serve somewhere"), HasSubstr("unexpected argument \"somewhere\""));
+}
+
+TEST(Usage, SaysWhatAFlagExpected) {
+  EXPECT_THAT(usage_of("generate -n abc"),
+              AllOf(HasSubstr("\"abc\""), HasSubstr("a whole number from 0")));
+  EXPECT_THAT(usage_of("generate --temperature 3"), HasSubstr("a number from 0 to 2"));
+}
+
+TEST(Usage, ChatTakesAModelOrAServerNotBoth) {
+  EXPECT_NE(usage_of("chat --model a --url b"), "");
+  EXPECT_EQ(usage_of("chat --url b"), "");
+}
+
+TEST(ResolveModel, SaysWhatIsMissingAndGivesNoAdviceThatCannotWork) {
+  const auto missing = [](const std::string& name) { return resolve_model(name).error().message; };
+  EXPECT_THAT(missing("nope.gguf"), AllOf(HasSubstr("no file \"nope.gguf\""),
+                                          Not(HasSubstr("nope.gguf.gguf")), HasSubstr("--list")));
+  EXPECT_THAT(missing("nope"), HasSubstr("models/nope.gguf"));
+  EXPECT_THAT(missing(testing::TempDir()), HasSubstr("is a directory"));
+}
+
+}  // namespace
+}  // namespace outrider::tools
