@@ -53,7 +53,7 @@ Result<std::unique_ptr<Gateway>> Gateway::open(kj::AsyncIoContext& io,
   std::unique_ptr<Gateway> gateway(
       new Gateway(timer, options,
                   Serving::Parts{parts.clock, parts.metrics, std::move(parts.log), std::move(keys),
-                                 options.version, options.priority_min, options.log_prompts,
+                                 options.version, options.log_prompts,
                                  std::move(parts.cluster_json), std::move(parts.before_metrics),
                                  std::move(parts.wall_time), std::move(parts.random_bits)}));
   gateway->http_ = std::make_unique<HttpServer>(gateway->serving_, timer, gateway->options_.http);

@@ -21,7 +21,6 @@ struct GatewayOptions {
   std::string version = "0.1.0";
   uint32_t drain_timeout_ms = limits::drain_timeout_ms;
   uint32_t stop_flush_ms = limits::stop_flush_ms;
-  int32_t priority_min = 0;  ///< The most urgent `priority` that a client may ask for.
   bool log_prompts = false;  ///< Prompt text in the log.
   HttpSettings http;
 };

@@ -233,19 +233,6 @@ TEST_F(HttpRefusals, WrongFramingIsNamedWithoutTheServersOwnWords) {
   EXPECT_EQ(r.error()["message"], "the body's Transfer-Encoding or Content-Length is wrong");
 }
 
-TEST(HttpPriorities, BelowTheOperatorsBoundAreRefused) {
-  for (const int32_t bound : {0, -1}) {
-    GatewayOptions options;
-    options.priority_min = bound;
-    LoopbackGateway bounded(options);
-    bounded.backend.on_open = [&](ScriptedSession& s) { bounded.backend.answer(s, "ok"); };
-    const auto r =
-        RawClient(bounded).request("POST", k_text_path, R"({"prompt":"x","priority":-1})");
-    EXPECT_EQ(r.status, bound == 0 ? 400 : 200);
-    EXPECT_EQ(bounded.backend.sessions.size(), bound == 0 ? 0u : 1u);
-  }
-}
-
 TEST_F(HttpRefusals, ConnectionsOverTheBoundAreClosedAtOnce) {
   std::vector<std::unique_ptr<RawClient>> open;
   while (open.size() < impatient().http.connections_max - 1) {

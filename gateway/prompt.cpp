@@ -66,11 +66,6 @@ Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel&
   }
   OUTRIDER_TRY(check_model_ranges(parsed.generation, served));
   PreparedRequest out;
-  if (parsed.generation.priority < terms.priority_min) {
-    return invalid("priority", "priority is " + std::to_string(parsed.generation.priority) +
-                                   ", this server takes " + std::to_string(terms.priority_min) +
-                                   " and above");
-  }
   parsed.generation.id = terms.id;
   parsed.generation.tenant = terms.tenant;
   parsed.generation.sampling.seed = parsed.seed.value_or(terms.drawn_seed);

@@ -40,12 +40,11 @@ struct PreparedRequest {
 struct RequestTerms {
   std::string id;
   std::string tenant;
-  uint64_t drawn_seed = 0;   ///< For a request without one.
-  int32_t priority_min = 0;  ///< The most urgent `priority` that a client may ask for.
-  UnixTime now;              ///< For templates that ask for the date.
+  uint64_t drawn_seed = 0;  ///< For a request without one.
+  UnixTime now;             ///< For templates that ask for the date.
 };
 
-/// Applies template and tokenizer and checks what depends on server and model: priority, model
+/// Applies template and tokenizer and checks what depends on server and model: model
 /// name, token ids, context. A prompt over the context is an error that says both numbers. Pure;
 /// any thread.
 Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel& served,

@@ -85,8 +85,7 @@ void Serving::request_ended(Generation* generation) {
 }
 
 RequestTerms Serving::terms(std::string id, const Caller& caller) {
-  return {std::move(id), caller.tenant, as_seed(parts_.random_bits()), parts_.priority_min,
-          parts_.wall_time()};
+  return {std::move(id), caller.tenant, as_seed(parts_.random_bits()), parts_.wall_time()};
 }
 
 Result<std::unique_ptr<Generation>> Serving::start(PreparedRequest request) {

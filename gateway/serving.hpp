@@ -42,7 +42,6 @@ class Serving {
     std::shared_ptr<spdlog::logger> log;
     ApiKeys keys;
     std::string version;
-    int32_t priority_min = 0;  ///< The most urgent `priority` that a client may ask for.
     bool log_prompts = false;
     std::function<std::string()> cluster_json;  ///< GET /cluster; may be empty
     std::function<void()> before_metrics;       ///< brings gauges up to date; may be empty

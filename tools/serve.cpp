@@ -36,7 +36,6 @@ gateway::GatewayOptions gateway_options(const Settings& settings) {
   options.rpc_address = bind_address(settings.text("rpc"));
   options.api_key_file = settings.text("api-key-file");
   options.version = k_version;
-  options.priority_min = static_cast<int32_t>(settings.integer("priority-min"));
   options.log_prompts = settings.flag("log-prompts");
   options.drain_timeout_ms = static_cast<uint32_t>(settings.count("drain-timeout-s") * 1000);
   return options;

@@ -161,12 +161,6 @@ std::vector<Setting> table() {
       {.name = "api-key-file",
        .kind = Kind::path,
        .help = "one key a line (tenant:key or key); empty: no keys"},
-      {.name = "priority-min",
-       .kind = Kind::count,
-       .default_value = "0",
-       .help = "most urgent priority that clients may ask for; lower is earlier",
-       .minimum = INT32_MIN,
-       .maximum = INT32_MAX},
       {.name = "drain-timeout-s",
        .kind = Kind::count,
        .unit = "s",
@@ -288,10 +282,6 @@ const std::string& Settings::text(std::string_view name) const {
 
 uint64_t Settings::count(std::string_view name) const {
   return std::stoull(get(name).value);
-}
-
-int64_t Settings::integer(std::string_view name) const {
-  return std::stoll(get(name).value);
 }
 
 bool Settings::flag(std::string_view name) const {

@@ -39,7 +39,6 @@ class Settings {
 
   const std::string& text(std::string_view name) const;
   uint64_t count(std::string_view name) const;
-  int64_t integer(std::string_view name) const;  ///< Of a count whose minimum is below 0.
   bool flag(std::string_view name) const;
 
   /// `outrider config show`: name, value, unit, default, origin.

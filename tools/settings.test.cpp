@@ -66,12 +66,9 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
   }
 }
 
-TEST(Settings, OnlyTheRpcPortCanBeOffAndPrioritiesCanBeNegative) {
+TEST(Settings, OnlyTheRpcPortCanBeOff) {
   Settings settings;
   EXPECT_TRUE(settings.set("rpc", "off", "flag").ok());
-  EXPECT_EQ(settings.integer("priority-min"), 0);
-  EXPECT_TRUE(settings.set("priority-min", "-3", "flag").ok());
-  EXPECT_EQ(settings.integer("priority-min"), -3);
 }
 
 TEST(Settings, RefusesAFileThatIsNoMapOfScalars) {
