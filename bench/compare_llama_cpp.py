@@ -1,61 +1,145 @@
 #!/usr/bin/env python3
-"""Our engine against llama.cpp's llama-bench: same file, same threads, alternating runs, medians.
+"""Our engine against llama.cpp's: same file, same threads, alternating runs, medians.
 
-  bench/compare_llama_cpp.py --llama-bench PATH --model M.gguf [--engine-bench PATH] [--rounds 3]
+  bench/compare_llama_cpp.py --llama-bench PATH [--llama-batched-bench PATH] --model M.gguf
+      [--depth 0,1024] [--batch 1,8,32] [--flash-attention 0,1] [--rounds 3]
 
-Prints one row per test with both speeds (tokens/s) and their ratio. llama-bench is built by its
-user from its own sources and never by this project.
+For each test each program runs once a round, one after the other; the ratio is the median of the
+rounds' ratios to the peer's better setting. llama-bench decodes one stream; what it cannot do
+(several streams, or a depth where it is too old for one) llama-batched-bench does. Both are built
+by their user from their own sources and never by this project.
 """
 
 import argparse
+import collections
 import json
 import pathlib
 import statistics
 import subprocess
 
-
-def ours(options):
-    out = subprocess.run(
-        [options.engine_bench, "--model", options.model, "--threads", str(options.threads),
-         "--prompt", str(options.prompt), "--gen", str(options.gen), "--batch", "1",
-         "--repetitions", "1"],
-        check=True, capture_output=True, text=True).stdout
-    return {row["test"]: row["tokens_per_s"] for row in map(json.loads, out.splitlines())}
+Test = collections.namedtuple("Test", "name prompt gen batch depth")
 
 
-def theirs(options):
-    out = subprocess.run(
-        [options.llama_bench, "-m", options.model, "-t", str(options.threads), "-p",
-         str(options.prompt), "-n", str(options.gen), "-r", "1", "-fa", str(options.flash_attention),
-         "-o", "json"],
-        check=True, capture_output=True, text=True).stdout
-    rows = json.loads(out)
-    return {(f"pp{row['n_prompt']}" if row["n_prompt"] else f"tg{row['n_gen']}"): row["avg_ts"]
-            for row in rows}
+def tests_of(options):
+    def name(base, batch, depth):
+        return base + (f"x{batch}" if batch > 1 else "") + (f" @ d{depth}" if depth else "")
+
+    out = [Test(name(f"pp{options.prompt}", 1, d), options.prompt, 0, 1, d)
+           for d in options.depth if options.prompt]
+    return out + [Test(name(f"tg{options.gen}", b, d), 0, options.gen, b, d)
+                  for b in options.batch for d in options.depth if options.gen]
+
+
+def output(command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def ours(options, test):
+    """The row of `outrider bench --json`."""
+    row = json.loads(output(
+        [options.outrider, "bench", "--model", options.model, "--threads", str(options.threads),
+         "--prompt", str(test.prompt), "--gen", str(test.gen), "--batch", str(test.batch),
+         "--depth", str(test.depth), "--repetitions", "1", "--json"]))
+    if row["test"] != test.name:
+        raise SystemExit(f"asked for {test.name}, measured {row['test']}")
+    return row
+
+
+class Peer:
+    def __init__(self, options):
+        self.options = options
+        self.bench_knows_depth = "--n-depth" in output([options.llama_bench, "--help"])
+        self.batched_switch = False
+        if options.llama_batched_bench:
+            text = output([options.llama_batched_bench, "--help"])
+            self.batched_switch = "[on|off|auto]" in text
+
+    def can(self, test):
+        return self._by_bench(test) or (test.gen and self.options.llama_batched_bench)
+
+    def speed(self, test, flash):
+        """Tokens per second."""
+        return self._bench(test, flash) if self._by_bench(test) else self._batched(test, flash)
+
+    def _by_bench(self, test):
+        return test.batch == 1 and (test.depth == 0 or self.bench_knows_depth)
+
+    def _bench(self, test, flash):
+        depth = ["-d", str(test.depth)] if test.depth else []
+        rows = json.loads(output(
+            [self.options.llama_bench, "-m", self.options.model, "-t", str(self.options.threads),
+             "-p", str(test.prompt), "-n", str(test.gen), "-r", "1", "-fa", str(flash), "-o",
+             "json", *depth]))
+        return rows[0]["avg_ts"]
+
+    def _batched(self, test, flash):
+        prompt = max(1, test.depth)  # it needs one token to start from
+        switch = ["-fa", "on" if flash else "off"] if self.batched_switch else ["-fa"] * flash
+        text = output(
+            [self.options.llama_batched_bench, "-m", self.options.model, "-t",
+             str(self.options.threads), "-npp", str(prompt), "-ntg", str(test.gen), "-npl",
+             str(test.batch), "-c", str(test.batch * (prompt + test.gen)), "--output-format",
+             "jsonl", *switch])
+        return next(json.loads(line)["speed_tg"] for line in text.splitlines()
+                    if line.startswith("{"))
+
+
+def compare(options, peer, test):
+    """Prints the test's row."""
+    settings = options.flash_attention if peer.can(test) else []
+    mine, theirs = [], {flash: [] for flash in settings}
+    for _ in range(options.rounds):
+        mine.append(ours(options, test))
+        for flash in settings:
+            theirs[flash].append(peer.speed(test, flash))
+
+    def median(field):
+        return statistics.median(row[field] for row in mine if field in row)
+
+    best = max(settings, key=lambda flash: statistics.median(theirs[flash]), default=None)
+    line = f"{test.name:18} {median('tokens_per_s'):10.1f} {median('ms_per_step'):9.2f} "
+    line += f"{median('share_of_plain_read'):9.0%} " if test.gen else f"{'-':>9} "
+    line += f"{median('share_of_int16_dot'):9.0%} "
+    if best is None:
+        print(line + f"{'-':>10} {'-':>3} {'-':>8}", flush=True)
+        return
+    ratio = statistics.median(row["tokens_per_s"] / speed
+                              for row, speed in zip(mine, theirs[best]))
+    print(line + f"{statistics.median(theirs[best]):10.1f} {best:3} {ratio:7.2f}x", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     root = pathlib.Path(__file__).resolve().parent.parent
+
+    def numbers(text):
+        return [int(part) for part in text.split(",")]
+
     parser.add_argument("--llama-bench", required=True)
-    parser.add_argument("--engine-bench", default=str(root / "build/release/bench/engine_bench"))
+    parser.add_argument("--llama-batched-bench")
+    parser.add_argument("--outrider", default=str(root / "build/release/outrider"))
     parser.add_argument("--model", required=True)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--gen", type=int, default=64)
+    parser.add_argument("--depth", type=numbers, default=[0])
+    parser.add_argument("--batch", type=numbers, default=[1])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--flash-attention", type=int, default=1)
+    parser.add_argument("--flash-attention", type=numbers, default=[0, 1])
     options = parser.parse_args()
 
-    pairs = [(ours(options), theirs(options)) for _ in range(options.rounds)]
-    print(f"{'test':8} {'outrider':>10} {'llama.cpp':>10} {'ratio':>7}   "
-          f"(tokens/s, medians of {options.rounds} alternating runs, {options.threads} threads)")
-    for test in pairs[0][0]:
-        a = statistics.median(mine[test] for mine, _ in pairs)
-        b = statistics.median(peer[test] for _, peer in pairs)
-        ratio = statistics.median(mine[test] / peer[test] for mine, peer in pairs)
-        print(f"{test:8} {a:10.1f} {b:10.1f} {ratio:6.2f}x")
+    peer = Peer(options)
+    cpuinfo = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in cpuinfo)}
+    print(cpu.get("model name", "unknown CPU"))
+    print(" ".join(flag for flag in cpu.get("flags", "").split() if flag[:3] in ("avx", "amx")))
+    print(f"{options.model}, {options.threads} threads, medians of {options.rounds} alternating "
+          "rounds, tokens/s; fa: the peer's better setting of flash attention\n")
+    print(f"{'test':18} {'outrider':>10} {'ms/step':>9} {'of a read':>9} {'of int16':>9} "
+          f"{'llama.cpp':>10} {'fa':>3} {'ratio':>8}")
+    for test in tests_of(options):
+        compare(options, peer, test)
 
 
 if __name__ == "__main__":

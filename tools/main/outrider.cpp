@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   add_chat(app, action);
   add_inspect(app, action);
   add_config(app, action);
+  add_bench(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

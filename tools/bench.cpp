@@ -1,0 +1,216 @@
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/limits.hpp"
+#include "tools/bench_run.hpp"
+#include "tools/command.hpp"
+#include "tools/engine_options.hpp"
+
+namespace outrider::tools {
+namespace {
+
+struct BenchFlags {
+  SettingFlags settings;
+  BenchAxes axes;
+  uint32_t repetitions = 3;
+  bool json = false;
+};
+
+/// What the figures of a run depend on besides the tests.
+struct Machine {
+  std::string cpu = "unknown CPU";
+  std::string features;  ///< of those that matter to the kernels, in the order of /proc/cpuinfo
+};
+
+/// Value of the first "name<spaces>: value" line.
+std::string proc_value(const char* path, const std::string& name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(':');
+    if (!line.starts_with(name) || colon == std::string::npos) continue;
+    if (line.find_first_not_of(" \t", name.size()) != colon) continue;
+    const size_t start = line.find_first_not_of(" \t", colon + 1);
+    return start == std::string::npos ? "" : line.substr(start);
+  }
+  return {};
+}
+
+Machine this_machine() {
+  Machine machine;
+  if (auto name = proc_value("/proc/cpuinfo", "model name"); !name.empty()) machine.cpu = name;
+  std::istringstream flags(proc_value("/proc/cpuinfo", "flags"));
+  for (std::string flag; flags >> flag;) {
+    if (!flag.starts_with("avx") && !flag.starts_with("amx") && flag != "fma" && flag != "f16c") {
+      continue;
+    }
+    machine.features += (machine.features.empty() ? "" : " ") + flag;
+  }
+  return machine;
+}
+
+uint64_t resident_bytes() {
+  return std::strtoull(proc_value("/proc/self/status", "VmRSS").c_str(), nullptr, 10) << 10;
+}
+
+struct Loaded {
+  std::shared_ptr<const model::LoadedModel> model;
+  double seconds = 0;
+  uint64_t resident_bytes = 0;
+};
+
+nlohmann::ordered_json row_json(const BenchRow& row, const Loaded& loaded, const Machine& machine) {
+  nlohmann::ordered_json out;
+  out["test"] = row.bench.name();
+  out["prompt"] = row.bench.prompt;
+  out["gen"] = row.bench.generate;
+  out["batch"] = row.bench.batch;
+  out["depth"] = row.bench.depth;
+  out["model"] = loaded.model->path;
+  out["threads"] = loaded.model->ops->threads();
+  out["repetitions"] = row.repetitions;
+  out["tokens_per_s"] = row.tokens_per_s;
+  out["ms_per_step"] = row.ms_per_step;
+  out["steps"] = row.steps;
+  if (!row.bench.is_prefill()) {
+    out["step_bytes"] = row.step_bytes;
+    out["bytes_per_s"] = row.bytes_per_s;
+    out["plain_read_bytes_per_s"] = row.plain_read_per_s;
+    out["share_of_plain_read"] = row.read_share;
+  }
+  out["operations_per_s"] = row.operations_per_s;
+  out["int16_dot_operations_per_s"] = row.dot16_per_s;
+  out["share_of_int16_dot"] = row.dot16_share;
+  out["int8_dot_operations_per_s"] = row.dot8_per_s;
+  out["share_of_int8_dot"] = row.dot8_share;
+  out["load_s"] = loaded.seconds;
+  out["resident_bytes_after_load"] = loaded.resident_bytes;
+  out["weight_file_bytes"] = loaded.model->weights.file_bytes;
+  out["backend"] = loaded.model->ops->description();
+  out["cpu"] = machine.cpu;
+  out["cpu_features"] = machine.features;
+  return out;
+}
+
+void print_head(const Loaded& loaded, const ModelCost& cost, const Machine& machine) {
+  const auto mb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  std::printf("%s, %s, %s\n", loaded.model->name.c_str(),
+              std::string(loaded.model->ops->description()).c_str(), machine.cpu.c_str());
+  std::printf("%s\n", machine.features.c_str());
+  std::printf(
+      "loaded in %.2f s, %.0f MB resident (weights: %.0f MB in the file, %.0f MB read by "
+      "a step)\n\n",
+      loaded.seconds, mb(loaded.resident_bytes), mb(loaded.model->weights.file_bytes),
+      mb(cost.weight_bytes));
+  std::printf("%-16s %10s %9s %7s %9s %8s %9s %9s\n", "test", "tokens/s", "ms/step", "GB/s",
+              "of a read", "Gop/s", "of int16", "of int8");
+}
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.0f %%", share * 100);
+  return text;
+}
+
+void print_row(const BenchRow& row) {
+  char read[32] = "-";
+  const bool decode = !row.bench.is_prefill();
+  if (decode) std::snprintf(read, sizeof(read), "%.1f", row.bytes_per_s / 1e9);
+  std::printf("%-16s %10.1f %9.2f %7s %9s %8.0f %9s %9s\n", row.bench.name().c_str(),
+              row.tokens_per_s, row.ms_per_step, read,
+              decode ? percent(row.read_share).c_str() : "-", row.operations_per_s / 1e9,
+              percent(row.dot16_share).c_str(), percent(row.dot8_share).c_str());
+  std::fflush(stdout);
+}
+
+/// Leaves out, with a word on stderr, what does not fit the model's context.
+std::vector<BenchCase> fitting_cases(const BenchAxes& axes, uint32_t context) {
+  std::vector<BenchCase> cases;
+  for (const BenchCase& bench : bench_cases(axes)) {
+    if (bench.sequence_tokens() <= context) {
+      cases.push_back(bench);
+    } else {
+      std::cerr << "outrider: " << bench.name() << " left out: " << bench.sequence_tokens()
+                << " tokens, the model's context is " << context << '\n';
+    }
+  }
+  return cases;
+}
+
+Result<void> run_cases(const BenchFlags& flags, BenchRunner& runner, const Loaded& loaded,
+                       std::span<const BenchCase> cases) {
+  const Machine machine = this_machine();
+  if (!flags.json) print_head(loaded, runner.cost(), machine);
+  for (const BenchCase& bench : cases) {
+    // The filling of a deep test warms up, too.
+    if (bench.depth == 0) OUTRIDER_TRY(runner.run(bench));
+    std::vector<BenchSample> samples(flags.repetitions);
+    for (BenchSample& sample : samples) OUTRIDER_ASSIGN(sample, runner.run(bench));
+    const BenchRow row = bench_row(bench, runner.cost(), samples);
+    if (flags.json) {
+      std::cout << row_json(row, loaded, machine).dump() << std::endl;
+    } else {
+      print_row(row);
+    }
+  }
+  return {};
+}
+
+int bench(const BenchFlags& flags) {
+  const auto settings = flags.settings.resolve();
+  if (!settings) return report(settings.error());
+  const SteadyClock clock;
+  Loaded loaded;
+  const TimePoint start = clock.now();
+  auto model = load_with_progress(*settings);
+  if (!model) return report(model.error());
+  loaded.model = *model;
+  loaded.seconds = to_seconds(clock.now() - start);
+  loaded.resident_bytes = resident_bytes();
+  const auto cases = fitting_cases(flags.axes, loaded.model->config.context_length);
+  if (cases.empty()) {
+    return report(fail(ErrorCode::invalid_argument, "bench: no test is left to run", "depth"));
+  }
+  auto runner = BenchRunner::create(loaded.model, engine_options(*settings), cases, clock);
+  if (!runner) return report(runner.error());
+  const auto done = run_cases(flags, **runner, loaded, cases);
+  return done ? k_exit_done : report(done.error());
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  auto* command =
+      app.add_subcommand("bench", "Speed of a model here, beside this machine's limits");
+  auto flags = std::make_shared<BenchFlags>();
+  BenchAxes& axes = flags->axes;
+  command->add_option("--prompt", axes.prompt, "tokens of the prefill tests; 0: none")
+      ->capture_default_str();
+  command->add_option("--gen", axes.generate, "tokens of the decode tests; 0: none")
+      ->capture_default_str();
+  command->add_option("--depth", axes.depths, "tokens that are already there, as a list")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--batch", axes.batches, "sequences of the decode tests, as a list")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, limits::sequences_max))
+      ->capture_default_str();
+  command->add_option("--repetitions", flags->repetitions, "of each test; medians are printed")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command->add_flag("--json", flags->json, "one JSON object per test and line");
+  flags->settings.add(
+      *command, {"model", "device", "threads", "max-batch-tokens", "kv-kind", "block-tokens"});
+  command->footer(
+      "Tests have llama-bench's names: pp512 prefills 512 tokens, tg64x8 decodes 64 tokens in 8\n"
+      "sequences at once, \"@ d4096\" does so after 4096 tokens.\n"
+      "of a read: weights and KV of a step, by the time of a plain read of as many bytes that\n"
+      "alternates with the test. of int16, int8: two operations for each weight and token, by the\n"
+      "rate of this machine's integer dot products in the same run. Attention is not counted.\n"
+      "Example: outrider bench --model smollm2-135m --depth 0,1024 --batch 1,8,32");
+  command->callback([flags, &action] { action = [flags] { return bench(*flags); }; });
+}
+
+}  // namespace outrider::tools

@@ -1,0 +1,59 @@
+#include "tools/bench_case.hpp"
+
+namespace outrider::tools {
+
+std::string BenchCase::name() const {
+  std::string out = is_prefill() ? "pp" + std::to_string(prompt) : "tg" + std::to_string(generate);
+  if (batch != 1) out += "x" + std::to_string(batch);
+  if (depth != 0) out += " @ d" + std::to_string(depth);
+  return out;
+}
+
+std::vector<BenchCase> bench_cases(const BenchAxes& axes) {
+  std::vector<BenchCase> cases;
+  if (axes.prompt != 0) {
+    for (const uint32_t depth : axes.depths) {
+      cases.push_back({.prompt = axes.prompt, .depth = depth});
+    }
+  }
+  if (axes.generate != 0) {
+    for (const uint32_t batch : axes.batches) {
+      for (const uint32_t depth : axes.depths) {
+        cases.push_back({.generate = axes.generate, .batch = batch, .depth = depth});
+      }
+    }
+  }
+  return cases;
+}
+
+ModelCost ModelCost::of(const model::LoadedModel& loaded, const kernels::KvGeometry& geometry) {
+  ModelCost cost;
+  const auto add = [&cost](const kernels::Matrix& matrix, uint64_t& weights) {
+    weights += uint64_t{matrix.rows()} * matrix.cols();
+    cost.weight_bytes += matrix.bytes();
+  };
+  for (const model::LayerWeights& layer : loaded.weights.layers) {
+    for (const auto* matrix : {&layer.attn_q, &layer.attn_k, &layer.attn_v, &layer.attn_output,
+                               &layer.ffn_gate, &layer.ffn_up, &layer.ffn_down}) {
+      add(**matrix, cost.body_weights);
+    }
+  }
+  add(loaded.weights.head(), cost.head_weights);
+  cost.kv_bytes = geometry.block_bytes() / geometry.block_tokens;
+  return cost;
+}
+
+double ModelCost::operations(const BenchCase& bench) const {
+  const double heads = bench.is_prefill() ? 1.0 : static_cast<double>(bench.tokens());
+  return 2.0 * (static_cast<double>(body_weights) * static_cast<double>(bench.tokens()) +
+                static_cast<double>(head_weights) * heads);
+}
+
+double ModelCost::step_bytes(const BenchCase& bench) const {
+  // Step i of n reads depth + i positions, i from 1.
+  const double positions = bench.depth + (bench.generate + 1) / 2.0;
+  return static_cast<double>(weight_bytes) +
+         static_cast<double>(kv_bytes) * bench.batch * positions;
+}
+
+}  // namespace outrider::tools

@@ -1,0 +1,140 @@
+#include "tools/bench_run.hpp"
+
+#include <algorithm>
+
+#include "model/transformer.hpp"
+
+namespace outrider::tools {
+namespace {
+
+/// Plain reads of one repetition, spread over its steps.
+constexpr uint32_t k_reads_per_sample = 4;
+
+template <class Value>
+double median(std::span<const BenchSample> samples, Value value) {
+  std::vector<double> values;
+  for (const BenchSample& sample : samples) values.push_back(value(sample));
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+BenchRow bench_row(const BenchCase& bench, const ModelCost& cost,
+                   std::span<const BenchSample> samples) {
+  OUTRIDER_CHECK(!samples.empty());
+  const double operations = cost.operations(bench);
+  BenchRow row;
+  row.bench = bench;
+  row.repetitions = static_cast<uint32_t>(samples.size());
+  row.steps = samples.front().steps;
+  const double seconds = median(samples, [](const BenchSample& s) { return s.seconds; });
+  row.tokens_per_s = static_cast<double>(bench.tokens()) / seconds;
+  row.ms_per_step = seconds * 1e3 / row.steps;
+  row.operations_per_s = operations / seconds;
+  row.dot8_per_s = median(samples, [](const BenchSample& s) { return s.dot8_per_s; });
+  row.dot16_per_s = median(samples, [](const BenchSample& s) { return s.dot16_per_s; });
+  row.dot8_share =
+      median(samples, [&](const BenchSample& s) { return operations / s.seconds / s.dot8_per_s; });
+  row.dot16_share =
+      median(samples, [&](const BenchSample& s) { return operations / s.seconds / s.dot16_per_s; });
+  if (bench.is_prefill()) return row;
+  row.step_bytes = cost.step_bytes(bench);
+  row.bytes_per_s = row.step_bytes * row.steps / seconds;
+  row.plain_read_per_s =
+      row.step_bytes / median(samples, [](const BenchSample& s) { return s.read_seconds; });
+  row.read_share =
+      median(samples, [](const BenchSample& s) { return s.read_seconds * s.steps / s.seconds; });
+  return row;
+}
+
+BenchRunner::BenchRunner(std::shared_ptr<const model::LoadedModel> model, uint32_t batch_tokens,
+                         const Clock& clock)
+    : model_(std::move(model)),
+      batch_tokens_(batch_tokens),
+      clock_(clock),
+      limits_(model_->ops->threads(), kernels::default_isa(), clock) {}
+
+Result<std::unique_ptr<BenchRunner>> BenchRunner::create(
+    std::shared_ptr<const model::LoadedModel> model, model::EngineOptions options,
+    std::span<const BenchCase> cases, const Clock& clock) {
+  const auto geometry =
+      model::kv_geometry(model->config, options.block_tokens, options.k_kind, options.v_kind);
+  uint64_t blocks = 0;
+  uint32_t batch = 1;
+  uint32_t longest = 0;
+  for (const BenchCase& bench : cases) {
+    const uint64_t per_sequence = bench.sequence_tokens() / options.block_tokens + 1;
+    blocks = std::max(blocks, bench.batch * per_sequence);
+    batch = std::max(batch, bench.batch);
+    longest = std::max(longest, bench.sequence_tokens());
+  }
+  options.kv_memory_bytes = (blocks + 1) * geometry.block_bytes();
+  options.context_tokens = longest;
+  options.sequences = batch;
+  options.waiting = batch;
+  options.batch_tokens = std::max(options.batch_tokens, batch);
+  auto runner =
+      std::unique_ptr<BenchRunner>(new BenchRunner(std::move(model), options.batch_tokens, clock));
+  runner->cost_ = ModelCost::of(*runner->model_, geometry);
+  OUTRIDER_ASSIGN(runner->engine_, model::Engine::create(runner->model_, options, clock));
+  return runner;
+}
+
+Result<RequestKey> BenchRunner::submit_filled(const BenchCase& bench) {
+  GenerationRequest request;
+  for (uint32_t i = 0; i < bench.prompt_tokens(); ++i) {
+    request.prompt.push_back(static_cast<int32_t>(random_.below(model_->config.vocab)));
+  }
+  request.sampling.temperature = 0;
+  request.stop.max_tokens = bench.is_prefill() ? 1 : bench.generate;
+  request.stop.ignore_eos = true;
+  const RequestKey key{++sessions_, 0};
+  OUTRIDER_TRY(engine_->submit(key, std::move(request)));
+  for (uint32_t filled = 0; filled < bench.depth;) {
+    engine_->set_batch_tokens(std::min(batch_tokens_, bench.depth - filled));
+    const uint64_t before = engine_->stats().rows;
+    engine_->step();
+    const uint64_t rows = engine_->stats().rows - before;
+    OUTRIDER_CHECK(rows > 0, bench.name(), filled);
+    filled += static_cast<uint32_t>(rows);
+  }
+  engine_->set_parked(key, true);
+  return key;
+}
+
+void BenchRunner::measure(const BenchCase& bench, BenchSample& sample) {
+  const auto bytes = static_cast<size_t>(cost_.step_bytes(bench));
+  const uint32_t read_every = std::max(1u, bench.generate / k_reads_per_sample);
+  uint32_t reads = 0;
+  if (!bench.is_prefill()) limits_.read_seconds(bytes);  // maps the memory
+  while (!engine_->idle()) {
+    const TimePoint start = clock_.now();
+    engine_->step();
+    sample.seconds += to_seconds(clock_.now() - start);
+    ++sample.steps;
+    if (!bench.is_prefill() && sample.steps % read_every == 0) {
+      sample.read_seconds += limits_.read_seconds(bytes);
+      ++reads;
+    }
+  }
+  if (reads > 0) sample.read_seconds /= reads;
+  sample.dot8_per_s = limits_.dot_operations_per_s(MachineLimits::Dot::int8);
+  sample.dot16_per_s = limits_.dot_operations_per_s(MachineLimits::Dot::int16);
+}
+
+Result<BenchSample> BenchRunner::run(const BenchCase& bench) {
+  std::vector<RequestKey> keys(bench.batch);
+  for (RequestKey& key : keys) OUTRIDER_ASSIGN(key, submit_filled(bench));
+  const uint64_t rows = engine_->stats().rows;
+  engine_->set_batch_tokens(batch_tokens_);
+  for (const RequestKey key : keys) engine_->set_parked(key, false);
+  BenchSample sample;
+  measure(bench, sample);
+  const uint64_t measured = engine_->stats().rows - rows;
+  OUTRIDER_CHECK(measured == bench.tokens(), bench.name(), measured);
+  return sample;
+}
+
+}  // namespace outrider::tools

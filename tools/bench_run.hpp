@@ -1,0 +1,74 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/philox.hpp"
+#include "model/engine.hpp"
+#include "tools/bench_case.hpp"
+#include "tools/bench_limits.hpp"
+
+namespace outrider::tools {
+
+/// One repetition of a test: its own steps, and the limits measured between and right after them.
+struct BenchSample {
+  double seconds = 0;  ///< of all steps of the test
+  uint32_t steps = 0;
+  double read_seconds = 0;  ///< of a plain read of what one step reads; decode tests only
+  double dot8_per_s = 0;    ///< operations
+  double dot16_per_s = 0;   ///< operations
+};
+
+/// Medians over the repetitions of a test. Shares are medians of each repetition's own share.
+struct BenchRow {
+  BenchCase bench;
+  uint32_t repetitions = 0;
+  uint32_t steps = 0;
+  double tokens_per_s = 0;
+  double ms_per_step = 0;
+  double step_bytes = 0;        ///< 0 for a prefill
+  double bytes_per_s = 0;       ///< 0 for a prefill
+  double plain_read_per_s = 0;  ///< bytes; 0 for a prefill
+  double read_share = 0;
+  double operations_per_s = 0;
+  double dot8_per_s = 0;
+  double dot8_share = 0;
+  double dot16_per_s = 0;
+  double dot16_share = 0;
+};
+
+BenchRow bench_row(const BenchCase& bench, const ModelCost& cost,
+                   std::span<const BenchSample> samples);
+
+/// Runs tests on one engine, whose KV pool holds the largest of them. One thread.
+class BenchRunner {
+ public:
+  /// `options` without the sizes that follow from `cases`. Their longest sequence must fit the
+  /// model's context.
+  static Result<std::unique_ptr<BenchRunner>> create(
+      std::shared_ptr<const model::LoadedModel> model, model::EngineOptions options,
+      std::span<const BenchCase> cases, const Clock& clock);
+
+  /// Fills each sequence to the test's depth, not measured, then measures the rest.
+  Result<BenchSample> run(const BenchCase& bench);
+  const ModelCost& cost() const { return cost_; }
+
+ private:
+  BenchRunner(std::shared_ptr<const model::LoadedModel> model, uint32_t batch_tokens,
+              const Clock& clock);
+  Result<RequestKey> submit_filled(const BenchCase& bench);
+  void measure(const BenchCase& bench, BenchSample& sample);
+
+  std::shared_ptr<const model::LoadedModel> model_;
+  uint32_t batch_tokens_;
+  const Clock& clock_;
+  std::unique_ptr<model::Engine> engine_;
+  MachineLimits limits_;
+  ModelCost cost_;
+  Random random_{1};
+  uint64_t sessions_ = 0;
+};
+
+}  // namespace outrider::tools

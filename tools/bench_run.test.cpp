@@ -1,0 +1,85 @@
+#include "tools/bench_run.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/models.hpp"
+
+namespace outrider::tools {
+namespace {
+
+TEST(BenchCases, HaveTheNamesOfLlamaBench) {
+  std::vector<std::string> names;
+  for (const BenchCase& bench : bench_cases({512, 64, {0, 4096}, {1, 8}})) {
+    names.push_back(bench.name());
+  }
+  const std::vector<std::string> expected = {"pp512",        "pp512 @ d4096", "tg64",
+                                             "tg64 @ d4096", "tg64x8",        "tg64x8 @ d4096"};
+  EXPECT_EQ(names, expected);
+  EXPECT_EQ(bench_cases({0, 64, {0}, {1}}).size(), 1u);
+  EXPECT_EQ(bench_cases({512, 0, {0}, {1, 8}}).size(), 1u);
+}
+
+TEST(ModelCost, CountsTheHeadOncePerPrefillAndForEachDecodedToken) {
+  const ModelCost cost{.body_weights = 100, .head_weights = 10, .weight_bytes = 60, .kv_bytes = 2};
+  EXPECT_EQ(cost.operations({.prompt = 8}), 2.0 * (8 * 100 + 10));
+  EXPECT_EQ(cost.operations({.generate = 4, .batch = 2}), 2.0 * 8 * (100 + 10));
+}
+
+TEST(ModelCost, ReadsAllWeightsOnceAndThePositionsOfEverySequence) {
+  const ModelCost cost{.body_weights = 100, .head_weights = 10, .weight_bytes = 60, .kv_bytes = 2};
+  // Three steps after 10 tokens see 11, 12 and 13 positions.
+  EXPECT_EQ(cost.step_bytes({.generate = 3, .batch = 1, .depth = 10}), 60 + 2 * 12);
+  EXPECT_EQ(cost.step_bytes({.generate = 3, .batch = 4, .depth = 10}), 60 + 4 * 2 * 12);
+}
+
+TEST(BenchRow, TakesMediansAndPairsEachShareWithItsOwnRepetition) {
+  const ModelCost cost{.body_weights = 100, .head_weights = 10, .weight_bytes = 60, .kv_bytes = 0};
+  const BenchCase bench{.generate = 2};  // 440 operations, 60 bytes a step
+  const std::vector<BenchSample> samples = {
+      {.seconds = 2, .steps = 2, .read_seconds = 0.5, .dot8_per_s = 440, .dot16_per_s = 220},
+      {.seconds = 8, .steps = 2, .read_seconds = 4, .dot8_per_s = 110, .dot16_per_s = 55},
+      {.seconds = 4, .steps = 2, .read_seconds = 1.6, .dot8_per_s = 220, .dot16_per_s = 110},
+  };
+  const BenchRow row = bench_row(bench, cost, samples);
+  EXPECT_DOUBLE_EQ(row.tokens_per_s, 2 / 4.0);
+  EXPECT_DOUBLE_EQ(row.ms_per_step, 2000);
+  EXPECT_DOUBLE_EQ(row.bytes_per_s, 30);
+  EXPECT_DOUBLE_EQ(row.plain_read_per_s, 60 / 1.6);
+  EXPECT_DOUBLE_EQ(row.read_share, 0.8);  // of 0.5, 1 and 0.8
+  EXPECT_DOUBLE_EQ(row.dot8_share, 0.5);
+  EXPECT_DOUBLE_EQ(row.dot16_share, 1.0);
+}
+
+TEST(BenchRunner, MeasuresExactlyTheRowsOfEachTest) {
+  std::shared_ptr<kernels::Ops> ops = kernels::make_cpu_ops(2, kernels::default_isa());
+  const auto model = testing::load_tiny("tiny-llama", ops);
+  const auto cases = bench_cases({20, 6, {0, 37}, {1, 3}});
+  const SteadyClock clock;
+  model::EngineOptions options;
+  options.batch_tokens = 16;
+  auto runner = BenchRunner::create(model, options, cases, clock);
+  ASSERT_TRUE(runner.ok()) << runner.error().message;
+  for (const BenchCase& bench : cases) {
+    const auto sample = (*runner)->run(bench);
+    ASSERT_TRUE(sample.ok()) << sample.error().message;
+    EXPECT_EQ(sample->steps, bench.is_prefill() ? 2u : 6u) << bench.name();
+    EXPECT_EQ(sample->read_seconds > 0, !bench.is_prefill()) << bench.name();
+    EXPECT_GT(sample->dot8_per_s, 0) << bench.name();
+    EXPECT_GT(sample->dot16_per_s, 0) << bench.name();
+  }
+}
+
+TEST(MachineLimits, ReadsAnyNumberOfBytesWithEachInstructionSet) {
+  const SteadyClock clock;
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    MachineLimits limits(2, isa, clock);
+    for (const size_t bytes : {size_t{1} << 6, size_t{1000}, (size_t{3} << 20) + 192}) {
+      EXPECT_GE(limits.read_seconds(bytes), 0) << bytes;
+    }
+    EXPECT_GT(limits.dot_operations_per_s(MachineLimits::Dot::int8), 0);
+    EXPECT_GT(limits.dot_operations_per_s(MachineLimits::Dot::int16), 0);
+  }
+}
+
+}  // namespace
+}  // namespace outrider::tools
