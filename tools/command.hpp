@@ -27,6 +27,7 @@ void add_chat(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_config(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_load(CLI::App& app, Action& action);
 
 /// Flags that fill Settings, taken from its table, with `--config FILE` before them.
 class SettingFlags {

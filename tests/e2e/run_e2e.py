@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the client suites against the real binary.
 
-Usage: run_e2e.py --binary build/release/outrider --model MODEL.gguf [--suite openai,rpc,life]
+Usage: run_e2e.py --binary build/release/outrider --model MODEL.gguf [--suite openai,rpc,life,speed]
                   [--cpp-client build/release/docs/examples/rpc_client] [-k PATTERN]
 
 Needs tests/e2e/requirements.txt. Any GGUF will do: the suites compare answers with each other.
@@ -15,9 +15,11 @@ import unittest
 import suite_life
 import suite_openai
 import suite_rpc
+import suite_speed
 from server import Server
 
-SUITES = {"openai": suite_openai, "rpc": suite_rpc, "life": suite_life}
+SUITES = {"openai": suite_openai, "rpc": suite_rpc, "life": suite_life,
+          "speed": suite_speed}
 
 
 def load(names, pattern):
@@ -35,13 +37,13 @@ def main():
     parser.add_argument("--suite", default=",".join(SUITES))
     parser.add_argument("-k", dest="pattern")
     options = parser.parse_args()
-    suite_life.binary = pathlib.Path(options.binary).resolve()
-    suite_life.model = pathlib.Path(options.model).resolve()
+    suite_life.binary = suite_speed.binary = pathlib.Path(options.binary).resolve()
+    suite_life.model = suite_speed.model = pathlib.Path(options.model).resolve()
     if options.cpp_client:
         suite_life.cpp_client = str(pathlib.Path(options.cpp_client).resolve())
 
     with Server(suite_life.binary, suite_life.model) as server:
-        suite_openai.server = suite_rpc.server = server
+        suite_openai.server = suite_rpc.server = suite_speed.server = server
         result = unittest.TextTestRunner(verbosity=2).run(
             load(options.suite.split(","), options.pattern))
         server.wait_idle()

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   add_inspect(app, action);
   add_config(app, action);
   add_bench(app, action);
+  add_load(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

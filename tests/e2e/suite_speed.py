@@ -1,0 +1,110 @@
+"""`outrider bench` and `outrider load`: what they print, never how fast."""
+
+import json
+import subprocess
+import unittest
+
+server = None  # set by run_e2e, as are these
+binary = model = None
+
+
+def lines(*arguments, code=0):
+    """The JSON lines that a command prints."""
+    done = subprocess.run([str(binary), *arguments, "--json"], capture_output=True, text=True,
+                          timeout=300)
+    if done.returncode != code:
+        raise AssertionError(f"{arguments}: code {done.returncode}\n{done.stdout}{done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+class BenchSuite(unittest.TestCase):
+    def test_every_test_has_its_name_and_its_limits(self):
+        rows = lines("bench", "--model", str(model), "--prompt", "48", "--gen", "8", "--depth",
+                     "0,32", "--batch", "1,3", "--repetitions", "2")
+        self.assertEqual([row["test"] for row in rows],
+                         ["pp48", "pp48 @ d32", "tg8", "tg8 @ d32", "tg8x3", "tg8x3 @ d32"])
+        for row in rows:
+            self.assertEqual(row["repetitions"], 2)
+            self.assertEqual(row["steps"], 8 if row["gen"] else 1)
+            for field in ("tokens_per_s", "ms_per_step", "operations_per_s",
+                          "int16_dot_operations_per_s", "share_of_int16_dot",
+                          "int8_dot_operations_per_s", "share_of_int8_dot", "load_s",
+                          "resident_bytes_after_load", "weight_file_bytes", "threads"):
+                self.assertGreater(row[field], 0, f"{row['test']}: {field}")
+            for field in ("step_bytes", "bytes_per_s", "plain_read_bytes_per_s",
+                          "share_of_plain_read"):
+                self.assertEqual(row.get(field, 0) > 0, row["gen"] > 0, f"{row['test']}: {field}")
+            self.assertTrue(row["cpu"] and row["backend"])
+
+    def test_the_table_has_a_line_for_each_test(self):
+        done = subprocess.run([str(binary), "bench", "--model", str(model), "--prompt", "16", "--gen",
+                               "4", "--repetitions", "1"], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("pp16 ", "tg4 ", "of a read", "of int16"):
+            self.assertIn(name, done.stdout)
+
+    def test_what_does_not_fit_the_context_is_said(self):
+        done = subprocess.run([str(binary), "bench", "--model", str(model), "--depth", "100000000"],
+                              capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the model's context is", done.stderr)
+
+
+class LoadSuite(unittest.TestCase):
+    SHAPE = ("--isl", "12", "--osl", "6", "--vocab", "200")
+
+    def check(self, row, requests):
+        self.assertEqual(row["errors"], {})
+        self.assertEqual(row["requests"], requests)
+        self.assertEqual(row["completed"], requests)
+        self.assertEqual(row["prompt_tokens"], 12 * requests)
+        self.assertEqual(row["output_tokens"], 6 * requests)
+        self.assertTrue(row["ignore_eos"])
+        for field in ("duration_s", "requests_per_s", "output_tokens_per_s"):
+            self.assertGreater(row[field], 0, field)
+        for field in ("ttft_ms", "e2e_ms", "tpot_ms", "late_ms"):
+            self.assertEqual(row[field]["count"], requests, field)
+            self.assertLessEqual(row[field]["p50"], row[field]["p99"], field)
+            self.assertLessEqual(row[field]["p99"], row[field]["max"], field)
+        self.assertGreaterEqual(row["goodput_per_s"], 0)
+        self.assertLessEqual(row["goodput_per_s"], row["requests_per_s"])
+
+    def test_closed_loops_complete_every_request(self):
+        rows = lines("load", "--url", server.url, "--concurrency", "1,4", "--requests", "9",
+                     *self.SHAPE)
+        self.assertEqual([row["load"] for row in rows], ["1 stream", "4 streams"])
+        for row in rows:
+            self.check(row, 9)
+
+    def test_an_open_loop_completes_every_request(self):
+        rows = lines("load", "--url", server.url, "--rate", "200", "--requests", "20", *self.SHAPE)
+        self.assertEqual([row["rate"] for row in rows], [200])
+        self.check(rows[0], 20)
+
+    def test_requests_reach_the_server_as_asked(self):
+        before = server.metric("vllm:prompt_tokens_total")
+        lines("load", "--url", server.url, "--concurrency", "2", "--requests", "3", "--warmup", "2",
+              *self.SHAPE)
+        server.wait_idle()
+        sent = 1 + 2 + 3  # the probe, the warm-up, the load
+        self.assertEqual(server.metric("vllm:prompt_tokens_total") - before, 12 * sent)
+
+    def test_prompts_can_be_text(self):
+        row, = lines("load", "--url", server.url, "--requests", "3", "--prompts", "text",
+                     *self.SHAPE)
+        self.assertEqual(row["completed"], 3)
+        self.assertGreater(row["prompt_tokens"], 0)
+
+    def test_the_table_shows_each_load(self):
+        done = subprocess.run([str(binary), "load", "--url", server.url, "--concurrency", "2",
+                               "--requests", "4", *self.SHAPE], capture_output=True, text=True,
+                              timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in ("2 streams", "TTFT", "TPOT", "ITL", "E2E", "good/s"):
+            self.assertIn(word, done.stdout)
+
+    def test_refused_requests_are_told_with_the_servers_words(self):
+        done = subprocess.run([str(binary), "load", "--url", server.url, "--isl", "4", "--osl",
+                               "100000"], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("HTTP 400", done.stderr)

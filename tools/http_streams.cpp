@@ -1,0 +1,120 @@
+#include "tools/http_streams.hpp"
+
+#include <kj/async-io.h>
+#include <kj/compat/http.h>
+
+namespace outrider::tools {
+namespace {
+
+/// One exchange: what its promises point to.
+struct Exchange {
+  std::string body;
+  HttpStreams::OnData on_data;
+  HttpStreams::OnEnd on_end;
+  HttpEnd end;
+  kj::Own<kj::AsyncInputStream> answer;
+  char buffer[4096];
+};
+
+kj::Promise<void> read_answer(Exchange& exchange) {
+  return exchange.answer->tryRead(exchange.buffer, 1, sizeof(exchange.buffer))
+      .then([&exchange](size_t count) -> kj::Promise<void> {
+        if (count == 0) return kj::READY_NOW;
+        exchange.on_data(exchange.end.status, {exchange.buffer, count});
+        return read_answer(exchange);
+      });
+}
+
+void take_failure(HttpEnd& end, const kj::Exception& exception) {
+  using Type = kj::Exception::Type;
+  const Type type = exception.getType();
+  end.failure = type == Type::DISCONNECTED ? "disconnected"
+                : type == Type::OVERLOADED ? "timeout"
+                                           : "transport";
+  end.detail = exception.getDescription().cStr();
+}
+
+}  // namespace
+
+struct HttpStreams::State final : kj::TaskSet::ErrorHandler {
+  std::string url;
+  std::string api_key;
+  kj::Duration timeout = 0 * kj::SECONDS;
+  kj::AsyncIoContext io = kj::setupAsyncIo();
+  kj::HttpHeaderTable::Builder builder;
+  kj::HttpHeaderId authorization = builder.add("Authorization");
+  kj::Own<kj::HttpHeaderTable> table = builder.build();
+  kj::Own<kj::HttpClient> client =
+      kj::newHttpClient(io.provider->getTimer(), *table, io.provider->getNetwork(), nullptr);
+  kj::TaskSet tasks{*this};
+
+  /// Everything that can fail is taken into an HttpEnd before.
+  void taskFailed(kj::Exception&& exception) override {
+    OUTRIDER_CHECK(false, exception.getDescription().cStr());
+  }
+
+  kj::Promise<void> exchange(const std::string& path, Exchange& exchange) {
+    const bool post = !exchange.body.empty();
+    kj::HttpHeaders headers(*table);
+    if (!api_key.empty()) headers.set(authorization, kj::str("Bearer ", api_key.c_str()));
+    if (post) headers.set(kj::HttpHeaderId::CONTENT_TYPE, "application/json");
+    auto request = client->request(
+        post ? kj::HttpMethod::POST : kj::HttpMethod::GET, kj::str(url.c_str(), path.c_str()),
+        headers, post ? kj::Maybe<uint64_t>(exchange.body.size()) : kj::Maybe<uint64_t>());
+    kj::Promise<void> sent = kj::READY_NOW;
+    if (post) sent = request.body->write(exchange.body.data(), exchange.body.size());
+    return sent
+        .then([body = kj::mv(request.body), response = kj::mv(request.response)]() mutable {
+          body = nullptr;  // says that the request is whole
+          return kj::mv(response);
+        })
+        .then([&exchange](kj::HttpClient::Response&& response) {
+          exchange.end.status = response.statusCode;
+          exchange.answer = kj::mv(response.body);
+          return read_answer(exchange);
+        });
+  }
+};
+
+HttpStreams::HttpStreams() : state_(std::make_unique<State>()) {}
+HttpStreams::~HttpStreams() = default;
+
+Result<std::unique_ptr<HttpStreams>> HttpStreams::create(const std::string& url,
+                                                         const std::string& api_key,
+                                                         Duration timeout) {
+  if (!url.starts_with("http://") || url.size() <= 7) {
+    return fail(ErrorCode::invalid_argument, "url: \"" + url + "\" is not http://host:port", "url");
+  }
+  auto streams = std::unique_ptr<HttpStreams>(new HttpStreams());
+  streams->state_->url = url.ends_with('/') ? url.substr(0, url.size() - 1) : url;
+  streams->state_->api_key = api_key;
+  streams->state_->timeout = timeout.count() * kj::NANOSECONDS;
+  return streams;
+}
+
+void HttpStreams::start(const std::string& path, const std::string& body, OnData on_data,
+                        OnEnd on_end) {
+  auto owned = kj::heap<Exchange>();
+  Exchange& exchange = *owned;
+  exchange.body = body;
+  exchange.on_data = std::move(on_data);
+  exchange.on_end = std::move(on_end);
+  auto whole = kj::evalNow([&] { return state_->exchange(path, exchange); });
+  state_->tasks.add(state_->io.provider->getTimer()
+                        .timeoutAfter(state_->timeout, kj::mv(whole))
+                        .catch_([&exchange](kj::Exception&& e) { take_failure(exchange.end, e); })
+                        .then([&exchange] { exchange.on_end(exchange.end); })
+                        .attach(kj::mv(owned)));
+}
+
+void HttpStreams::after(Duration delay, std::function<void()> then) {
+  state_->tasks.add(state_->io.provider->getTimer()
+                        .afterDelay(delay.count() * kj::NANOSECONDS)
+                        .then([then = std::move(then)] { then(); }));
+}
+
+void HttpStreams::run() {
+  state_->tasks.onEmpty().wait(state_->io.waitScope);
+}
+
+}  // namespace outrider::tools

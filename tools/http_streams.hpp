@@ -1,0 +1,45 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/clock.hpp"
+#include "base/result.hpp"
+
+namespace outrider::tools {
+
+/// How an exchange ended.
+struct HttpEnd {
+  unsigned status = 0;  ///< 0: no answer came
+  /// Empty: the body came whole. Else "disconnected", "timeout" or "transport".
+  std::string failure;
+  std::string detail;  ///< of the failure, for people
+};
+
+/// Many requests to one server at once, on connections that are kept and used again. All callbacks
+/// run inside `run`, on the calling thread; they may start more. One object per thread.
+class HttpStreams {
+ public:
+  /// `url` is http://host:port with an optional path prefix; no TLS. `timeout` is for each
+  /// exchange.
+  static Result<std::unique_ptr<HttpStreams>> create(const std::string& url,
+                                                     const std::string& api_key, Duration timeout);
+  ~HttpStreams();
+
+  using OnData = std::function<void(unsigned status, std::string_view bytes)>;
+  using OnEnd = std::function<void(const HttpEnd&)>;
+  /// A POST of JSON, or a GET if `body` is empty. `on_end` comes once, after all data.
+  void start(const std::string& path, const std::string& body, OnData on_data, OnEnd on_end);
+  void after(Duration delay, std::function<void()> then);
+  /// Until nothing is under way.
+  void run();
+
+ private:
+  HttpStreams();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace outrider::tools

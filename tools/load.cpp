@@ -1,0 +1,322 @@
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/limits.hpp"
+#include "tools/command.hpp"
+#include "tools/load_run.hpp"
+
+namespace outrider::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint32_t k_requests_max = 1'000'000;
+constexpr uint32_t k_requests_per_stream = 10;
+/// Every model of today has more ids; few give the lowest ones to anything but bytes and words.
+constexpr uint32_t k_vocabulary_unknown = 16'384;
+
+struct LoadFlags {
+  std::string url;
+  std::string model;
+  std::string api_key;
+  std::vector<uint32_t> concurrency;
+  std::vector<double> rates;
+  uint32_t requests = 0;
+  uint32_t prompt_tokens = 128;
+  uint32_t output_tokens = 64;
+  std::string prompts = "ids";
+  uint32_t vocabulary = 0;
+  int64_t warm_up = -1;
+  uint64_t seed = 1;
+  double slo_ttft_ms = 200;
+  double slo_tpot_ms = 50;
+  uint32_t timeout_s = 600;
+  bool json = false;
+
+  Slo slo() const { return {.ttft_ms = slo_ttft_ms, .tpot_ms = slo_tpot_ms}; }
+};
+
+/// The server under test, as the first requests found it.
+class Target {
+ public:
+  Target(const LoadFlags& flags, HttpStreams& streams)
+      : flags_(flags), streams_(streams), model_(flags.model), vocabulary_(flags.vocabulary) {}
+
+  /// Asks for the model's name and what else the flags leave open, then whether the server takes
+  /// `ignore_eos`.
+  Result<void> probe(Random& random);
+  /// A request with a prompt that no other has.
+  Result<std::string> body(Random& random);
+  const std::string& model() const { return model_; }
+  bool ignores_eos() const { return ignore_eos_; }
+
+ private:
+  struct Reply {
+    HttpEnd end;
+    std::string text;
+    nlohmann::json json;
+  };
+  Reply ask(const std::string& path, const std::string& body);
+  Error refused(const std::string& path, const Reply& reply) const;
+
+  const LoadFlags& flags_;
+  HttpStreams& streams_;
+  std::string model_;
+  uint32_t vocabulary_;
+  bool ignore_eos_ = true;
+};
+
+Target::Reply Target::ask(const std::string& path, const std::string& body) {
+  Reply reply;
+  streams_.start(
+      path, body, [&](unsigned, std::string_view bytes) { reply.text.append(bytes); },
+      [&](const HttpEnd& end) { reply.end = end; });
+  streams_.run();
+  reply.json = nlohmann::json::parse(reply.text, nullptr, false);
+  return reply;
+}
+
+Error Target::refused(const std::string& path, const Reply& reply) const {
+  std::string what = reply.end.failure.empty() ? "HTTP " + std::to_string(reply.end.status) + " " +
+                                                     reply.text.substr(0, 500)
+                                               : reply.end.detail;
+  return fail(ErrorCode::unavailable, flags_.url + path + ": " + what);
+}
+
+Result<void> Target::probe(Random& random) {
+  if (model_.empty() || vocabulary_ == 0) {
+    const Reply reply = ask("/v1/models", "");
+    if (model_.empty() && reply.end.status != 200) return refused("/v1/models", reply);
+    const auto list = reply.json.is_object() ? reply.json.value("data", nlohmann::json::array())
+                                             : nlohmann::json::array();
+    const bool listed = list.is_array() && !list.empty() && list[0].is_object();
+    if (!listed && model_.empty()) {
+      return fail(ErrorCode::unavailable,
+                  flags_.url + "/v1/models lists no model; is it still loading?");
+    }
+    const auto entry = listed ? list[0] : nlohmann::json::object();
+    if (model_.empty()) model_ = entry.value("id", std::string("default"));
+    const auto meta = entry.value("meta", nlohmann::json::object());
+    if (vocabulary_ == 0 && meta.is_object()) vocabulary_ = meta.value("n_vocab", 0u);
+    if (vocabulary_ == 0) vocabulary_ = k_vocabulary_unknown;
+  }
+  Result<std::string> request = body(random);
+  if (!request) return request.error();
+  Reply reply = ask("/v1/completions", *request);
+  if (reply.end.status == 400 && reply.text.find("ignore_eos") != std::string::npos) {
+    ignore_eos_ = false;
+    OUTRIDER_ASSIGN(request, body(random));
+    reply = ask("/v1/completions", *request);
+  }
+  if (reply.end.status != 200 || !reply.end.failure.empty()) {
+    return refused("/v1/completions", reply);
+  }
+  return {};
+}
+
+Result<std::string> Target::body(Random& random) {
+  Json out;
+  out["model"] = model_;
+  std::vector<uint32_t> ids(flags_.prompt_tokens);
+  for (uint32_t& id : ids) id = random.below(vocabulary_);
+  out["prompt"] = ids;
+  if (flags_.prompts == "text") {
+    const Reply reply = ask("/detokenize", Json{{"model", model_}, {"tokens", ids}}.dump());
+    if (reply.end.status != 200 || !reply.json.is_object()) return refused("/detokenize", reply);
+    const char* name = reply.json.contains("prompt") ? "prompt" : "content";
+    out["prompt"] = reply.json.value(name, std::string());
+  }
+  out["max_tokens"] = flags_.output_tokens;
+  out["temperature"] = 0;
+  out["stream"] = true;
+  out["stream_options"] = {{"include_usage", true}};
+  if (ignore_eos_) out["ignore_eos"] = true;
+  return out.dump();
+}
+
+struct CellResult {
+  LoadCell cell;
+  LoadSummary summary;
+  LoadOutcome outcome;
+
+  double client_cores() const {
+    return summary.duration_s > 0 ? outcome.client_cpu_s / summary.duration_s : 0;
+  }
+};
+
+Result<CellResult> run_cell(const LoadFlags& flags, const LoadCell& cell, Target& target,
+                            HttpStreams& streams, Random& random) {
+  const SteadyClock clock;
+  const uint32_t count = flags.requests != 0 ? flags.requests
+                         : cell.rate == 0    ? cell.streams * k_requests_per_stream
+                                             : 100;
+  const uint32_t warm_up = flags.warm_up >= 0 ? static_cast<uint32_t>(flags.warm_up)
+                           : cell.rate == 0   ? cell.streams
+                                              : 1;
+  std::vector<std::string> bodies(warm_up + count);
+  for (std::string& body : bodies) OUTRIDER_ASSIGN(body, target.body(random));
+  const std::span<const std::string> all(bodies);
+  if (warm_up != 0) {
+    const LoadCell warm = {.streams = cell.rate == 0 ? cell.streams : 1};
+    run_load(streams, clock, warm, all.first(warm_up), random);
+  }
+  CellResult result{.cell = cell};
+  result.outcome = run_load(streams, clock, cell, all.subspan(warm_up), random);
+  result.summary = summarise(result.outcome.records, flags.slo());
+  return result;
+}
+
+Json distribution_json(const Distribution& d) {
+  return {{"count", d.count}, {"mean", d.mean}, {"p50", d.p50}, {"p90", d.p90},
+          {"p95", d.p95},     {"p99", d.p99},   {"max", d.max}};
+}
+
+Json result_json(const LoadFlags& flags, const CellResult& result, const Target& target) {
+  const LoadSummary& summary = result.summary;
+  Json out;
+  out["load"] = result.cell.name();
+  out["concurrency"] = result.cell.streams;
+  out["rate"] = result.cell.rate;
+  out["url"] = flags.url;
+  out["model"] = target.model();
+  out["isl"] = flags.prompt_tokens;
+  out["osl"] = flags.output_tokens;
+  out["seed"] = flags.seed;
+  out["ignore_eos"] = target.ignores_eos();
+  out["requests"] = result.outcome.records.size();
+  out["completed"] = summary.completed;
+  out["errors"] = summary.errors;
+  out["duration_s"] = summary.duration_s;
+  out["requests_per_s"] = summary.requests_per_s;
+  out["output_tokens_per_s"] = summary.output_tokens_per_s;
+  out["prompt_tokens"] = summary.prompt_tokens;
+  out["output_tokens"] = summary.output_tokens;
+  out["goodput_per_s"] = summary.goodput_per_s;
+  out["slo"] = {{"ttft_ms", flags.slo_ttft_ms}, {"tpot_ms", flags.slo_tpot_ms}};
+  out["ttft_ms"] = distribution_json(summary.ttft_ms);
+  out["tpot_ms"] = distribution_json(summary.tpot_ms);
+  out["itl_ms"] = distribution_json(summary.itl_ms);
+  out["e2e_ms"] = distribution_json(summary.e2e_ms);
+  out["late_ms"] = distribution_json(summary.late_ms);
+  out["client_cores"] = result.client_cores();
+  return out;
+}
+
+void print_head(const LoadFlags& flags, const Target& target) {
+  std::printf("%s at %s: prompts of %u tokens (%s), answers of %u%s, seed %llu\n",
+              target.model().c_str(), flags.url.c_str(), flags.prompt_tokens, flags.prompts.c_str(),
+              flags.output_tokens,
+              target.ignores_eos() ? "" : " or fewer: the server takes no ignore_eos",
+              static_cast<unsigned long long>(flags.seed));
+  std::printf("times in ms, p50 / p99; good: TTFT <= %g and TPOT <= %g\n\n", flags.slo_ttft_ms,
+              flags.slo_tpot_ms);
+  std::printf("%-13s %6s %6s %7s %8s  %17s %17s %17s %19s %7s\n", "load", "ok", "failed", "req/s",
+              "tokens/s", "TTFT", "TPOT", "ITL", "E2E", "good/s");
+}
+
+void print_row(const CellResult& result) {
+  const LoadSummary& summary = result.summary;
+  const auto both = [](const Distribution& d) {
+    char text[48];
+    std::snprintf(text, sizeof(text), "%.1f / %.1f", d.p50, d.p99);
+    return std::string(text);
+  };
+  std::printf("%-13s %6llu %6llu %7.2f %8.1f  %17s %17s %17s %19s %7.2f\n",
+              result.cell.name().c_str(), static_cast<unsigned long long>(summary.completed),
+              static_cast<unsigned long long>(result.outcome.records.size() - summary.completed),
+              summary.requests_per_s, summary.output_tokens_per_s, both(summary.ttft_ms).c_str(),
+              both(summary.tpot_ms).c_str(), both(summary.itl_ms).c_str(),
+              both(summary.e2e_ms).c_str(), summary.goodput_per_s);
+  for (const auto& [kind, count] : summary.errors) {
+    std::printf("  %llu x %s: %s\n", static_cast<unsigned long long>(count), kind.c_str(),
+                result.outcome.details.at(kind).c_str());
+  }
+  std::fflush(stdout);
+}
+
+std::vector<LoadCell> cells_of(const LoadFlags& flags) {
+  std::vector<LoadCell> cells;
+  for (const uint32_t streams : flags.concurrency) cells.push_back({.streams = streams});
+  for (const double rate : flags.rates) cells.push_back({.rate = rate});
+  if (cells.empty()) cells.push_back({.streams = 1});
+  return cells;
+}
+
+int load(const LoadFlags& flags) {
+  auto streams =
+      HttpStreams::create(flags.url, flags.api_key, std::chrono::seconds(flags.timeout_s));
+  if (!streams) return report(streams.error());
+  Random random(flags.seed);
+  Target target(flags, **streams);
+  if (const auto ready = target.probe(random); !ready) return report(ready.error());
+  if (!flags.json) print_head(flags, target);
+  bool whole = true;
+  for (const LoadCell& cell : cells_of(flags)) {
+    const auto result = run_cell(flags, cell, target, **streams, random);
+    if (!result) return report(result.error());
+    whole = whole && result->summary.errors.empty();
+    if (flags.json) {
+      std::cout << result_json(flags, *result, target).dump() << std::endl;
+    } else {
+      print_row(*result);
+    }
+  }
+  return whole ? k_exit_done : k_exit_failed;
+}
+
+void add_load_flags(CLI::App& command, LoadFlags& flags) {
+  command.add_option("--url", flags.url, "the server, http://host:port")->required();
+  command.add_option("--model", flags.model, "as the server names it [its first]");
+  command.add_option("--api-key", flags.api_key, "API key, when the server wants one");
+  auto* closed = command.add_option("--concurrency", flags.concurrency,
+                                    "closed loop: streams at once, as a list [1]");
+  closed->delimiter(',')->check(CLI::Range(1u, limits::connections_max));
+  command
+      .add_option("--rate", flags.rates, "open loop: requests/s on average (Poisson), as a list")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->excludes(closed);
+  command.add_option("--requests", flags.requests, "of each load [10 a stream; open loop 100]")
+      ->check(CLI::Range(1u, k_requests_max));
+  command.add_option("--isl", flags.prompt_tokens, "prompt tokens")
+      ->check(CLI::Range(1u, limits::model_context_tokens_max))
+      ->capture_default_str();
+  command.add_option("--osl", flags.output_tokens, "output tokens")
+      ->check(CLI::Range(1u, limits::model_context_tokens_max))
+      ->capture_default_str();
+  command.add_option("--prompts", flags.prompts, "random token ids, or their text by /detokenize")
+      ->check(CLI::IsMember({"ids", "text"}))
+      ->capture_default_str();
+  command.add_option("--vocab", flags.vocabulary, "ids are below it [the server's, or 16384]")
+      ->check(CLI::Range(1u, limits::vocabulary_max));
+  command
+      .add_option("--warmup", flags.warm_up,
+                  "requests before each load, not counted [one a stream]")
+      ->check(CLI::Range(int64_t{0}, int64_t{k_requests_max}));
+  command.add_option("--seed", flags.seed, "of prompts and arrivals")->capture_default_str();
+  command.add_option("--slo-ttft", flags.slo_ttft_ms, "bound of a good request, ms")
+      ->capture_default_str();
+  command.add_option("--slo-tpot", flags.slo_tpot_ms, "bound of a good request, ms")
+      ->capture_default_str();
+  command.add_option("--timeout", flags.timeout_s, "of each request, seconds")
+      ->check(CLI::Range(1u, 86'400u))
+      ->capture_default_str();
+  command.add_flag("--json", flags.json, "one JSON object per load and line, all percentiles");
+}
+
+}  // namespace
+
+void add_load(CLI::App& app, Action& action) {
+  auto* command = app.add_subcommand("load", "Load an OpenAI server and measure its answers");
+  auto flags = std::make_shared<LoadFlags>();
+  add_load_flags(*command, *flags);
+  command->footer(
+      "TTFT: first text - send. E2E: last event - send. TPOT: (E2E - TTFT) / (tokens - 1).\n"
+      "ITL: gaps between events with text. Percentiles are of the pooled samples of a load.\n"
+      "Exit code 1 if any request failed; errors are counted by kind.\n"
+      "Example: outrider load --url http://127.0.0.1:8080 --concurrency 1,8,32");
+  command->callback([flags, &action] { action = [flags] { return load(*flags); }; });
+}
+
+}  // namespace outrider::tools

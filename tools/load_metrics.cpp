@@ -1,0 +1,85 @@
+#include "tools/load_metrics.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.hpp"
+
+namespace outrider::tools {
+
+std::optional<double> RequestRecord::tpot_s() const {
+  if (output_tokens < 2) return std::nullopt;
+  return (e2e_s() - ttft_s()) / (output_tokens - 1);
+}
+
+bool Slo::kept_by(const RequestRecord& record) const {
+  const auto tpot = record.tpot_s();
+  return (!ttft_ms || record.ttft_s() * 1e3 <= *ttft_ms) &&
+         (!tpot_ms || !tpot || *tpot * 1e3 <= *tpot_ms) &&
+         (!e2e_ms || record.e2e_s() * 1e3 <= *e2e_ms);
+}
+
+double percentile(std::span<const double> ascending, double share) {
+  OUTRIDER_CHECK(!ascending.empty() && share >= 0 && share <= 1, share);
+  const double at = share * static_cast<double>(ascending.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, ascending.size() - 1);
+  return std::lerp(ascending[below], ascending[above], at - static_cast<double>(below));
+}
+
+Distribution Distribution::of(std::vector<double> samples) {
+  Distribution out;
+  if (samples.empty()) return out;
+  std::sort(samples.begin(), samples.end());
+  out.count = samples.size();
+  out.mean = std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(out.count);
+  out.p50 = percentile(samples, 0.50);
+  out.p90 = percentile(samples, 0.90);
+  out.p95 = percentile(samples, 0.95);
+  out.p99 = percentile(samples, 0.99);
+  out.max = samples.back();
+  return out;
+}
+
+LoadSummary summarise(std::span<const RequestRecord> records, const Slo& slo) {
+  LoadSummary out;
+  if (records.empty()) return out;
+  std::vector<double> ttft, tpot, itl, e2e, late;
+  double first = records.front().sent_s;
+  double last = records.front().ended_s;
+  for (const RequestRecord& record : records) {
+    first = std::min(first, record.sent_s);
+    last = std::max(last, record.ended_s);
+    late.push_back(record.late_s * 1e3);
+    if (!record.ok()) {
+      ++out.errors[record.error];
+      continue;
+    }
+    ++out.completed;
+    out.prompt_tokens += record.prompt_tokens;
+    out.output_tokens += record.output_tokens;
+    out.good += slo.kept_by(record) ? 1 : 0;
+    ttft.push_back(record.ttft_s() * 1e3);
+    e2e.push_back(record.e2e_s() * 1e3);
+    if (const auto value = record.tpot_s()) tpot.push_back(*value * 1e3);
+    for (size_t i = 1; i < record.outputs_s.size(); ++i) {
+      itl.push_back((record.outputs_s[i] - record.outputs_s[i - 1]) * 1e3);
+    }
+  }
+  out.duration_s = last - first;
+  const auto per_second = [&](uint64_t count) {
+    return out.duration_s > 0 ? static_cast<double>(count) / out.duration_s : 0;
+  };
+  out.requests_per_s = per_second(out.completed);
+  out.output_tokens_per_s = per_second(out.output_tokens);
+  out.goodput_per_s = per_second(out.good);
+  out.ttft_ms = Distribution::of(std::move(ttft));
+  out.tpot_ms = Distribution::of(std::move(tpot));
+  out.itl_ms = Distribution::of(std::move(itl));
+  out.e2e_ms = Distribution::of(std::move(e2e));
+  out.late_ms = Distribution::of(std::move(late));
+  return out;
+}
+
+}  // namespace outrider::tools

@@ -1,0 +1,167 @@
+#include "tools/load_run.hpp"
+
+#include <cmath>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace outrider::tools {
+namespace {
+
+constexpr size_t k_refusal_bytes_max = 4096;
+
+std::string error_text(const nlohmann::json& body, std::string_view text) {
+  if (body.is_object() && body.contains("error")) {
+    const auto& error = body["error"];
+    if (error.is_string()) return error.get<std::string>();
+    if (error.is_object() && error.contains("message") && error["message"].is_string()) {
+      return error["message"].get<std::string>();
+    }
+  }
+  return std::string(text.substr(0, 200));
+}
+
+/// One load while it runs: what the callbacks share.
+class Run {
+ public:
+  Run(HttpStreams& streams, const Clock& clock, std::span<const std::string> bodies)
+      : streams_(streams), clock_(clock), bodies_(bodies), start_(clock.now()) {
+    outcome_.records.resize(bodies.size());
+  }
+
+  void closed_loop(uint32_t count) {
+    for (uint32_t i = 0; i < count && next_ < bodies_.size(); ++i) send([this] { send_next(); });
+    streams_.run();
+  }
+
+  void open_loop(double rate, Random& random) {
+    arrive(rate, random, 0);
+    streams_.run();
+  }
+
+  LoadOutcome take() { return std::move(outcome_); }
+
+ private:
+  double now_s() const { return to_seconds(clock_.now() - start_); }
+
+  void send_next() {
+    if (next_ < bodies_.size()) send([this] { send_next(); });
+  }
+
+  /// Sends all that is due, then waits for the next arrival.
+  void arrive(double rate, Random& random, double due_s) {
+    while (next_ < bodies_.size() && due_s <= now_s()) {
+      outcome_.records[next_].late_s = now_s() - due_s;
+      send([] {});
+      due_s += poisson_gap_s(rate, random.uniform());
+    }
+    if (next_ == bodies_.size()) return;
+    const auto pause =
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(due_s - now_s()));
+    streams_.after(std::max(pause, Duration(0)),
+                   [this, rate, &random, due_s] { arrive(rate, random, due_s); });
+  }
+
+  void send(std::function<void()> then) {
+    const size_t index = next_++;
+    RequestRecord& record = outcome_.records[index];
+    record.sent_s = now_s();
+    auto reader = std::make_shared<CompletionReader>(record);
+    streams_.start(
+        "/v1/completions", bodies_[index],
+        [this, reader](unsigned status, std::string_view bytes) {
+          reader->push(status, bytes, now_s());
+        },
+        [this, reader, &record, then = std::move(then)](const HttpEnd& end) {
+          reader->end(end, now_s());
+          if (!record.ok()) outcome_.details.try_emplace(record.error, reader->detail());
+          then();
+        });
+  }
+
+  HttpStreams& streams_;
+  const Clock& clock_;
+  std::span<const std::string> bodies_;
+  TimePoint start_;
+  size_t next_ = 0;
+  LoadOutcome outcome_;
+};
+
+}  // namespace
+
+void CompletionReader::fail(std::string kind, std::string detail) {
+  if (!record_.error.empty()) return;
+  record_.error = std::move(kind);
+  detail_ = std::move(detail);
+}
+
+void CompletionReader::take_event(std::string_view event, double now_s) {
+  if (event == "[DONE]") return;
+  const auto json = nlohmann::json::parse(event, nullptr, false);
+  if (!json.is_object()) return fail("error event", "not JSON: " + std::string(event));
+  if (json.contains("error")) return fail("error event", error_text(json, event));
+  if (const auto usage = json.find("usage"); usage != json.end() && usage->is_object()) {
+    record_.prompt_tokens = usage->value("prompt_tokens", 0u);
+    record_.output_tokens = usage->value("completion_tokens", 0u);
+  }
+  const auto choices = json.find("choices");
+  if (choices == json.end() || !choices->is_array() || choices->empty()) return;
+  const auto& choice = choices->front();
+  if (!choice.is_object()) return;
+  record_.last_s = now_s;
+  const auto text = choice.find("text");
+  if (text != choice.end() && text->is_string() && !text->get_ref<const std::string&>().empty()) {
+    record_.outputs_s.push_back(now_s);
+  }
+  const auto finish = choice.find("finish_reason");
+  finished_ = finished_ || (finish != choice.end() && finish->is_string());
+}
+
+void CompletionReader::push(unsigned status, std::string_view bytes, double now_s) {
+  if (status == 200) {
+    events_.push(bytes, [&](std::string_view event) { take_event(event, now_s); });
+  } else if (refusal_.size() < k_refusal_bytes_max) {
+    refusal_.append(bytes);
+  }
+}
+
+void CompletionReader::end(const HttpEnd& end, double now_s) {
+  record_.ended_s = now_s;
+  if (end.status != 0 && end.status != 200) {
+    fail("http " + std::to_string(end.status),
+         error_text(nlohmann::json::parse(refusal_, nullptr, false), refusal_));
+  }
+  if (!end.failure.empty()) fail(end.failure, end.detail);
+  if (!finished_) fail("cut stream", "no finish reason came");
+  if (record_.outputs_s.empty()) fail("no output", "no event had text");
+  if (record_.output_tokens == 0) {
+    record_.output_tokens = static_cast<uint32_t>(record_.outputs_s.size());
+  }
+}
+
+std::string LoadCell::name() const {
+  if (rate == 0) return std::to_string(streams) + (streams == 1 ? " stream" : " streams");
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g req/s", rate);
+  return text;
+}
+
+double poisson_gap_s(double rate, float uniform) {
+  return -std::log1p(-static_cast<double>(uniform)) / rate;
+}
+
+LoadOutcome run_load(HttpStreams& streams, const Clock& clock, const LoadCell& cell,
+                     std::span<const std::string> bodies, Random& random) {
+  const std::clock_t cpu = std::clock();
+  Run run(streams, clock, bodies);
+  if (cell.rate == 0) {
+    run.closed_loop(cell.streams);
+  } else {
+    run.open_loop(cell.rate, random);
+  }
+  LoadOutcome outcome = run.take();
+  outcome.client_cpu_s = static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
+  return outcome;
+}
+
+}  // namespace outrider::tools
