@@ -145,9 +145,9 @@ Result<void> run_cases(const BenchFlags& flags, BenchRunner& runner, const Loade
   if (!flags.json) print_head(loaded, runner.cost(), machine);
   for (const BenchCase& bench : cases) {
     // The filling of a deep test warms up, too.
-    if (bench.depth == 0) OUTRIDER_TRY(runner.run(bench));
-    std::vector<BenchSample> samples(flags.repetitions);
-    for (BenchSample& sample : samples) OUTRIDER_ASSIGN(sample, runner.run(bench));
+    if (bench.depth == 0) OUTRIDER_TRY(runner.run(bench, 1));
+    std::vector<BenchSample> samples;
+    OUTRIDER_ASSIGN(samples, runner.run(bench, flags.repetitions));
     const BenchRow row = bench_row(bench, runner.cost(), samples);
     if (flags.json) {
       std::cout << row_json(row, loaded, machine).dump() << std::endl;
@@ -173,7 +173,8 @@ int bench(const BenchFlags& flags) {
   if (cases.empty()) {
     return report(fail(ErrorCode::invalid_argument, "bench: no test is left to run", "depth"));
   }
-  auto runner = BenchRunner::create(loaded.model, engine_options(*settings), cases, clock);
+  auto runner =
+      BenchRunner::create(loaded.model, engine_options(*settings), cases, flags.repetitions, clock);
   if (!runner) return report(runner.error());
   const auto done = run_cases(flags, **runner, loaded, cases);
   return done ? k_exit_done : report(done.error());
@@ -186,19 +187,26 @@ void add_bench(CLI::App& app, Action& action) {
       app.add_subcommand("bench", "Speed of a model here, beside this machine's limits");
   auto flags = std::make_shared<BenchFlags>();
   BenchAxes& axes = flags->axes;
+  const auto tokens = CLI::Range(0u, limits::model_context_tokens_max).description("");
   command->add_option("--prompt", axes.prompt, "tokens of the prefill tests; 0: none")
+      ->type_name("N")
+      ->check(tokens)
       ->capture_default_str();
   command->add_option("--gen", axes.generate, "tokens of the decode tests; 0: none")
+      ->type_name("N")
+      ->check(tokens)
       ->capture_default_str();
-  command->add_option("--depth", axes.depths, "tokens that are already there, as a list")
+  command->add_option("--depth", axes.depths, "tokens that are already there, comma separated [0]")
+      ->type_name("N")
       ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--batch", axes.batches, "sequences of the decode tests, as a list")
+      ->check(tokens);
+  command->add_option("--batch", axes.batches, "sequences of the decode tests, comma separated [1]")
+      ->type_name("N")
       ->delimiter(',')
-      ->check(CLI::Range(1u, limits::sequences_max))
-      ->capture_default_str();
+      ->check(CLI::Range(1u, limits::sequences_max).description(""));
   command->add_option("--repetitions", flags->repetitions, "of each test; medians are printed")
-      ->check(CLI::Range(1u, 1000u))
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1000u).description(""))
       ->capture_default_str();
   command->add_flag("--json", flags->json, "one JSON object per test and line");
   flags->settings.add(
@@ -207,7 +215,9 @@ void add_bench(CLI::App& app, Action& action) {
       "Tests have llama-bench's names: pp512 prefills 512 tokens, tg64x8 decodes 64 tokens in 8\n"
       "sequences at once, \"@ d4096\" does so after 4096 tokens.\n"
       "of a read: weights and KV of a step, by the time of a plain read of as many bytes that\n"
-      "alternates with the test. of int16, int8: two operations for each weight and token, by the\n"
+      "alternates with the test. Repetitions of a deep decode test follow each other in sequences\n"
+      "that are filled once; the middle one starts at the depth. of int16, int8: two operations "
+      "for each weight and token, by the\n"
       "rate of this machine's integer dot products in the same run. Attention is not counted.\n"
       "Example: outrider bench --model smollm2-135m --depth 0,1024 --batch 1,8,32");
   command->callback([flags, &action] { action = [flags] { return bench(*flags); }; });

@@ -26,6 +26,19 @@ std::vector<BenchCase> bench_cases(const BenchAxes& axes) {
   return cases;
 }
 
+BenchLayout BenchLayout::of(const BenchCase& bench, uint32_t repetitions, uint32_t context) {
+  const BenchLayout apart = {.first_depth = bench.depth};
+  const uint64_t before = uint64_t{(repetitions - 1) / 2} * bench.generate;
+  if (bench.is_prefill() || before >= bench.depth) return apart;
+  const uint64_t last = bench.depth - before + uint64_t{repetitions} * bench.generate + 1;
+  if (last > context) return apart;
+  return {.first_depth = bench.depth - static_cast<uint32_t>(before), .per_filling = repetitions};
+}
+
+uint32_t BenchLayout::sequence_tokens(const BenchCase& bench) const {
+  return first_depth + bench.sequence_tokens() - bench.depth + (per_filling - 1) * bench.generate;
+}
+
 ModelCost ModelCost::of(const model::LoadedModel& loaded, const kernels::KvGeometry& geometry) {
   ModelCost cost;
   const auto add = [&cost](const kernels::Matrix& matrix, uint64_t& weights) {

@@ -24,8 +24,21 @@ struct BenchCase {
   uint64_t tokens() const { return is_prefill() ? prompt : uint64_t{batch} * generate; }
   /// Prompt of each sequence: a decode test starts from one token.
   uint32_t prompt_tokens() const { return depth + (is_prefill() ? prompt : 1); }
-  /// The longest that each sequence gets.
+  /// The longest that each sequence gets in one repetition.
   uint32_t sequence_tokens() const { return prompt_tokens() + (is_prefill() ? 1 : generate); }
+};
+
+/// Where the repetitions of a test stand in their sequences. Filling 32 sequences with 4096 tokens
+/// takes minutes, so a deep decode test does it once: its repetitions follow each other, and the
+/// middle one, which is the median of what grows with depth, starts at the test's own depth.
+struct BenchLayout {
+  uint32_t first_depth = 0;  ///< tokens, of the first repetition
+  uint32_t per_filling = 1;  ///< repetitions
+
+  /// `context` is the longest sequence that the model takes.
+  static BenchLayout of(const BenchCase& bench, uint32_t repetitions, uint32_t context);
+  /// The longest that each sequence of `bench` gets.
+  uint32_t sequence_tokens(const BenchCase& bench) const;
 };
 
 struct BenchAxes {

@@ -160,7 +160,7 @@ double MachineLimits::dot_operations_per_s(Dot dot) {
   constexpr uint32_t k_bursts = 8;
   // More items than threads: the time of one that another process takes away is not lost.
   const size_t items = size_t{4} * pool_.threads();
-  double best = 0;
+  double& best = best_[static_cast<size_t>(dot)];
   for (uint32_t i = 0; i < k_bursts; ++i) {
     const TimePoint begin = clock_.now();
     pool_.parallel_for(items, [&](size_t) { loop.run(k_rounds); });

@@ -23,8 +23,8 @@ class MachineLimits {
   double read_seconds(size_t bytes);
 
   /// Operations per second (a multiply-add is two) of the widest integer dot product that the
-  /// instruction set has for this element type: the best of some bursts of a few milliseconds,
-  /// since a peak is what the processor can do, not what its other users leave.
+  /// instruction set has for this element type. Each call adds some bursts of a few milliseconds
+  /// and gives the best of all so far: what the processor can do, not what its other users leave.
   enum class Dot : uint8_t { int8, int16 };
   double dot_operations_per_s(Dot dot);
 
@@ -39,6 +39,7 @@ class MachineLimits {
   };
   std::unique_ptr<std::byte, Free> memory_;  ///< [memory_bytes_], aligned to 64
   size_t memory_bytes_ = 0;
+  double best_[2] = {};  ///< operations per second, by Dot
 };
 
 }  // namespace outrider::tools

@@ -42,8 +42,8 @@ BenchRow bench_row(const BenchCase& bench, const ModelCost& cost,
   if (bench.is_prefill()) return row;
   row.step_bytes = cost.step_bytes(bench);
   row.bytes_per_s = row.step_bytes * row.steps / seconds;
-  row.plain_read_per_s =
-      row.step_bytes / median(samples, [](const BenchSample& s) { return s.read_seconds; });
+  row.plain_read_per_s = median(
+      samples, [&](const BenchSample& s) { return cost.step_bytes(s.bench) / s.read_seconds; });
   row.read_share =
       median(samples, [](const BenchSample& s) { return s.read_seconds * s.steps / s.seconds; });
   return row;
@@ -58,17 +58,18 @@ BenchRunner::BenchRunner(std::shared_ptr<const model::LoadedModel> model, uint32
 
 Result<std::unique_ptr<BenchRunner>> BenchRunner::create(
     std::shared_ptr<const model::LoadedModel> model, model::EngineOptions options,
-    std::span<const BenchCase> cases, const Clock& clock) {
+    std::span<const BenchCase> cases, uint32_t repetitions, const Clock& clock) {
   const auto geometry =
       model::kv_geometry(model->config, options.block_tokens, options.k_kind, options.v_kind);
   uint64_t blocks = 0;
   uint32_t batch = 1;
   uint32_t longest = 0;
   for (const BenchCase& bench : cases) {
-    const uint64_t per_sequence = bench.sequence_tokens() / options.block_tokens + 1;
-    blocks = std::max(blocks, bench.batch * per_sequence);
+    const uint32_t tokens =
+        BenchLayout::of(bench, repetitions, model->config.context_length).sequence_tokens(bench);
+    blocks = std::max<uint64_t>(blocks, bench.batch * (tokens / options.block_tokens + 1));
     batch = std::max(batch, bench.batch);
-    longest = std::max(longest, bench.sequence_tokens());
+    longest = std::max(longest, tokens);
   }
   options.kv_memory_bytes = (blocks + 1) * geometry.block_bytes();
   options.context_tokens = longest;
@@ -82,13 +83,13 @@ Result<std::unique_ptr<BenchRunner>> BenchRunner::create(
   return runner;
 }
 
-Result<RequestKey> BenchRunner::submit_filled(const BenchCase& bench) {
+Result<RequestKey> BenchRunner::submit_filled(const BenchCase& bench, uint32_t max_tokens) {
   GenerationRequest request;
   for (uint32_t i = 0; i < bench.prompt_tokens(); ++i) {
     request.prompt.push_back(static_cast<int32_t>(random_.below(model_->config.vocab)));
   }
   request.sampling.temperature = 0;
-  request.stop.max_tokens = bench.is_prefill() ? 1 : bench.generate;
+  request.stop.max_tokens = max_tokens;
   request.stop.ignore_eos = true;
   const RequestKey key{++sessions_, 0};
   OUTRIDER_TRY(engine_->submit(key, std::move(request)));
@@ -104,12 +105,24 @@ Result<RequestKey> BenchRunner::submit_filled(const BenchCase& bench) {
   return key;
 }
 
-void BenchRunner::measure(const BenchCase& bench, BenchSample& sample) {
+Result<void> BenchRunner::fill(const BenchCase& bench, uint32_t repetitions) {
+  const uint32_t max_tokens = bench.is_prefill() ? 1 : bench.generate * repetitions;
+  std::vector<RequestKey> keys(bench.batch);
+  for (RequestKey& key : keys) OUTRIDER_ASSIGN(key, submit_filled(bench, max_tokens));
+  engine_->set_batch_tokens(batch_tokens_);
+  for (const RequestKey key : keys) engine_->set_parked(key, false);
+  return {};
+}
+
+BenchSample BenchRunner::measure(const BenchCase& bench) {
+  BenchSample sample;
+  sample.bench = bench;
   const auto bytes = static_cast<size_t>(cost_.step_bytes(bench));
   const uint32_t read_every = std::max(1u, bench.generate / k_reads_per_sample);
   uint32_t reads = 0;
   if (!bench.is_prefill()) limits_.read_seconds(bytes);  // maps the memory
-  while (!engine_->idle()) {
+  const uint64_t first_row = engine_->stats().rows;
+  while (engine_->stats().rows - first_row < bench.tokens()) {
     const TimePoint start = clock_.now();
     engine_->step();
     sample.seconds += to_seconds(clock_.now() - start);
@@ -119,22 +132,27 @@ void BenchRunner::measure(const BenchCase& bench, BenchSample& sample) {
       ++reads;
     }
   }
+  const uint64_t rows = engine_->stats().rows - first_row;
+  OUTRIDER_CHECK(rows == bench.tokens(), bench.name(), rows);
   if (reads > 0) sample.read_seconds /= reads;
   sample.dot8_per_s = limits_.dot_operations_per_s(MachineLimits::Dot::int8);
   sample.dot16_per_s = limits_.dot_operations_per_s(MachineLimits::Dot::int16);
+  return sample;
 }
 
-Result<BenchSample> BenchRunner::run(const BenchCase& bench) {
-  std::vector<RequestKey> keys(bench.batch);
-  for (RequestKey& key : keys) OUTRIDER_ASSIGN(key, submit_filled(bench));
-  const uint64_t rows = engine_->stats().rows;
-  engine_->set_batch_tokens(batch_tokens_);
-  for (const RequestKey key : keys) engine_->set_parked(key, false);
-  BenchSample sample;
-  measure(bench, sample);
-  const uint64_t measured = engine_->stats().rows - rows;
-  OUTRIDER_CHECK(measured == bench.tokens(), bench.name(), measured);
-  return sample;
+Result<std::vector<BenchSample>> BenchRunner::run(const BenchCase& bench, uint32_t repetitions) {
+  const auto layout = BenchLayout::of(bench, repetitions, model_->config.context_length);
+  std::vector<BenchSample> samples;
+  while (samples.size() < repetitions) {
+    BenchCase next = bench;
+    next.depth = layout.first_depth;
+    OUTRIDER_TRY(fill(next, layout.per_filling));
+    for (uint32_t i = 0; i < layout.per_filling; ++i, next.depth += bench.generate) {
+      samples.push_back(measure(next));
+    }
+    OUTRIDER_CHECK(engine_->idle(), bench.name());
+  }
+  return samples;
 }
 
 }  // namespace outrider::tools

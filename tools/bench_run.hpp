@@ -14,6 +14,7 @@ namespace outrider::tools {
 
 /// One repetition of a test: its own steps, and the limits measured between and right after them.
 struct BenchSample {
+  BenchCase bench;     ///< at the repetition's own depth
   double seconds = 0;  ///< of all steps of the test
   uint32_t steps = 0;
   double read_seconds = 0;  ///< of a plain read of what one step reads; decode tests only
@@ -45,21 +46,22 @@ BenchRow bench_row(const BenchCase& bench, const ModelCost& cost,
 /// Runs tests on one engine, whose KV pool holds the largest of them. One thread.
 class BenchRunner {
  public:
-  /// `options` without the sizes that follow from `cases`. Their longest sequence must fit the
-  /// model's context.
+  /// `options` without the sizes that follow from `cases`. Each of these must fit the model's
+  /// context.
   static Result<std::unique_ptr<BenchRunner>> create(
       std::shared_ptr<const model::LoadedModel> model, model::EngineOptions options,
-      std::span<const BenchCase> cases, const Clock& clock);
+      std::span<const BenchCase> cases, uint32_t repetitions, const Clock& clock);
 
-  /// Fills each sequence to the test's depth, not measured, then measures the rest.
-  Result<BenchSample> run(const BenchCase& bench);
+  /// Fills each sequence up, not measured, then measures the repetitions (see BenchLayout).
+  Result<std::vector<BenchSample>> run(const BenchCase& bench, uint32_t repetitions);
   const ModelCost& cost() const { return cost_; }
 
  private:
   BenchRunner(std::shared_ptr<const model::LoadedModel> model, uint32_t batch_tokens,
               const Clock& clock);
-  Result<RequestKey> submit_filled(const BenchCase& bench);
-  void measure(const BenchCase& bench, BenchSample& sample);
+  Result<void> fill(const BenchCase& bench, uint32_t repetitions);
+  Result<RequestKey> submit_filled(const BenchCase& bench, uint32_t max_tokens);
+  BenchSample measure(const BenchCase& bench);
 
   std::shared_ptr<const model::LoadedModel> model_;
   uint32_t batch_tokens_;

@@ -19,6 +19,28 @@ TEST(BenchCases, HaveTheNamesOfLlamaBench) {
   EXPECT_EQ(bench_cases({512, 0, {0}, {1, 8}}).size(), 1u);
 }
 
+TEST(BenchLayout, StartsTheMiddleRepetitionOfADeepDecodeTestAtItsDepth) {
+  const BenchCase deep{.generate = 64, .depth = 1024};
+  const auto three = BenchLayout::of(deep, 3, 8192);
+  EXPECT_EQ(three.per_filling, 3u);
+  EXPECT_EQ(three.first_depth + 64, 1024u);
+  EXPECT_EQ(three.sequence_tokens(deep), 1024u - 64 + 3 * 64 + 1);
+  EXPECT_EQ(BenchLayout::of(deep, 1, 8192).first_depth, 1024u);
+  EXPECT_EQ(BenchLayout::of(deep, 2, 8192).first_depth, 1024u);
+}
+
+TEST(BenchLayout, FillsForEachRepetitionWhereTheyCannotFollowEachOther) {
+  for (const BenchCase& bench : {BenchCase{.prompt = 512, .depth = 1024}, BenchCase{.generate = 64},
+                                 BenchCase{.generate = 64, .depth = 64}}) {
+    const auto layout = BenchLayout::of(bench, 3, 8192);
+    EXPECT_EQ(layout.per_filling, 1u) << bench.name();
+    EXPECT_EQ(layout.first_depth, bench.depth) << bench.name();
+    EXPECT_EQ(layout.sequence_tokens(bench), bench.sequence_tokens()) << bench.name();
+  }
+  const BenchCase last{.generate = 64, .depth = 8192 - 65};
+  EXPECT_EQ(BenchLayout::of(last, 3, 8192).per_filling, 1u) << "the context ends";
+}
+
 TEST(ModelCost, CountsTheHeadOncePerPrefillAndForEachDecodedToken) {
   const ModelCost cost{.body_weights = 100, .head_weights = 10, .weight_bytes = 60, .kv_bytes = 2};
   EXPECT_EQ(cost.operations({.prompt = 8}), 2.0 * (8 * 100 + 10));
@@ -36,9 +58,24 @@ TEST(BenchRow, TakesMediansAndPairsEachShareWithItsOwnRepetition) {
   const ModelCost cost{.body_weights = 100, .head_weights = 10, .weight_bytes = 60, .kv_bytes = 0};
   const BenchCase bench{.generate = 2};  // 440 operations, 60 bytes a step
   const std::vector<BenchSample> samples = {
-      {.seconds = 2, .steps = 2, .read_seconds = 0.5, .dot8_per_s = 440, .dot16_per_s = 220},
-      {.seconds = 8, .steps = 2, .read_seconds = 4, .dot8_per_s = 110, .dot16_per_s = 55},
-      {.seconds = 4, .steps = 2, .read_seconds = 1.6, .dot8_per_s = 220, .dot16_per_s = 110},
+      {.bench = bench,
+       .seconds = 2,
+       .steps = 2,
+       .read_seconds = 0.5,
+       .dot8_per_s = 440,
+       .dot16_per_s = 220},
+      {.bench = bench,
+       .seconds = 8,
+       .steps = 2,
+       .read_seconds = 4,
+       .dot8_per_s = 110,
+       .dot16_per_s = 55},
+      {.bench = bench,
+       .seconds = 4,
+       .steps = 2,
+       .read_seconds = 1.6,
+       .dot8_per_s = 220,
+       .dot16_per_s = 110},
   };
   const BenchRow row = bench_row(bench, cost, samples);
   EXPECT_DOUBLE_EQ(row.tokens_per_s, 2 / 4.0);
@@ -57,15 +94,19 @@ TEST(BenchRunner, MeasuresExactlyTheRowsOfEachTest) {
   const SteadyClock clock;
   model::EngineOptions options;
   options.batch_tokens = 16;
-  auto runner = BenchRunner::create(model, options, cases, clock);
+  auto runner = BenchRunner::create(model, options, cases, 3, clock);
   ASSERT_TRUE(runner.ok()) << runner.error().message;
   for (const BenchCase& bench : cases) {
-    const auto sample = (*runner)->run(bench);
-    ASSERT_TRUE(sample.ok()) << sample.error().message;
-    EXPECT_EQ(sample->steps, bench.is_prefill() ? 2u : 6u) << bench.name();
-    EXPECT_EQ(sample->read_seconds > 0, !bench.is_prefill()) << bench.name();
-    EXPECT_GT(sample->dot8_per_s, 0) << bench.name();
-    EXPECT_GT(sample->dot16_per_s, 0) << bench.name();
+    const auto samples = (*runner)->run(bench, 3);
+    ASSERT_TRUE(samples.ok()) << samples.error().message;
+    ASSERT_EQ(samples.value().size(), 3u);
+    EXPECT_EQ(samples.value()[1].bench.depth, bench.depth);
+    for (const BenchSample& sample : samples.value()) {
+      EXPECT_EQ(sample.steps, bench.is_prefill() ? 2u : 6u) << bench.name();
+      EXPECT_EQ(sample.read_seconds > 0, !bench.is_prefill()) << bench.name();
+      EXPECT_GT(sample.dot8_per_s, 0) << bench.name();
+      EXPECT_GT(sample.dot16_per_s, 0) << bench.name();
+    }
   }
 }
 

@@ -266,41 +266,59 @@ int load(const LoadFlags& flags) {
 }
 
 void add_load_flags(CLI::App& command, LoadFlags& flags) {
-  command.add_option("--url", flags.url, "the server, http://host:port")->required();
-  command.add_option("--model", flags.model, "as the server names it [its first]");
-  command.add_option("--api-key", flags.api_key, "API key, when the server wants one");
+  const auto count = [](uint32_t high) { return CLI::Range(1u, high).description(""); };
+  command.add_option("--url", flags.url, "the server, http://host:port")
+      ->type_name("URL")
+      ->required();
+  command.add_option("--model", flags.model, "as the server names it [its first]")
+      ->type_name("NAME");
+  command.add_option("--api-key", flags.api_key, "API key, when the server wants one")
+      ->type_name("KEY");
   auto* closed = command.add_option("--concurrency", flags.concurrency,
-                                    "closed loop: streams at once, as a list [1]");
-  closed->delimiter(',')->check(CLI::Range(1u, limits::connections_max));
+                                    "closed loop: streams at once, comma separated [1]");
+  closed->type_name("N")->delimiter(',')->check(count(limits::connections_max));
   command
-      .add_option("--rate", flags.rates, "open loop: requests/s on average (Poisson), as a list")
+      .add_option("--rate", flags.rates,
+                  "open loop: requests/s on average (Poisson), comma separated")
+      ->type_name("R")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-3, 1e5).description(""))
       ->excludes(closed);
   command.add_option("--requests", flags.requests, "of each load [10 a stream; open loop 100]")
-      ->check(CLI::Range(1u, k_requests_max));
+      ->type_name("N")
+      ->check(count(k_requests_max));
   command.add_option("--isl", flags.prompt_tokens, "prompt tokens")
-      ->check(CLI::Range(1u, limits::model_context_tokens_max))
+      ->type_name("N")
+      ->check(count(limits::model_context_tokens_max))
       ->capture_default_str();
   command.add_option("--osl", flags.output_tokens, "output tokens")
-      ->check(CLI::Range(1u, limits::model_context_tokens_max))
+      ->type_name("N")
+      ->check(count(limits::model_context_tokens_max))
       ->capture_default_str();
   command.add_option("--prompts", flags.prompts, "random token ids, or their text by /detokenize")
-      ->check(CLI::IsMember({"ids", "text"}))
+      ->type_name("ids|text")
+      ->check(CLI::IsMember({"ids", "text"}).description(""))
       ->capture_default_str();
   command.add_option("--vocab", flags.vocabulary, "ids are below it [the server's, or 16384]")
-      ->check(CLI::Range(1u, limits::vocabulary_max));
+      ->type_name("N")
+      ->check(count(limits::vocabulary_max));
   command
       .add_option("--warmup", flags.warm_up,
                   "requests before each load, not counted [one a stream]")
-      ->check(CLI::Range(int64_t{0}, int64_t{k_requests_max}));
-  command.add_option("--seed", flags.seed, "of prompts and arrivals")->capture_default_str();
-  command.add_option("--slo-ttft", flags.slo_ttft_ms, "bound of a good request, ms")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{k_requests_max}).description(""));
+  command.add_option("--seed", flags.seed, "of prompts and arrivals")
+      ->type_name("N")
       ->capture_default_str();
-  command.add_option("--slo-tpot", flags.slo_tpot_ms, "bound of a good request, ms")
+  command.add_option("--slo-ttft", flags.slo_ttft_ms, "bound of a good request")
+      ->type_name("MS")
       ->capture_default_str();
-  command.add_option("--timeout", flags.timeout_s, "of each request, seconds")
-      ->check(CLI::Range(1u, 86'400u))
+  command.add_option("--slo-tpot", flags.slo_tpot_ms, "bound of a good request")
+      ->type_name("MS")
+      ->capture_default_str();
+  command.add_option("--timeout", flags.timeout_s, "of each request")
+      ->type_name("S")
+      ->check(count(86'400))
       ->capture_default_str();
   command.add_flag("--json", flags.json, "one JSON object per load and line, all percentiles");
 }

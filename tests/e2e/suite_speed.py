@@ -44,7 +44,7 @@ class BenchSuite(unittest.TestCase):
             self.assertIn(name, done.stdout)
 
     def test_what_does_not_fit_the_context_is_said(self):
-        done = subprocess.run([str(binary), "bench", "--model", str(model), "--depth", "100000000"],
+        done = subprocess.run([str(binary), "bench", "--model", str(model), "--depth", "1000000"],
                               capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 2)
         self.assertIn("the model's context is", done.stderr)
