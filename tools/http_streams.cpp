@@ -44,9 +44,15 @@ struct HttpStreams::State final : kj::TaskSet::ErrorHandler {
   kj::HttpHeaderTable::Builder builder;
   kj::HttpHeaderId authorization = builder.add("Authorization");
   kj::Own<kj::HttpHeaderTable> table = builder.build();
-  kj::Own<kj::HttpClient> client =
-      kj::newHttpClient(io.provider->getTimer(), *table, io.provider->getNetwork(), nullptr);
+  kj::Own<kj::HttpClient> client = kj::newHttpClient(io.provider->getTimer(), *table,
+                                                     io.provider->getNetwork(), nullptr, fresh());
   kj::TaskSet tasks{*this};
+
+  static kj::HttpClientSettings fresh() {
+    kj::HttpClientSettings settings;
+    settings.idleTimeout = 0 * kj::SECONDS;  // no connection is used again
+    return settings;
+  }
 
   /// Everything that can fail is taken into an HttpEnd before.
   void taskFailed(kj::Exception&& exception) override {

@@ -18,8 +18,10 @@ struct HttpEnd {
   std::string detail;  ///< of the failure, for people
 };
 
-/// Many requests to one server at once, on connections that are kept and used again. All callbacks
-/// run inside `run`, on the calling thread; they may start more. One object per thread.
+/// Many requests to one server at once, each on a connection of its own: on a used one, a server
+/// that does not switch Nagle's algorithm off loses 40 ms to our delayed acknowledgement, and one
+/// that closes it meanwhile loses the request. All callbacks run inside `run`, on the calling
+/// thread; they may start more. One object per thread.
 class HttpStreams {
  public:
   /// `url` is http://host:port with an optional path prefix; no TLS. `timeout` is for each

@@ -332,6 +332,7 @@ void add_load(CLI::App& app, Action& action) {
   command->footer(
       "TTFT: first text - send. E2E: last event - send. TPOT: (E2E - TTFT) / (tokens - 1).\n"
       "ITL: gaps between events with text. Percentiles are of the pooled samples of a load.\n"
+      "Each request has a connection of its own, and opening it counts.\n"
       "Exit code 1 if any request failed; errors are counted by kind.\n"
       "Example: outrider load --url http://127.0.0.1:8080 --concurrency 1,8,32");
   command->callback([flags, &action] { action = [flags] { return load(*flags); }; });

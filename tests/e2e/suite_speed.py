@@ -1,7 +1,9 @@
 """`outrider bench` and `outrider load`: what they print, never how fast."""
 
+import http.server
 import json
 import subprocess
+import threading
 import unittest
 
 server = None  # set by run_e2e, as are these
@@ -108,3 +110,48 @@ class LoadSuite(unittest.TestCase):
                                "100000"], capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 1)
         self.assertIn("HTTP 400", done.stderr)
+
+
+class ForeignServer(http.server.BaseHTTPRequestHandler):
+    """A server of another kind: HTTP/1.0, no ignore_eos, and every third answer is cut off."""
+
+    answers = 0
+
+    def log_message(self, *unused):
+        pass
+
+    def reply(self, status, text):
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def do_GET(self):
+        self.reply(200, json.dumps({"data": [{"id": "foreign", "meta": {"n_vocab": 50}}]}))
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "ignore_eos" in body:
+            self.reply(400, '{"error": {"message": "unknown argument: ignore_eos"}}')
+            return
+        ForeignServer.answers += 1
+        events = [{"choices": [{"text": "a"}]}, {"choices": [{"text": "b"}]}]
+        if ForeignServer.answers % 3 and max(body["prompt"]) < 50:
+            events.append({"choices": [{"text": "", "finish_reason": "length"}]})
+        self.reply(200, "".join(f"data: {json.dumps(event)}\n\n" for event in events))
+
+
+class ForeignSuite(unittest.TestCase):
+    def test_a_server_of_another_kind_is_measured_and_its_failures_counted(self):
+        foreign = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ForeignServer)
+        threading.Thread(target=foreign.serve_forever, daemon=True).start()
+        try:
+            row, = lines("load", "--url", f"http://127.0.0.1:{foreign.server_port}", "--isl", "4",
+                         "--osl", "2", "--requests", "9", "--warmup", "0", code=1)
+        finally:
+            foreign.shutdown()
+            foreign.server_close()
+        self.assertEqual(row["model"], "foreign")
+        self.assertFalse(row["ignore_eos"])
+        self.assertEqual(row["errors"], {"cut stream": 3})
+        self.assertEqual(row["completed"], 6)
+        self.assertEqual(row["output_tokens"], 12)  # it counts nothing: events with text
