@@ -16,6 +16,9 @@ constexpr uint32_t k_requests_per_stream = 10;
 /// Every model of today has more ids; few give the lowest ones to anything but bytes and words.
 constexpr uint32_t k_vocabulary_unknown = 16'384;
 
+/// Share of the time above which the table says that the client itself was late.
+constexpr double k_client_waiting_told = 0.02;
+
 struct LoadFlags {
   std::string url;
   std::string model;
@@ -140,8 +143,8 @@ struct CellResult {
   LoadSummary summary;
   LoadOutcome outcome;
 
-  double client_cores() const {
-    return summary.duration_s > 0 ? outcome.client_cpu_s / summary.duration_s : 0;
+  double of_duration(double seconds) const {
+    return summary.duration_s > 0 ? seconds / summary.duration_s : 0;
   }
 };
 
@@ -199,7 +202,8 @@ Json result_json(const LoadFlags& flags, const CellResult& result, const Target&
   out["itl_ms"] = distribution_json(summary.itl_ms);
   out["e2e_ms"] = distribution_json(summary.e2e_ms);
   out["late_ms"] = distribution_json(summary.late_ms);
-  out["client_cores"] = result.client_cores();
+  out["client_running"] = result.of_duration(result.outcome.client_cpu_s);
+  out["client_waiting"] = result.of_duration(result.outcome.client_wait_s);
   return out;
 }
 
@@ -228,6 +232,11 @@ void print_row(const CellResult& result) {
               summary.requests_per_s, summary.output_tokens_per_s, both(summary.ttft_ms).c_str(),
               both(summary.tpot_ms).c_str(), both(summary.itl_ms).c_str(),
               both(summary.e2e_ms).c_str(), summary.goodput_per_s);
+  const double waiting = result.of_duration(result.outcome.client_wait_s);
+  if (waiting > k_client_waiting_told) {
+    std::printf("  this client waited for a CPU %.0f %% of the time, which its times include\n",
+                waiting * 100);
+  }
   for (const auto& [kind, count] : summary.errors) {
     std::printf("  %llu x %s: %s\n", static_cast<unsigned long long>(count), kind.c_str(),
                 result.outcome.details.at(kind).c_str());

@@ -1,7 +1,7 @@
 #include "tools/load_run.hpp"
 
 #include <cmath>
-#include <ctime>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +20,19 @@ std::string error_text(const nlohmann::json& body, std::string_view text) {
   }
   return std::string(text.substr(0, 200));
 }
+
+/// Seconds that this thread ran, and that it waited for a CPU. Zeros where the kernel keeps none.
+struct ThreadTimes {
+  double ran_s = 0;
+  double waited_s = 0;
+
+  static ThreadTimes now() {
+    std::ifstream file("/proc/thread-self/schedstat");
+    ThreadTimes times;
+    file >> times.ran_s >> times.waited_s;  // nanoseconds
+    return {times.ran_s / 1e9, times.waited_s / 1e9};
+  }
+};
 
 /// One load while it runs: what the callbacks share.
 class Run {
@@ -152,7 +165,7 @@ double poisson_gap_s(double rate, float uniform) {
 
 LoadOutcome run_load(HttpStreams& streams, const Clock& clock, const LoadCell& cell,
                      std::span<const std::string> bodies, Random& random) {
-  const std::clock_t cpu = std::clock();
+  const ThreadTimes before = ThreadTimes::now();
   Run run(streams, clock, bodies);
   if (cell.rate == 0) {
     run.closed_loop(cell.streams);
@@ -160,7 +173,9 @@ LoadOutcome run_load(HttpStreams& streams, const Clock& clock, const LoadCell& c
     run.open_loop(cell.rate, random);
   }
   LoadOutcome outcome = run.take();
-  outcome.client_cpu_s = static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
+  const ThreadTimes after = ThreadTimes::now();
+  outcome.client_cpu_s = after.ran_s - before.ran_s;
+  outcome.client_wait_s = after.waited_s - before.waited_s;
   return outcome;
 }
 

@@ -49,7 +49,9 @@ struct LoadCell {
 struct LoadOutcome {
   std::vector<RequestRecord> records;          ///< one for each body, in the order of sending
   std::map<std::string, std::string> details;  ///< the first detail of each kind of error
-  double client_cpu_s = 0;                     ///< time of this process
+  double client_cpu_s = 0;                     ///< that this thread ran
+  /// That this thread was ready but had no CPU: what it saw late, the server is not to blame for.
+  double client_wait_s = 0;
 };
 
 /// Sends each body once to /v1/completions and returns when all have ended. `random` gives the

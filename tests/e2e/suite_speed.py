@@ -68,7 +68,8 @@ class LoadSuite(unittest.TestCase):
             self.assertEqual(row[field]["count"], requests, field)
             self.assertLessEqual(row[field]["p50"], row[field]["p99"], field)
             self.assertLessEqual(row[field]["p99"], row[field]["max"], field)
-        self.assertGreaterEqual(row["goodput_per_s"], 0)
+        for field in ("goodput_per_s", "client_running", "client_waiting"):
+            self.assertGreaterEqual(row[field], 0, field)
         self.assertLessEqual(row["goodput_per_s"], row["requests_per_s"])
 
     def test_closed_loops_complete_every_request(self):
