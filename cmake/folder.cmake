@@ -2,15 +2,13 @@ get_filename_component(OUTRIDER_ROOT ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 
 # Everything that ctest runs, by label.
 add_custom_target(unit)
-add_custom_target(sanitized)
 add_custom_target(races)
 add_custom_target(end_to_end)
 
 # outrider_test(<target> LABELS <labels>... [ARGS <arguments>...] [NAME <name>])
 #
-# Registers a program with ctest. Labels: unit (debug build), sanitized (ASan + UBSan), e2e (release
-# build), races (TSan); the targets `unit`, `sanitized`, `races` and `end_to_end` build what their
-# label runs.
+# Registers a program with ctest. Labels: unit (built with ASan + UBSan in `make test`), races (with
+# TSan), e2e (release build); the targets `unit`, `races` and `end_to_end` build what their label runs.
 function(outrider_test target)
   cmake_parse_arguments(ARG "" "NAME" "LABELS;ARGS" ${ARGN})
   if(NOT ARG_NAME)
@@ -21,9 +19,6 @@ function(outrider_test target)
   if("unit" IN_LIST ARG_LABELS)
     add_dependencies(unit ${target})
   endif()
-  if("sanitized" IN_LIST ARG_LABELS)
-    add_dependencies(sanitized ${target})
-  endif()
   if("races" IN_LIST ARG_LABELS)
     add_dependencies(races ${target})
   endif()
@@ -32,14 +27,13 @@ function(outrider_test target)
   endif()
 endfunction()
 
-# outrider_folder(<folder> [SANITIZED] [DEPS <targets>...] [PRIVATE_DEPS <targets>...]
+# outrider_folder(<folder> [DEPS <targets>...] [PRIVATE_DEPS <targets>...]
 #                 [EXTRA_SOURCES <files>...] [SUBFOLDERS <folders>...])
 #
 # One static library per folder, from every *.cpp in it, and one test program <folder>_tests from
-# every *.test.cpp beside the sources. DEPS names the folders (outrider::x) and packages it uses; SANITIZED runs
-# its tests under ASan + UBSan too.
+# every *.test.cpp beside the sources. DEPS names the folders (outrider::x) and packages it uses.
 function(outrider_folder name)
-  cmake_parse_arguments(ARG "SANITIZED" "" "DEPS;PRIVATE_DEPS;EXTRA_SOURCES;SUBFOLDERS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE_DEPS;EXTRA_SOURCES;SUBFOLDERS" ${ARGN})
   set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   foreach(sub ${ARG_SUBFOLDERS})
     list(APPEND patterns ${CMAKE_CURRENT_SOURCE_DIR}/${sub}/*.cpp)
@@ -59,10 +53,6 @@ function(outrider_folder name)
     add_executable(${name}_tests ${tests})
     target_link_libraries(${name}_tests PRIVATE outrider_${name} ${ARG_PRIVATE_DEPS}
                           GTest::gmock GTest::gtest_main)
-    set(labels unit)
-    if(ARG_SANITIZED)
-      list(APPEND labels sanitized)
-    endif()
-    outrider_test(${name}_tests LABELS ${labels})
+    outrider_test(${name}_tests LABELS unit)
   endif()
 endfunction()

@@ -178,7 +178,8 @@ TEST(Weights, RefusesTensorsThatTheNetworkDoesNotUse) {
 }
 
 TEST(Weights, LoadingStopsWhenProgressSaysSo) {
-  const auto file = GgufFile::parse(tiny_llama(), "tiny");
+  const auto image = tiny_llama();
+  const auto file = GgufFile::parse(image, "tiny");
   ASSERT_TRUE(file.ok());
   const auto config = ModelConfig::from_gguf(*file);
   ASSERT_TRUE(config.ok());

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Everything that `make test` runs: repository checks, unit tests (Debug), sanitized tests, races and the
+# Everything that `make test` runs: repository checks, unit tests under ASan + UBSan, races under TSan and the
 # end-to-end suites on the release build with the demo model. Stops at the first failing stage.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 python=.venv/bin/python
 
-[ -d build/tsan ] || echo "The first run builds four trees: about 14 minutes on two quiet cores, 1.7 GB in build/."
+[ -d build/tsan ] || echo "The first run builds three trees: about 14 minutes on two quiet cores, 1.5 GB in build/."
 
 stage() { printf '\n== %s (%d s so far)\n' "$1" "$SECONDS"; }
 configure() { cmake --preset "$1" --log-level=WARNING; }
@@ -18,15 +18,10 @@ tools/check/check_tree.py
 for folder in tools tools/check; do $python -m unittest discover -q -s "$folder" -p '*_test.py'; done
 $python tests/support/make_tiny_model_test.py
 
-stage "unit tests: debug build"
-configure debug
-cmake --build --preset debug --parallel "$jobs" --target unit
-run_tests debug -L unit --parallel "$jobs"
-
 stage "unit tests and fuzz targets: ASan + UBSan"
 configure dev
-cmake --build --preset dev --parallel "$jobs" --target sanitized
-run_tests dev -L sanitized --parallel "$jobs"
+cmake --build --preset dev --parallel "$jobs" --target unit
+run_tests dev -L unit --parallel "$jobs"
 
 stage "classes with threads: TSan"
 configure tsan
