@@ -20,6 +20,8 @@ constexpr size_t k_elements_per_item = 16'384;
 /// Multiply-adds, likewise.
 constexpr size_t k_products_per_item = 65'536;
 constexpr size_t k_pieces_per_thread = 8;
+/// Up to so many rows reading the weights is what takes the time: each thread gets one long stream.
+constexpr size_t k_streaming_rows = 32;
 /// Quantised rows that go over all weights before the next ones do: they stay in L2.
 constexpr size_t k_row_block_bytes = 400'000;
 /// Blocks of rows are whole tiles of any instruction set.
@@ -69,9 +71,10 @@ MatmulJob plan_matmul(const PackedMatrix& matrix, size_t m, uint32_t threads) {
   job.row_blocks = ceil_div(m, job.block_rows);
   job.panel_count = matrix.panels();
   const size_t products = 16 * matrix.cols() * std::min(m, job.block_rows);
-  job.item_panels = std::max(job.panel_count * job.row_blocks / (threads * k_pieces_per_thread),
+  const size_t pieces = m <= k_streaming_rows ? 1 : k_pieces_per_thread;
+  job.item_panels = std::max(ceil_div(job.panel_count * job.row_blocks, threads * pieces),
                              k_products_per_item / products);
-  job.item_panels = std::max<size_t>(2, job.item_panels / 2 * 2);
+  job.item_panels = std::max<size_t>(2, ceil_div(job.item_panels, 2) * 2);
   job.panel_items = ceil_div(job.panel_count, job.item_panels);
   return job;
 }
