@@ -30,11 +30,11 @@ template <PanelKind kind, size_t rows>
   for (size_t k = 0; k < a.k; ++k, at += k_step_bytes<kind>) {
     __builtin_prefetch(at + k_prefetch_bytes);
     const Vec w = load_weights<kind>(at);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t r = 0; r < rows; ++r) acc[r] = fma(w, broadcast(x[r][k]), acc[r]);
   }
   // The loop over registers has a fixed length, or the compiler would keep them in memory.
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t r = 0; r < rows; ++r) {
     if (r >= m) break;
     finish(a, range.begin + r, panel, acc[r]);

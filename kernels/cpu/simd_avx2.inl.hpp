@@ -8,7 +8,6 @@ namespace outrider::kernels::OUTRIDER_ISA {
 constexpr size_t k_rows_1 = 6;
 constexpr size_t k_rows_2 = 3;
 constexpr size_t k_rows_4 = 1;
-constexpr size_t k_few_rows = 2;
 constexpr size_t k_code_rows = 4;
 
 struct Vec {

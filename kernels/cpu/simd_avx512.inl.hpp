@@ -8,7 +8,6 @@ namespace outrider::kernels::OUTRIDER_ISA {
 constexpr size_t k_rows_1 = 8;
 constexpr size_t k_rows_2 = 8;
 constexpr size_t k_rows_4 = 4;
-constexpr size_t k_few_rows = 8;
 constexpr size_t k_code_rows = 12;
 
 struct Vec {

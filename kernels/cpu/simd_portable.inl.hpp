@@ -8,7 +8,6 @@ namespace outrider::kernels::OUTRIDER_ISA {
 constexpr size_t k_rows_1 = 2;
 constexpr size_t k_rows_2 = 1;
 constexpr size_t k_rows_4 = 0;
-constexpr size_t k_few_rows = 0;
 constexpr size_t k_code_rows = 2;
 
 struct Vec {
