@@ -1,153 +1,9 @@
 #pragma once
 
-#include "kernels/cpu/kernel_table.hpp"
-#include "kernels/cpu/tile.inl.hpp"
-#include "kernels/cpu/vector_math.inl.hpp"
+#include "kernels/cpu/attention_chunk.inl.hpp"
 
+/// Attention of work items: their chunks in ascending order, merged or left for `combine`.
 namespace outrider::kernels::OUTRIDER_ISA {
-
-constexpr float k_lowest = -__builtin_inff();
-/// Room for the tiles of 16 positions whose keys or values are converted to float at a time.
-constexpr size_t k_strip_floats = 4 * 16 * 256;
-static_assert(k_strip_floats >= 16 * k_head_dim_max);
-
-/// Up to four tiles.
-OUTRIDER_INLINE size_t strip_tiles_max(size_t head_dim) {
-  return min_of(4, k_strip_floats / (16 * whole_lanes(head_dim)));
-}
-
-/// Softmax of one chunk, for each query: scores become weights relative to the chunk's maximum.
-struct ChunkResult {
-  float max[k_queries_max];
-  float sum[k_queries_max];
-  alignas(64) float values[k_query_floats_max];  ///< [query][whole_lanes(head_dim)]
-};
-
-OUTRIDER_INLINE const std::byte* kv_tile(const KvLayer& kv, const int32_t* block_table,
-                                         size_t kv_head, size_t tile, bool value) {
-  const size_t block = static_cast<size_t>(block_table[tile / kv.block_tiles]);
-  const bool half = value ? kv.v_half : kv.k_half;
-  const size_t tile_bytes = k_tile_positions * kv.head_dim * (half ? 2 : 4);
-  return kv.pool + block * kv.block_bytes + kv_head * kv.head_bytes + (value ? kv.v_at : 0) +
-         tile % kv.block_tiles * tile_bytes;
-}
-
-OUTRIDER_INLINE Vec load_stored(const std::byte* at, bool half) {
-  return half ? load_half(at) : load(reinterpret_cast<const float*>(at));
-}
-
-/// K tile [head_dim][16] as floats.
-static void decode_keys(const std::byte* tile, bool half, size_t head_dim, float* strip) {
-  const size_t step = half ? 32 : 64;
-  for (size_t d = 0; d < head_dim; ++d) store(strip + 16 * d, load_stored(tile + d * step, half));
-}
-
-/// V tile [16][head_dim] as floats [panel of 16 d][position][16], panels `panel_stride` apart;
-/// lanes past head_dim are zero.
-static void decode_values(const std::byte* tile, bool half, size_t head_dim, size_t panel_stride,
-                          float* strip) {
-  const size_t element = half ? 2 : 4;
-  for (size_t d = 0; d < head_dim; d += 16) {
-    const size_t width = min_of(16, head_dim - d);
-    float* out = strip + d / 16 * panel_stride;
-    for (size_t t = 0; t < 16; ++t) {
-      const std::byte* at = tile + (t * head_dim + d) * element;
-      if (width == 16) {
-        store(out + 16 * t, load_stored(at, half));
-        continue;
-      }
-      alignas(64) std::byte part[64] = {};
-      __builtin_memcpy(part, at, width * element);
-      store(out + 16 * t, load_stored(part, half));
-    }
-  }
-}
-
-/// One query's scores, in powers of two, over `tiles` tiles become 2^(score - max); positions from
-/// `valid` on get 0. The sum runs over 16 lanes in ascending position, then over the fixed tree.
-OUTRIDER_INLINE void softmax_chunk(float* scores, size_t valid, size_t tiles, float* max_out,
-                                   float* sum_out) {
-  const size_t whole = valid / 16;
-  const size_t rest = valid % 16;
-  Vec top = broadcast(k_lowest);
-  for (size_t t = 0; t < whole; ++t) top = max(top, load(scores + 16 * t));
-  if (rest != 0) {
-    top = max(top, select_first(rest, load(scores + 16 * whole), broadcast(k_lowest)));
-  }
-  const float highest = reduce_max(top);
-  Vec sum = zero();
-  for (size_t t = 0; t < whole; ++t) {
-    const Vec p = exp2_of_negative(load(scores + 16 * t) - broadcast(highest));
-    store(scores + 16 * t, p);
-    sum = sum + p;
-  }
-  if (rest != 0) {
-    const Vec p = exp2_of_negative(load(scores + 16 * whole) - broadcast(highest));
-    const Vec masked = select_first(rest, p, zero());
-    store(scores + 16 * whole, masked);
-    sum = sum + masked;
-  }
-  for (size_t t = (valid + 15) / 16; t < tiles; ++t) store(scores + 16 * t, zero());
-  *max_out = highest;
-  *sum_out = reduce_add(sum);
-}
-
-/// Work space of one item. Queries are [rows, heads] of the item.
-struct AttentionScratch {
-  alignas(64) float q[k_query_floats_max];
-  alignas(64) float scores[k_queries_max * k_chunk_positions];
-  alignas(64) float strip[k_strip_floats];
-};
-
-/// Results of one chunk for the item's queries from `first` on; earlier rows end before it.
-static void attend_chunk(const AttentionArgs& a, const AttentionItem& item, size_t chunk,
-                         size_t first, AttentionScratch& s, ChunkResult& out) {
-  const size_t head_dim = a.kv.head_dim;
-  const size_t width = whole_lanes(head_dim);
-  const size_t queries = item.rows * item.heads - first;
-  const size_t base = chunk * k_chunk_positions;
-  const size_t end = item.first_position + item.rows;
-  const size_t tiles = (min_of(k_chunk_positions, end - base) + 15) / 16;
-  const size_t first_tile = base / 16;
-  const size_t strip_tiles = strip_tiles_max(head_dim);
-  for (size_t t = 0; t < tiles; t += strip_tiles) {
-    const size_t count = min_of(strip_tiles, tiles - t);
-    for (size_t i = 0; i < count; ++i) {
-      decode_keys(kv_tile(a.kv, item.block_table, item.kv_head, first_tile + t + i, false),
-                  a.kv.k_half, head_dim, s.strip + i * 16 * head_dim);
-    }
-    run_tiles({.strip = s.strip,
-               .panel_stride = 16 * head_dim,
-               .x = s.q + first * head_dim,
-               .x_stride = head_dim,
-               .k = head_dim,
-               .acc = s.scores + first * k_chunk_positions + 16 * t,
-               .acc_stride = k_chunk_positions,
-               .from_zero = true},
-              queries, count);
-  }
-  for (size_t j = first; j < first + queries; ++j) {
-    const size_t own_end = item.first_position + j / item.heads + 1;
-    softmax_chunk(s.scores + j * k_chunk_positions, min_of(k_chunk_positions, own_end - base),
-                  tiles, &out.max[j], &out.sum[j]);
-  }
-  for (size_t t = 0; t < tiles; t += strip_tiles) {
-    const size_t count = min_of(strip_tiles, tiles - t);
-    for (size_t i = 0; i < count; ++i) {
-      decode_values(kv_tile(a.kv, item.block_table, item.kv_head, first_tile + t + i, true),
-                    a.kv.v_half, head_dim, strip_tiles * 256, s.strip + i * 256);
-    }
-    run_tiles({.strip = s.strip,
-               .panel_stride = strip_tiles * 256,
-               .x = s.scores + first * k_chunk_positions + 16 * t,
-               .x_stride = k_chunk_positions,
-               .k = 16 * count,
-               .acc = out.values + first * width,
-               .acc_stride = width,
-               .from_zero = t == 0},
-              queries, width / 16);
-  }
-}
 
 /// What the chunks so far and the next one weigh in their union, per query.
 struct MergeWeights {
@@ -197,47 +53,84 @@ OUTRIDER_INLINE size_t query_at(const AttentionArgs& a, const AttentionItem& ite
   return (row * a.heads + item.first_head + j % item.heads) * a.kv.head_dim;
 }
 
-static void attend(const AttentionArgs& a, const AttentionItem& item) {
-  const size_t head_dim = a.kv.head_dim;
-  const size_t width = whole_lanes(head_dim);
-  const size_t queries = item.rows * item.heads;
-  AttentionScratch scratch;
-  ChunkResult chunk;
-  ChunkResult total;
-  MergeWeights weights;
-  // Scores come out as powers of two.
+/// The item's queries, scaled so that scores come out as powers of two.
+static void load_queries(const AttentionArgs& a, const AttentionItem& item, float* out) {
   const Vec scale = broadcast(a.scale * 0x1.715476p+0f);
-  for (size_t j = 0; j < queries; ++j) {
+  const size_t head_dim = a.kv.head_dim;
+  for (size_t j = 0; j < item.rows * item.heads; ++j) {
     const float* q = a.q + query_at(a, item, j);
     for (size_t d = 0; d < head_dim; d += 16) {
       const size_t n = min_of(16, head_dim - d);
-      store_first(scratch.q + j * head_dim + d, load_first(q + d, n) * scale, n);
+      store_first(out + j * head_dim + d, load_first(q + d, n) * scale, n);
     }
   }
-  for (size_t c = item.first_chunk; c < item.first_chunk + item.chunks; ++c) {
-    const size_t base = c * k_chunk_positions;
-    const size_t first = base > item.first_position ? (base - item.first_position) * item.heads : 0;
+}
+
+/// Rows that end before the chunk have no part in it.
+OUTRIDER_INLINE size_t first_query(const AttentionItem& item, size_t chunk) {
+  const size_t base = chunk * k_chunk_positions;
+  return base > item.first_position ? (base - item.first_position) * item.heads : 0;
+}
+
+/// One chunk of an item that has partial results.
+static void store_partials(const AttentionItem& item, size_t chunk, size_t head_dim,
+                           const ChunkResult& result) {
+  const size_t queries = item.rows * item.heads;
+  const size_t width = whole_lanes(head_dim);
+  float* partials = item.partials + (chunk - item.first_chunk) * queries * partial_floats(head_dim);
+  for (size_t j = first_query(item, chunk); j < queries; ++j) {
+    float* partial = partials + j * partial_floats(head_dim);
+    partial[0] = result.max[j];
+    partial[1] = result.sum[j];
+    __builtin_memcpy(partial + 16, result.values + j * width, width * sizeof(float));
+  }
+}
+
+/// The next chunk of an item that covers all of its own is merged into the total.
+static void merge_chunk(const AttentionItem& item, size_t chunk, size_t width,
+                        const ChunkResult& result, ChunkResult& total) {
+  const size_t first = first_query(item, chunk);
+  const size_t queries = item.rows * item.heads;
+  MergeWeights weights;
+  merge_sums(total.max + first, total.sum + first, result.max + first, result.sum + first,
+             queries - first, weights);
+  for (size_t j = first; j < queries; ++j) {
+    merge_values(total.values + j * width, result.values + j * width, weights.keep[j - first],
+                 weights.add[j - first], width);
+  }
+}
+
+static void attend(const AttentionArgs& a, const AttentionItem* items, size_t count) {
+  const size_t head_dim = a.kv.head_dim;
+  const size_t width = whole_lanes(head_dim);
+  AttentionScratch scratch;
+  ChunkResult result;
+  ChunkResult total;
+  ChunkTiles tiles = chunk_tiles(a.kv, items[0], items[0].first_chunk);
+  for (size_t i = 0; i < count; ++i) {
+    const AttentionItem& item = items[i];
     const bool whole = item.partials == nullptr;
-    attend_chunk(a, item, c, first, scratch, whole && c == 0 ? total : chunk);
-    if (whole && c > 0) {
-      merge_sums(total.max + first, total.sum + first, chunk.max + first, chunk.sum + first,
-                 queries - first, weights);
-      for (size_t j = first; j < queries; ++j) {
-        merge_values(total.values + j * width, chunk.values + j * width, weights.keep[j - first],
-                     weights.add[j - first], width);
+    const size_t end = item.first_chunk + item.chunks;
+    load_queries(a, item, scratch.q);
+    for (size_t c = item.first_chunk; c < end; ++c) {
+      ChunkTiles next;
+      if (c + 1 < end) {
+        next = chunk_tiles(a.kv, item, c + 1);
+      } else if (i + 1 < count) {
+        next = chunk_tiles(a.kv, items[i + 1], items[i + 1].first_chunk);
       }
+      attend_chunk(a.kv, item, c, first_query(item, c), tiles, next, scratch,
+                   whole && c == 0 ? total : result);
+      if (!whole) {
+        store_partials(item, c, head_dim, result);
+      } else if (c > 0) {
+        merge_chunk(item, c, width, result, total);
+      }
+      tiles = next;
     }
-    if (whole) continue;
-    for (size_t j = first; j < queries; ++j) {
-      float* partial =
-          item.partials + ((c - item.first_chunk) * queries + j) * partial_floats(head_dim);
-      partial[0] = chunk.max[j];
-      partial[1] = chunk.sum[j];
-      __builtin_memcpy(partial + 16, chunk.values + j * width, width * sizeof(float));
+    for (size_t j = 0; whole && j < item.rows * item.heads; ++j) {
+      write_out(total.values + j * width, total.sum[j], head_dim, a.out + query_at(a, item, j));
     }
-  }
-  for (size_t j = 0; item.partials == nullptr && j < queries; ++j) {
-    write_out(total.values + j * width, total.sum[j], head_dim, a.out + query_at(a, item, j));
   }
 }
 
@@ -248,8 +141,7 @@ static void combine(const AttentionArgs& a, const AttentionItem& item) {
   float max[k_queries_max], sum[k_queries_max], max_in[k_queries_max], sum_in[k_queries_max];
   MergeWeights weights;
   for (size_t c = 0; c < item.chunks; ++c) {
-    const size_t base = c * k_chunk_positions;
-    const size_t first = base > item.first_position ? (base - item.first_position) * item.heads : 0;
+    const size_t first = first_query(item, c);
     const float* parts = item.partials + c * queries * stride;
     for (size_t j = first; j < queries; ++j) {
       (c == 0 ? max : max_in)[j] = parts[j * stride];

@@ -5,11 +5,19 @@
 namespace outrider::kernels {
 namespace {
 
-/// More pieces than threads, so that an uneven end costs little.
-constexpr size_t k_pieces_per_thread = 8;
+/// More runs than threads, so that a thread that is not scheduled costs little.
+constexpr size_t k_runs_per_thread = 4;
+/// Reading a chunk costs as much as so many queries on it.
+constexpr size_t k_reading_queries = 6;
+/// A unit is left whole if that makes its run longer by less than this part.
+constexpr size_t k_slack_parts = 8;
 
 size_t ceil_div(size_t a, size_t b) {
   return (a + b - 1) / b;
+}
+
+size_t chunk_cost(const AttentionItem& unit) {
+  return unit.rows * unit.heads + k_reading_queries;
 }
 
 }  // namespace
@@ -43,39 +51,61 @@ void AttentionPlan::build(const KvGeometry& geometry, std::span<const Segment> s
                           size_t heads, uint32_t threads) {
   units_.clear();
   items_.clear();
+  runs_.clear();
   split_units_.clear();
   for (const Segment& segment : segments) add_units(geometry, segment, heads);
+  cut_runs(threads == 1 ? 1 : threads * k_runs_per_thread);
+  place_partials(partial_floats(geometry.head_dim));
+}
 
-  size_t chunks = 0;
-  for (const AttentionItem& unit : units_) chunks += unit.chunks;
-  const size_t chunks_per_item =
-      threads == 1 ? chunks : std::max<size_t>(1, chunks / (threads * k_pieces_per_thread));
-  const size_t floats = partial_floats(geometry.head_dim);
-  size_t partial_total = 0;
+void AttentionPlan::cut_runs(size_t runs) {
+  size_t total = 0;
+  for (const AttentionItem& unit : units_) total += unit.chunks * chunk_cost(unit);
+  size_t done = 0;
+  size_t first_item = 0;
   for (const AttentionItem& unit : units_) {
-    if (unit.chunks > chunks_per_item)
-      partial_total += unit.chunks * unit.rows * unit.heads * floats;
-  }
-  if (partials_.size() < partial_total) partials_.resize(partial_total);
-
-  float* partials = partials_.data();
-  for (const AttentionItem& unit : units_) {
-    if (unit.chunks <= chunks_per_item) {
-      items_.push_back(unit);
-      continue;
-    }
-    const size_t chunk_floats = unit.rows * unit.heads * floats;
-    AttentionItem whole = unit;
-    whole.partials = partials;
-    split_units_.push_back(whole);
-    for (size_t chunk = 0; chunk < unit.chunks; chunk += chunks_per_item) {
+    const size_t cost = chunk_cost(unit);
+    for (size_t chunk = 0; chunk < unit.chunks;) {
+      const size_t boundary = std::min(total, ceil_div(total * (runs_.size() + 1), runs));
+      size_t taken = unit.chunks - chunk;
+      if (done + taken * cost > boundary + total / runs / k_slack_parts) {
+        taken = std::clamp<size_t>((boundary - done + cost / 2) / cost, 1, taken);
+      }
       AttentionItem item = unit;
       item.first_chunk = chunk;
-      item.chunks = std::min(chunks_per_item, unit.chunks - chunk);
-      item.partials = partials + chunk * chunk_floats;
+      item.chunks = taken;
       items_.push_back(item);
+      chunk += taken;
+      done += taken * cost;
+      if (done + cost / 2 >= boundary) {
+        runs_.push_back({first_item, items_.size()});
+        first_item = items_.size();
+      }
     }
-    partials += unit.chunks * chunk_floats;
+  }
+  if (first_item < items_.size()) runs_.push_back({first_item, items_.size()});
+}
+
+void AttentionPlan::place_partials(size_t floats) {
+  const auto is_split = [](const AttentionItem& item) {
+    return item.first_chunk > 0 ||
+           item.chunks * k_chunk_positions < item.first_position + item.rows;
+  };
+  size_t total = 0;
+  for (const AttentionItem& item : items_) {
+    if (is_split(item)) total += item.chunks * item.rows * item.heads * floats;
+  }
+  if (partials_.size() < total) partials_.resize(total);
+  float* next = partials_.data();
+  for (AttentionItem& item : items_) {
+    if (!is_split(item)) continue;
+    item.partials = next;
+    next += item.chunks * item.rows * item.heads * floats;
+    if (item.first_chunk == 0) {
+      split_units_.push_back(item);
+    } else {
+      split_units_.back().chunks += item.chunks;
+    }
   }
 }
 

@@ -260,8 +260,10 @@ void CpuOps::attention(const KvGeometry& geometry, uint32_t layer,
                               .heads = heads,
                               .scale = scale};
   plan_.build(geometry, segments, heads, threads());
-  pool_.parallel_for(plan_.items().size(),
-                     [&](size_t i) { kernels_.attend(args, plan_.items()[i]); });
+  pool_.parallel_for(plan_.runs().size(), [&](size_t i) {
+    const Range run = plan_.runs()[i];
+    kernels_.attend(args, plan_.items().data() + run.begin, run.end - run.begin);
+  });
   pool_.parallel_for(plan_.split_units().size(),
                      [&](size_t i) { kernels_.combine(args, plan_.split_units()[i]); });
 }

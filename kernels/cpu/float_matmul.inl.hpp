@@ -56,15 +56,14 @@ static void many_float_rows(const MatmulArgs& a, Range rows, size_t first_panel,
               load_weights<kind>(panel + i * k_step_bytes<kind>));
       }
     }
-    run_tiles({.strip = strip,
-               .panel_stride = k_strip_k * 16,
-               .x = a.x + rows.begin * a.k + k,
-               .x_stride = a.k,
-               .k = k_end - k,
-               .acc = acc,
-               .acc_stride = 32,
-               .from_zero = k == 0},
-              m, panels);
+    run_tiles<Strip>({.weights = {strip, k_strip_k * 16},
+                      .x = a.x + rows.begin * a.k + k,
+                      .x_stride = a.k,
+                      .k = k_end - k,
+                      .acc = acc,
+                      .acc_stride = 32,
+                      .from_zero = k == 0},
+                     m, panels);
   }
   for (size_t r = 0; r < m; ++r) {
     for (size_t p = 0; p < panels; ++p) {

@@ -126,7 +126,8 @@ struct KernelTable {
   void (*matmul)(const MatmulArgs&, Range rows, Range panels);
   /// One row of QuantizedRows.
   void (*quantize_row)(const float* x, size_t k, int16_t* codes, float* sums, float* scale);
-  void (*attend)(const AttentionArgs&, const AttentionItem&);
+  /// Items in turn; each fetches what the one after it reads first.
+  void (*attend)(const AttentionArgs&, const AttentionItem*, size_t count);
   /// Merges an item's partial results of all chunks into out.
   void (*combine)(const AttentionArgs&, const AttentionItem&);
   /// Keys and values [rows, kv_heads, head_dim] of consecutive positions.

@@ -7,7 +7,7 @@ namespace outrider::kernels::OUTRIDER_ISA {
 // Tiles that fill 32 registers: accumulators, weights and one broadcast.
 constexpr size_t k_rows_1 = 8;
 constexpr size_t k_rows_2 = 8;
-constexpr size_t k_rows_4 = 4;
+constexpr size_t k_rows_4 = 6;
 constexpr size_t k_code_rows = 12;
 
 struct Vec {

@@ -4,11 +4,24 @@
 
 namespace outrider::kernels::OUTRIDER_ISA {
 
-/// acc[r][16 p + lane] += sum over k of strip[p][k][lane] * x[r][k], ascending in k, one FMA each.
-/// Widths and strides are in floats.
-struct Tile {
-  const float* strip;
+/// Weights of a tile as floats, converted before: panel p, step k at at[p * panel_stride + 16 k].
+struct Strip {
+  const float* at;
   size_t panel_stride;
+
+  [[gnu::always_inline]] Vec weight(size_t p, size_t k) const {
+    return load(at + p * panel_stride + 16 * k);
+  }
+  [[gnu::always_inline]] Strip from_panel(size_t p) const {
+    return {at + p * panel_stride, panel_stride};
+  }
+};
+
+/// acc[r][16 p + lane] += sum over k of weight(p, k)[lane] * x[r][k], ascending in k, one FMA each.
+/// Strides are in floats.
+template <class Weights>
+struct Tile {
+  Weights weights;
   const float* x;
   size_t x_stride;
   size_t k;
@@ -17,79 +30,77 @@ struct Tile {
   bool from_zero;  ///< acc is not read
 };
 
-template <size_t rows, size_t panels>
-OUTRIDER_INLINE void tile_body(const Tile& t) {
+template <class Weights, size_t rows, size_t panels>
+[[gnu::noinline]] static void tile(const Tile<Weights>& t) {
+  const Weights weights = t.weights;
+  const float* x = t.x;
   Vec acc[rows][panels];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
     for (size_t p = 0; p < panels; ++p) {
       acc[r][p] = t.from_zero ? zero() : load(t.acc + r * t.acc_stride + 16 * p);
     }
   }
-  const float* strip = t.strip;
   for (size_t k = 0; k < t.k; ++k) {
     Vec w[panels];
 #pragma GCC unroll 4
-    for (size_t p = 0; p < panels; ++p) w[p] = load(strip + p * t.panel_stride);
-#pragma GCC unroll 8
+    for (size_t p = 0; p < panels; ++p) w[p] = weights.weight(p, k);
+#pragma GCC unroll 16
     for (size_t r = 0; r < rows; ++r) {
-      const Vec x = broadcast(t.x[r * t.x_stride + k]);
+      const Vec value = broadcast(x[r * t.x_stride + k]);
 #pragma GCC unroll 4
-      for (size_t p = 0; p < panels; ++p) acc[r][p] = fma(w[p], x, acc[r][p]);
+      for (size_t p = 0; p < panels; ++p) acc[r][p] = fma(w[p], value, acc[r][p]);
     }
-    strip += 16;
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
     for (size_t p = 0; p < panels; ++p) store(t.acc + r * t.acc_stride + 16 * p, acc[r][p]);
   }
 }
 
-template <size_t rows, size_t panels>
-[[gnu::noinline]] static void tile(const Tile& t) {
-  tile_body<rows, panels>(t);
-}
-
-using TileFunction = void (*)(const Tile&);
-
 /// Tiles of 1 … tallest rows, by number of rows less one.
-template <size_t tallest, size_t panels>
+template <class Weights, size_t tallest, size_t panels>
 struct TileTable {
-  TileFunction by_rows[tallest > 0 ? tallest : 1] = {};
+  using Function = void (*)(const Tile<Weights>&);
+  Function by_rows[tallest > 0 ? tallest : 1] = {};
   constexpr TileTable() { fill<tallest>(); }
 
  private:
   template <size_t rows>
   constexpr void fill() {
     if constexpr (rows > 0) {
-      by_rows[rows - 1] = tile<rows, panels>;
+      by_rows[rows - 1] = tile<Weights, rows, panels>;
       fill<rows - 1>();
     }
   }
 };
 
 // k_rows_*: the tallest tile of 1, 2 and 4 panels that this instruction set has registers for.
-static constexpr TileTable<k_rows_1, 1> k_tiles_1;
-static constexpr TileTable<k_rows_2, 2> k_tiles_2;
-static constexpr TileTable<k_rows_4, 4> k_tiles_4;
+template <class Weights>
+static constexpr TileTable<Weights, k_rows_1, 1> k_tiles_1;
+template <class Weights>
+static constexpr TileTable<Weights, k_rows_2, 2> k_tiles_2;
+template <class Weights>
+static constexpr TileTable<Weights, k_rows_4, 4> k_tiles_4;
 
 /// A tile of any number of rows and panels. The cut into tiles does not show in the result.
-static void run_tiles(const Tile& whole, size_t rows, size_t panels) {
+template <class Weights>
+static void run_tiles(const Tile<Weights>& whole, size_t rows, size_t panels) {
   for (size_t p = 0; p < panels;) {
     const size_t left = panels - p;
     const size_t width = rows <= k_rows_4 && left >= 4              ? 4
                          : left >= 2 && k_rows_2 >= min_of(rows, 3) ? 2
                                                                     : 1;
-    const TileFunction* table = width == 4   ? k_tiles_4.by_rows
-                                : width == 2 ? k_tiles_2.by_rows
-                                             : k_tiles_1.by_rows;
+    const auto* table = width == 4   ? k_tiles_4<Weights>.by_rows
+                        : width == 2 ? k_tiles_2<Weights>.by_rows
+                                     : k_tiles_1<Weights>.by_rows;
     const size_t tallest = width == 4 ? k_rows_4 : width == 2 ? k_rows_2 : k_rows_1;
     for (size_t r = 0; r < rows;) {
       const size_t height = min_of(rows - r, tallest);
-      Tile part = whole;
-      part.strip += p * whole.panel_stride;
+      Tile<Weights> part = whole;
+      part.weights = whole.weights.from_panel(p);
       part.x += r * whole.x_stride;
       part.acc += r * whole.acc_stride + 16 * p;
       table[height - 1](part);
