@@ -8,125 +8,175 @@
 /// float by the order written at MatmulArgs.
 namespace outrider::kernels::OUTRIDER_ISA {
 
-/// Up to `rows` rows times one panel over a range of k. The last row is computed again in place of
-/// those that are missing.
+/// Some rows times one panel, or two side by side, over a range of k. The last row, or panel, is
+/// computed again in place of those that are missing.
 struct CodeTile {
   Range rows;
-  size_t panel;
+  Range panels;
   Range k;
-  float*
-      acc;  ///< [rows][16] between ranges of k: read unless k begins at 0, written unless it ends
+  /// [panel][rows][16] between ranges of k, panels `acc_stride` apart: read unless k begins at 0,
+  /// written unless it ends.
+  float* acc;
+  size_t acc_stride;
 };
 
-template <PanelKind kind, size_t rows>
+/// Of two panels, each pair of activations is loaded once for both, or loads would limit. Few rows
+/// would wait for each product: their sums are split, and are the same integers.
+template <PanelKind kind, size_t rows, size_t panels>
 [[gnu::noinline]] static void code_tile(const MatmulArgs& a, const CodeTile& t) {
   using Codes = GroupCodes<kind>;
   constexpr PanelLayout layout = Codes::layout;
-  // Few rows would wait for each product: partial sums are the same integers.
-  constexpr size_t chains = rows <= 2 ? 4 : 1;
-  const size_t last = t.rows.end - t.rows.begin - 1;
+  constexpr size_t chains = 4 / panels / rows < 1 ? 1 : 4 / panels / rows;
+  const size_t last_row = t.rows.end - t.rows.begin - 1;
+  const size_t last_panel = t.panels.end - t.panels.begin - 1;
   const int16_t* x[rows];
   const float* sums[rows];
-  Vec acc[rows];
+  const std::byte* at[panels];
+  Vec acc[panels][rows];
 #pragma GCC unroll 16
   for (size_t r = 0; r < rows; ++r) {
-    const size_t row = t.rows.begin + min_of(r, last);
+    const size_t row = t.rows.begin + min_of(r, last_row);
     x[r] = a.rows.codes + row * a.k;
     sums[r] = a.rows.sums + row * (a.k / k_sum_group);
-    acc[r] = t.k.begin == 0 ? zero() : load(t.acc + 16 * min_of(r, last));
   }
-  const std::byte* at =
-      a.panels + t.panel * a.panel_bytes + t.k.begin / layout.super * layout.super_bytes();
-  for (size_t k = t.k.begin; k < t.k.end;) {
-    const Vec d = load_half(at);
-    Vec m = zero();
-    if constexpr (layout.has_offset) m = load_half(at + 32);
-    at += layout.super_header_bytes();
-    for (size_t g = 0; g < layout.super / layout.group; ++g) {
-      Vec scale = d;
-      Vec offset = m;
-      if constexpr (layout.scaled_groups) {
-        scale = scale * (layout.has_offset ? load_uint8(at) : load_int8(at));
-        if constexpr (layout.has_offset) offset = offset * load_uint8(at + 16);
-      }
-      for (size_t i = 0; i < layout.group_bytes(); i += 64) {
-        __builtin_prefetch(at + k_prefetch_bytes + i);
-      }
-      Codes codes(at + layout.group_header_bytes());
-      Ints dot[rows][chains];
+#pragma GCC unroll 2
+  for (size_t p = 0; p < panels; ++p) {
+    const size_t panel = min_of(p, last_panel);
+    at[p] = a.panels + (t.panels.begin + panel) * a.panel_bytes +
+            t.k.begin / layout.super * layout.super_bytes();
 #pragma GCC unroll 16
-      for (size_t r = 0; r < rows; ++r) {
-        for (Ints& chain : dot[r]) chain = zero_ints();
+    for (size_t r = 0; r < rows; ++r) {
+      const float* old = t.acc + panel * t.acc_stride + 16 * min_of(r, last_row);
+      acc[p][r] = t.k.begin == 0 ? zero() : load(old);
+    }
+  }
+  // Where a panel ends its successor begins: of two, the next but one is wanted.
+  const std::byte* end = a.panels + (t.panels.begin + 1) * a.panel_bytes;
+  for (size_t k = t.k.begin; k < t.k.end;) {
+    Vec d[panels];
+    Vec m[panels];
+#pragma GCC unroll 2
+    for (size_t p = 0; p < panels; ++p) {
+      d[p] = load_half(at[p]);
+      if constexpr (layout.has_offset) m[p] = load_half(at[p] + 32);
+      at[p] += layout.super_header_bytes();
+    }
+    for (size_t g = 0; g < layout.super / layout.group; ++g) {
+      const bool over = panels == 2 && at[0] + k_prefetch_bytes >= end;
+      const size_t ahead = k_prefetch_bytes + (over ? a.panel_bytes : 0);
+#pragma GCC unroll 2
+      for (size_t p = 0; p < panels; ++p) {
+        for (size_t i = 0; i < layout.group_bytes(); i += 64) {
+          __builtin_prefetch(at[p] + ahead + i);
+        }
       }
-      unroll<Codes::pairs>([&](auto i) __attribute__((always_inline)) {
-        const Ints w = codes.template pair<i.value>();
+      Codes codes[panels];
+      Ints dot[panels][rows][chains];
+#pragma GCC unroll 2
+      for (size_t p = 0; p < panels; ++p) {
+        codes[p] = Codes(at[p] + layout.group_header_bytes());
 #pragma GCC unroll 16
         for (size_t r = 0; r < rows; ++r) {
-          Ints& chain = dot[r][i.value % chains];
-          chain = dot_pairs(chain, w, x[r] + k + 2 * i.value);
-        }
-      });
-#pragma GCC unroll 16
-      for (size_t r = 0; r < rows; ++r) {
-        Ints whole = dot[r][0];
-        for (size_t c = 1; c < chains; ++c) whole = whole + dot[r][c];
-        acc[r] = fma(to_float(whole), scale, acc[r]);
-        if constexpr (layout.has_offset) {
-          acc[r] = fma(offset, broadcast(sums[r][k / k_sum_group]), acc[r]);
+          for (Ints& chain : dot[p][r]) chain = zero_ints();
         }
       }
-      at += layout.group_bytes();
+      unroll<Codes::pairs>([&](auto i) __attribute__((always_inline)) {
+        Ints w[panels];
+#pragma GCC unroll 2
+        for (size_t p = 0; p < panels; ++p) w[p] = codes[p].template pair<i.value>();
+#pragma GCC unroll 16
+        for (size_t r = 0; r < rows; ++r) {
+          const Ints pair = broadcast_pair(x[r] + k + 2 * i.value);
+#pragma GCC unroll 2
+          for (size_t p = 0; p < panels; ++p) {
+            Ints& chain = dot[p][r][i.value % chains];
+            chain = dot_pairs(chain, w[p], pair);
+          }
+        }
+      });
+#pragma GCC unroll 2
+      for (size_t p = 0; p < panels; ++p) {
+        Vec scale = d[p];
+        Vec offset = m[p];
+        if constexpr (layout.scaled_groups) {
+          scale = scale * (layout.has_offset ? load_uint8(at[p]) : load_int8(at[p]));
+          if constexpr (layout.has_offset) offset = offset * load_uint8(at[p] + 16);
+        }
+#pragma GCC unroll 16
+        for (size_t r = 0; r < rows; ++r) {
+          Ints whole = dot[p][r][0];
+          for (size_t c = 1; c < chains; ++c) whole = whole + dot[p][r][c];
+          acc[p][r] = fma(to_float(whole), scale, acc[p][r]);
+          if constexpr (layout.has_offset) {
+            acc[p][r] = fma(offset, broadcast(sums[r][k / k_sum_group]), acc[p][r]);
+          }
+        }
+        at[p] += layout.group_bytes();
+      }
       k += layout.group;
     }
   }
-  // The loop over registers has a fixed length, or the compiler would keep them in memory.
+  // Loops over registers have a fixed length, or the compiler would keep them in memory.
 #pragma GCC unroll 16
   for (size_t r = 0; r < rows; ++r) {
-    if (r > last) break;
-    const size_t row = t.rows.begin + r;
-    if (t.k.end < a.k) {
-      store(t.acc + 16 * r, acc[r]);
-    } else {
-      finish(a, row, t.panel, acc[r] * broadcast(a.rows.scale[row]));
+#pragma GCC unroll 2
+    for (size_t p = 0; p < panels; ++p) {
+      if (r > last_row || p > last_panel) continue;
+      const size_t row = t.rows.begin + r;
+      if (t.k.end < a.k) {
+        store(t.acc + p * t.acc_stride + 16 * r, acc[p][r]);
+      } else {
+        finish(a, row, t.panels.begin + p, acc[p][r] * broadcast(a.rows.scale[row]));
+      }
     }
   }
 }
 
 template <PanelKind kind, size_t rows>
-OUTRIDER_INLINE void code_tile_if(const MatmulArgs& a, const CodeTile& t) {
-  if constexpr (rows <= k_code_rows) code_tile<kind, rows>(a, t);
+OUTRIDER_INLINE void wide_tile_if(const MatmulArgs& a, const CodeTile& t) {
+  if constexpr (rows <= k_code_rows) code_tile<kind, rows, 2>(a, t);
 }
 
-/// The smallest tile that holds the rows.
+/// Any number of rows times one or two panels: in the tallest tiles, the rest in the smallest one
+/// that holds it.
 template <PanelKind kind>
-static void code_tile_of(const MatmulArgs& a, const CodeTile& t) {
-  const size_t m = t.rows.end - t.rows.begin;
-  if (m <= 1) return code_tile_if<kind, 1>(a, t);
-  if (m <= 2) return code_tile_if<kind, 2>(a, t);
-  if (m <= 4) return code_tile_if<kind, 4>(a, t);
-  if (m <= 8) return code_tile_if<kind, 8>(a, t);
-  code_tile_if<kind, 12>(a, t);
+static void wide_tiles(const MatmulArgs& a, const CodeTile& whole) {
+  for (size_t row = whole.rows.begin; row < whole.rows.end; row += k_code_rows) {
+    CodeTile tile = whole;
+    tile.rows = {row, min_of(whole.rows.end, row + k_code_rows)};
+    tile.acc += 16 * (row - whole.rows.begin);
+    const size_t height = tile.rows.end - row;
+    if (height <= 2) {
+      wide_tile_if<kind, 2>(a, tile);
+    } else if (height <= 4) {
+      wide_tile_if<kind, 4>(a, tile);
+    } else {
+      wide_tile_if<kind, 8>(a, tile);
+    }
+  }
 }
 
-/// Rows in tiles of k_code_rows. Where they are many and long, all go over one range of k before
-/// the next, so that they stay in cache.
+/// One row goes along one stream of weights. Where rows are many and long, all go over one range of
+/// k before the next, so that they stay in cache.
 template <PanelKind kind>
 static void code_matmul(const MatmulArgs& a, Range rows, Range panels) {
   alignas(64) float acc[k_code_acc_floats];
   const size_t m = rows.end - rows.begin;
+  for (size_t p = panels.begin; m == 1 && p < panels.end; ++p) {
+    code_tile<kind, 1, 1>(a, {rows, {p, p + 1}, {0, a.k}, nullptr, 0});
+  }
+  if (m == 1) return;
   const size_t k_step = m <= k_code_rows ? a.k : k_code_k;
-  const size_t panel_step = k_step >= a.k ? panels.end : k_code_acc_floats / (16 * m);
+  const size_t panel_step = k_step >= a.k ? panels.end : k_code_acc_floats / (32 * m) * 2;
   for (size_t first = panels.begin; first < panels.end; first += panel_step) {
     const size_t end = min_of(panels.end, first + panel_step);
     for (size_t k = 0; k < a.k; k += k_step) {
-      for (size_t p = first; p < end; ++p) {
-        for (size_t row = 0; row < m; row += k_code_rows) {
-          const size_t row_end = min_of(m, row + k_code_rows);
-          code_tile_of<kind>(a, {.rows = {rows.begin + row, rows.begin + row_end},
-                                 .panel = p,
-                                 .k = {k, min_of(a.k, k + k_step)},
-                                 .acc = acc + ((p - first) * m + row) * 16});
-        }
+      for (size_t p = first; p < end; p += 2) {
+        wide_tiles<kind>(a, {.rows = rows,
+                             .panels = {p, min_of(end, p + 2)},
+                             .k = {k, min_of(a.k, k + k_step)},
+                             .acc = k_step < a.k ? acc + (p - first) * m * 16 : nullptr,
+                             .acc_stride = m * 16});
       }
     }
   }

@@ -32,6 +32,7 @@ struct GroupCodes {
   Ints low;
   Ints high;
 
+  GroupCodes() = default;
   [[gnu::always_inline]] explicit GroupCodes(const std::byte* at) : codes(at) {
     if constexpr (layout.high_bits() != 0) high = load_ints(codes + 8 * layout.group);
   }

@@ -54,9 +54,9 @@ inline constexpr size_t k_float_rows_max = 256;
 /// k of one pass of coded weights over many rows, a multiple of every super; rows of one call; what
 /// they leave between passes.
 inline constexpr size_t k_code_k = 2048;
-inline constexpr size_t k_code_rows_max = 1024;
+inline constexpr size_t k_code_rows_max = 512;
 inline constexpr size_t k_code_acc_floats = 16'384;
-static_assert(k_code_acc_floats >= 16 * k_code_rows_max);
+static_assert(k_code_acc_floats >= 32 * k_code_rows_max);
 
 /// Where the keys and values of one layer lie. Tiles of 16 positions: K [head_dim][16],
 /// V [16][head_dim].

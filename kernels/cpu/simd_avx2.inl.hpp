@@ -138,6 +138,7 @@ OUTRIDER_INLINE Vec load_uint8(const void* p) {
 
 // Each lane as a pair of 16-bit integers.
 
+/// Both halves of each lane.
 OUTRIDER_INLINE Ints broadcast_pair(const int16_t* p) {
   int32_t pair;
   __builtin_memcpy(&pair, p, sizeof(pair));
@@ -165,11 +166,10 @@ OUTRIDER_INLINE Ints select_16(Ints a, Ints b) {
   return {_mm256_or_si256(_mm256_and_si256(a.lo, bits), _mm256_andnot_si256(bits, b.lo)),
           _mm256_or_si256(_mm256_and_si256(a.hi, bits), _mm256_andnot_si256(bits, b.hi))};
 }
-/// acc + a.low * x[0] + a.high * x[1], in 32 bits.
-OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, const int16_t* x) {
-  const Ints b = broadcast_pair(x);
-  return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, b.lo)),
-          _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, b.hi))};
+/// acc + a.low * pairs.low + a.high * pairs.high, in 32 bits.
+OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, Ints pairs) {
+  return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, pairs.lo)),
+          _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, pairs.hi))};
 }
 
 OUTRIDER_INLINE Ints zero_ints() {

@@ -8,7 +8,7 @@ namespace outrider::kernels::OUTRIDER_ISA {
 constexpr size_t k_rows_1 = 8;
 constexpr size_t k_rows_2 = 8;
 constexpr size_t k_rows_4 = 6;
-constexpr size_t k_code_rows = 12;
+constexpr size_t k_code_rows = 8;
 
 struct Vec {
   __m512 v;
@@ -138,16 +138,15 @@ template <int mask>
 OUTRIDER_INLINE Ints select_16(Ints a, Ints b) {
   return {_mm512_ternarylogic_epi32(_mm512_set1_epi16(mask), a.v, b.v, 0xCA)};
 }
-/// acc + a.low * x[0] + a.high * x[1], in 32 bits.
-OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, const int16_t* x) {
-  // The compiler would load the broadcast by an instruction of its own.
-  struct [[gnu::may_alias]] Pair {
-    int16_t low, high;
-  };
-  asm("vpdpwssd %2%{1to16%}, %1, %0"
-      : "+v"(acc.v)
-      : "v"(a.v), "m"(*reinterpret_cast<const Pair*>(x)));
-  return acc;
+/// Both halves of each lane.
+OUTRIDER_INLINE Ints broadcast_pair(const int16_t* x) {
+  int32_t pair;
+  __builtin_memcpy(&pair, x, 4);
+  return {_mm512_set1_epi32(pair)};
+}
+/// acc + a.low * pairs.low + a.high * pairs.high, in 32 bits.
+OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, Ints pairs) {
+  return {_mm512_dpwssd_epi32(acc.v, a.v, pairs.v)};
 }
 
 OUTRIDER_INLINE Ints zero_ints() {

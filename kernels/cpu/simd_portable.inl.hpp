@@ -209,12 +209,11 @@ OUTRIDER_INLINE Ints select_16(Ints a, Ints b) {
   constexpr uint32_t bits = mask * 0x10001u;
   return each_int([&](size_t l) { return (a.v[l] & bits) | (b.v[l] & ~bits); });
 }
-/// acc + a.low * x[0] + a.high * x[1], in 32 bits.
-OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, const int16_t* x) {
-  const Ints b = broadcast_pair(x);
+/// acc + a.low * pairs.low + a.high * pairs.high, in 32 bits.
+OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, Ints pairs) {
   return each_int([&](size_t l) {
-    const int32_t low = low_16(a.v[l]) * low_16(b.v[l]);
-    const int32_t high = high_16(a.v[l]) * high_16(b.v[l]);
+    const int32_t low = low_16(a.v[l]) * low_16(pairs.v[l]);
+    const int32_t high = high_16(a.v[l]) * high_16(pairs.v[l]);
     return acc.v[l] + static_cast<uint32_t>(low) + static_cast<uint32_t>(high);
   });
 }
