@@ -1,5 +1,7 @@
 #include "kernels/cpu/thread_pool.hpp"
 
+#include <chrono>
+
 #include "base/check.hpp"
 
 #if defined(__x86_64__)
@@ -9,14 +11,32 @@
 namespace outrider::kernels {
 namespace {
 
-/// About 10 microseconds: longer than the gap between two operations of a step.
-constexpr int k_spins = 300;
+/// About 20 microseconds: longer than most gaps between two operations of a step.
+constexpr int k_spins = 600;
+/// Waking a sleeper can take as long where CPUs are virtual, so a thread sleeps only after what may
+/// be the gap between two steps; meanwhile it makes room for others.
+constexpr auto k_yielding = std::chrono::microseconds(200);
 constexpr uint64_t k_unclaimed_mask = 0xFFFFFFFFu;
 
 void pause() {
 #if defined(__x86_64__)
   _mm_pause();
 #endif
+}
+
+/// Waits a while for done() to hold; returns whether it does.
+template <class Done>
+bool spin_until(Done done) {
+  for (int spin = 0; spin < k_spins; ++spin) {
+    if (done()) return true;
+    pause();
+  }
+  const auto end = std::chrono::steady_clock::now() + k_yielding;
+  while (!done()) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 }  // namespace
@@ -63,10 +83,7 @@ void ThreadPool::run(size_t count, ItemFunction function, void* context) {
     work_.notify_all();
   }
   take_items();
-  for (int spin = 0; spin < k_spins; ++spin) {
-    if (unfinished_.load(std::memory_order_acquire) == 0) return;
-    pause();
-  }
+  if (spin_until([&] { return unfinished_.load(std::memory_order_acquire) == 0; })) return;
   std::unique_lock lock(mutex_);
   caller_sleeps_.store(true, std::memory_order_seq_cst);
   finished_.wait(lock, [&] { return unfinished_.load(std::memory_order_seq_cst) == 0; });
@@ -99,12 +116,10 @@ void ThreadPool::worker_loop() {
   };
   while (!stop_.load(std::memory_order_relaxed)) {
     take_items();
-    bool found = false;
-    for (int spin = 0; spin < k_spins && !found; ++spin) {
-      pause();
-      found = (ticket_.load(std::memory_order_acquire) & k_unclaimed_mask) != 0;
-    }
-    if (found) continue;
+    const auto has_items = [&] {
+      return (ticket_.load(std::memory_order_acquire) & k_unclaimed_mask) != 0;
+    };
+    if (spin_until(has_items)) continue;
     std::unique_lock lock(mutex_);
     sleeping_workers_.fetch_add(1, std::memory_order_seq_cst);
     work_.wait(lock, has_work);

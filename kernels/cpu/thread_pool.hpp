@@ -12,7 +12,7 @@
 namespace outrider::kernels {
 
 /// Runs the items of one job on the calling thread and threads - 1 workers. Owned and called by
-/// one thread at a time. Workers spin for some microseconds after a job, then sleep. A job
+/// one thread at a time. Workers spin and yield for 0.2 ms after a job, then sleep. A job
 /// allocates nothing, and a worker that is not scheduled delays nobody: the caller takes its items.
 class ThreadPool {
  public:
