@@ -66,8 +66,8 @@ void bench_matmul(benchmark::State& state, const Shape& shape) {
   const std::vector<float> x = random_floats(m * shape.k);
   std::vector<float> y(m * shape.n);
   for (auto _ : state) {
-    const Product product = {matrix.get(), nullptr, false, y.data()};
-    cpu().matmul(x.data(), m, {&product, 1});
+    const Product product = {.w = matrix.get(), .y = y.data()};
+    cpu().matmul({x.data()}, m, {&product, 1});
     benchmark::DoNotOptimize(y.data());
   }
   set_flops(state, 2.0 * static_cast<double>(m * shape.n * shape.k));
@@ -96,8 +96,8 @@ void bench_model(benchmark::State& state) {
   std::vector<float> y(m * 49152);
   for (auto _ : state) {
     for (const auto& w : matrices) {
-      const Product product = {w.get(), nullptr, false, y.data()};
-      cpu().matmul(x.data(), m, {&product, 1});
+      const Product product = {.w = w.get(), .y = y.data()};
+      cpu().matmul({x.data()}, m, {&product, 1});
     }
     benchmark::DoNotOptimize(y.data());
   }

@@ -34,8 +34,11 @@ struct Problem {
   std::vector<float> run(Ops& ops, const Matrix& matrix, size_t begin, size_t end) const {
     std::vector<float> y(old_y.begin() + static_cast<long>(begin * what.n),
                          old_y.begin() + static_cast<long>(end * what.n));
-    const Product product = {&matrix, what.bias ? bias.data() : nullptr, what.accumulate, y.data()};
-    ops.matmul(x.data() + begin * what.k, end - begin, {&product, 1});
+    const Product product = {.w = &matrix,
+                             .bias = what.bias ? bias.data() : nullptr,
+                             .accumulate = what.accumulate,
+                             .y = y.data()};
+    ops.matmul({x.data() + begin * what.k}, end - begin, {&product, 1});
     return y;
   }
   std::vector<float> run(Ops& ops) const { return run(ops, *ops.pack(view()), 0, what.m); }
@@ -199,15 +202,92 @@ TEST(MatmulTest, ProductsOfOneCallEqualCallsOfTheirOwn) {
     expected.push_back(p->old_y);
   }
   const auto product = [&](size_t i, std::vector<float>& out) {
-    return Product{matrices[i].get(), i == 0 ? problem.bias.data() : nullptr, i != 1, out.data()};
+    return Product{.w = matrices[i].get(),
+                   .bias = i == 0 ? problem.bias.data() : nullptr,
+                   .accumulate = i != 1,
+                   .y = out.data()};
   };
   for (size_t i = 0; i < 3; ++i) {
     const Product alone = product(i, expected[i]);
-    ops->matmul(problem.x.data(), 13, {&alone, 1});
+    ops->matmul({problem.x.data()}, 13, {&alone, 1});
   }
   const Product together[] = {product(0, y[0]), product(1, y[1]), product(2, y[2])};
-  ops->matmul(problem.x.data(), 13, together);
+  ops->matmul({problem.x.data()}, 13, together);
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(y[i], expected[i])) << i;
+}
+
+std::vector<float> gated_by(Ops& ops, const float* x, size_t m, const Matrix& gate,
+                            const Matrix& up) {
+  std::vector<float> y(m * gate.rows());
+  const Product product = {.w = &gate, .y = y.data(), .up = &up};
+  ops.matmul({x}, m, {&product, 1});
+  return y;
+}
+
+/// Gate and up of one type go through in one pass, others one after the other: what their own
+/// products make, each row alone as in the batch, and the same bits on each back end.
+TEST(MatmulTest, GatedProductsAreWhatTheirPartsMake) {
+  struct Types {
+    WeightType gate, up;
+  };
+  const Types types[] = {{WeightType::q4_1, WeightType::q4_1}, {WeightType::q8_0, WeightType::q8_0},
+                         {WeightType::q4_k, WeightType::q4_k}, {WeightType::q6_k, WeightType::q6_k},
+                         {WeightType::q5_0, WeightType::q8_0}, {WeightType::f32, WeightType::f32},
+                         {WeightType::f16, WeightType::q4_1}};
+  for (const Types& t : types) {
+    for (const size_t m : {1, 2, 3, 7, 13, 64}) {
+      const size_t n = m == 64 ? 128 : 50;
+      const Problem gate({t.gate, n, 2304, m, false, false});
+      const Problem up({t.up, n, 2304, m, false, false});
+      std::vector<float> first;
+      for (const auto& ops : cpu_backends()) {
+        const auto w = ops->pack(gate.view());
+        const auto u = ops->pack(up.view());
+        const std::vector<float> g = gate.run(*ops, *w, 0, m);
+        std::vector<float> y(m * n);
+        const Product plain = {.w = u.get(), .y = y.data()};
+        ops->matmul({gate.x.data()}, m, {&plain, 1});
+        for (size_t i = 0; i < y.size(); ++i) y[i] *= g[i] / (1.0f + std::exp(-g[i]));
+        const std::vector<float> got = gated_by(*ops, gate.x.data(), m, *w, *u);
+        Worst worst;
+        for (size_t i = 0; i < y.size(); ++i) {
+          worst.see(i, got[i], y[i], 1e-6 * (1e-3 + std::abs(y[i])));
+        }
+        ASSERT_LE(worst.share, 1.0) << gate.what << ' ' << ops->description() << worst.text();
+        if (first.empty()) first = got;
+        ASSERT_TRUE(same_bits(got, first)) << gate.what << ' ' << ops->description();
+        const std::vector<float> last = gated_by(*ops, &gate.x[(m - 1) * 2304], 1, *w, *u);
+        ASSERT_EQ(std::memcmp(last.data(), &got[(m - 1) * n], n * sizeof(float)), 0)
+            << gate.what << ' ' << ops->description();
+      }
+    }
+  }
+}
+
+/// A norm in the call gives the bits of a norm before it; many rows and few take different ways.
+TEST(MatmulTest, NormedRowsEqualRowsThatWereNormedBefore) {
+  for (const WeightType type : {WeightType::q4_1, WeightType::q6_k, WeightType::f16}) {
+    for (const size_t m : {1, 8, 9, 50}) {
+      const Problem problem({type, 700, 512, m, false, false});
+      const std::vector<float> weight(problem.bias.begin(), problem.bias.begin() + 512);
+      std::vector<float> identity(512 * 512);
+      for (size_t i = 0; i < 512; ++i) identity[i * 513] = 1.0f;
+      const auto* bytes = reinterpret_cast<const std::byte*>(identity.data());
+      for (const auto& ops : cpu_backends()) {
+        const auto matrix = ops->pack(problem.view());
+        const auto unit = ops->pack({WeightType::f32, bytes, 512, 512});
+        std::vector<float> normed(m * 512), expected(m * 700), y(m * 700);
+        const Rows rows = {problem.x.data(), weight.data(), 1e-5f};
+        const Product norm = {.w = unit.get(), .y = normed.data()};
+        ops->matmul(rows, m, {&norm, 1});
+        const Product plain = {.w = matrix.get(), .y = expected.data()};
+        ops->matmul({normed.data()}, m, {&plain, 1});
+        const Product fused = {.w = matrix.get(), .y = y.data()};
+        ops->matmul(rows, m, {&fused, 1});
+        ASSERT_TRUE(same_bits(y, expected)) << problem.what << ' ' << ops->description();
+      }
+    }
+  }
 }
 
 TEST(MatmulTest, NoRowsIsNoWork) {

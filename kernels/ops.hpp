@@ -61,12 +61,22 @@ class Matrix {
   virtual size_t bytes() const = 0;
 };
 
-/// y[i, :] = W x[i, :] (+ bias) (+ y[i, :] when `accumulate`), one of those of a matmul call.
+/// The rows [m, k] of a matmul call: x, or with a norm
+/// x[i, :] / sqrt(mean(x[i, :]^2) + eps) * norm.
+struct Rows {
+  const float* x = nullptr;     ///< [m, k]
+  const float* norm = nullptr;  ///< [k], or null
+  float eps = 0;
+};
+
+/// One of the products of a matmul call: y[i, :] = W row_i (+ bias) (+ y[i, :] when `accumulate`),
+/// or, with `up`, y[i, :] = silu(W row_i) * (up row_i).
 struct Product {
   const Matrix* w = nullptr;    ///< [n, k]
   const float* bias = nullptr;  ///< [n], or null
   bool accumulate = false;
-  float* y = nullptr;  ///< [m, n]
+  float* y = nullptr;          ///< [m, n]
+  const Matrix* up = nullptr;  ///< [n, k], or null; then neither bias nor accumulate
 };
 inline constexpr size_t k_products_max = 4;
 
@@ -154,13 +164,9 @@ class Ops {
   /// out[i, :] = table[ids[i], :]; every id is in [0, table.rows()).
   virtual void embed(const Matrix& table, std::span<const int32_t> ids, float* out) = 0;
 
-  /// out[i, :] = x[i, :] / sqrt(mean(x[i, :]^2) + eps) * weight; x, out [m, d], may be equal.
-  virtual void rms_norm(const float* x, const float* weight, float eps, size_t m, size_t d,
-                        float* out) = 0;
-
-  /// Each product's y from the same rows x [m, k]; at least one and at most k_products_max, all
-  /// with k columns. One call does per row once what they share.
-  virtual void matmul(const float* x, size_t m, std::span<const Product> products) = 0;
+  /// Each product's y from the same rows; at least one and at most k_products_max, all with k
+  /// columns. One call does per row once what they share.
+  virtual void matmul(const Rows& rows, size_t m, std::span<const Product> products) = 0;
 
   /// Rotates x [m, heads, head_dim] in place; row i stands at positions[i].
   virtual void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
@@ -176,9 +182,6 @@ class Ops {
   virtual void attention(const KvGeometry& geometry, uint32_t layer,
                          std::span<const Segment> segments, const float* q, size_t heads,
                          float scale, const std::byte* pool, float* out) = 0;
-
-  /// out = silu(gate) * up, all [m, d]; out may be equal to gate.
-  virtual void swiglu(const float* gate, const float* up, size_t m, size_t d, float* out) = 0;
 
   /// Copies whole blocks inside a pool: pool[to] = pool[from].
   virtual void copy_block(const KvGeometry& geometry, int32_t from, int32_t to,

@@ -22,13 +22,11 @@ Transformer::Transformer(std::shared_ptr<const LoadedModel> model,
   const ModelConfig& config = model_->config;
   rope_ = model_->ops->make_rope_table(config.rope.params(), sizes.positions);
   hidden_ = take(size_t{sizes.rows} * config.hidden);
-  normed_ = take(size_t{sizes.rows} * config.hidden);
   q_ = take(size_t{sizes.rows} * config.q_dim());
   k_ = take(size_t{sizes.rows} * config.kv_dim());
   v_ = take(size_t{sizes.rows} * config.kv_dim());
   attended_ = take(size_t{sizes.rows} * config.q_dim());
-  gate_ = take(size_t{sizes.rows} * config.ffn);
-  up_ = take(size_t{sizes.rows} * config.ffn);
+  gated_ = take(size_t{sizes.rows} * config.ffn);
   chosen_ = take(size_t{sizes.logit_rows} * config.hidden);
   logits_ = take(size_t{sizes.logit_rows} * config.vocab);
 }
@@ -55,17 +53,16 @@ void Transformer::attention_block(uint32_t layer, const StepBatch& batch, std::b
   kernels::Ops& ops = *model_->ops;
   const size_t m = batch.ids.size();
   const auto bias = [](const std::vector<float>& b) { return LayerWeights::or_null(b); };
-  ops.rms_norm(hidden_, w.attn_norm.data(), c.rms_eps, m, c.hidden, normed_);
-  const kernels::Product qkv[] = {{w.attn_q.get(), bias(w.q_bias), false, q_},
-                                  {w.attn_k.get(), bias(w.k_bias), false, k_},
-                                  {w.attn_v.get(), bias(w.v_bias), false, v_}};
-  ops.matmul(normed_, m, qkv);
+  const kernels::Product qkv[] = {{.w = w.attn_q.get(), .bias = bias(w.q_bias), .y = q_},
+                                  {.w = w.attn_k.get(), .bias = bias(w.k_bias), .y = k_},
+                                  {.w = w.attn_v.get(), .bias = bias(w.v_bias), .y = v_}};
+  ops.matmul({hidden_, w.attn_norm.data(), c.rms_eps}, m, qkv);
   ops.rope(*rope_, batch.positions.data(), m, c.heads, c.head_dim, q_);
   ops.rope(*rope_, batch.positions.data(), m, c.kv_heads, c.head_dim, k_);
   ops.kv_append(geometry_, layer, batch.segments, k_, v_, pool);
   ops.attention(geometry_, layer, batch.segments, q_, c.heads, c.attention_scale, pool, attended_);
-  const kernels::Product output[] = {{w.attn_output.get(), nullptr, true, hidden_}};
-  ops.matmul(attended_, m, output);
+  const kernels::Product output[] = {{.w = w.attn_output.get(), .accumulate = true, .y = hidden_}};
+  ops.matmul({attended_}, m, output);
 }
 
 /// hidden += down · (silu(gate x) * up x), x = norm(hidden)
@@ -73,13 +70,10 @@ void Transformer::feed_forward_block(uint32_t layer, size_t m) {
   const ModelConfig& c = model_->config;
   const LayerWeights& w = model_->weights.layers[layer];
   kernels::Ops& ops = *model_->ops;
-  ops.rms_norm(hidden_, w.ffn_norm.data(), c.rms_eps, m, c.hidden, normed_);
-  const kernels::Product gate_up[] = {{w.ffn_gate.get(), nullptr, false, gate_},
-                                      {w.ffn_up.get(), nullptr, false, up_}};
-  ops.matmul(normed_, m, gate_up);
-  ops.swiglu(gate_, up_, m, c.ffn, gate_);
-  const kernels::Product down[] = {{w.ffn_down.get(), nullptr, true, hidden_}};
-  ops.matmul(gate_, m, down);
+  const kernels::Product gated[] = {{.w = w.ffn_gate.get(), .y = gated_, .up = w.ffn_up.get()}};
+  ops.matmul({hidden_, w.ffn_norm.data(), c.rms_eps}, m, gated);
+  const kernels::Product down[] = {{.w = w.ffn_down.get(), .accumulate = true, .y = hidden_}};
+  ops.matmul({gated_}, m, down);
 }
 
 std::span<const float> Transformer::logits(std::span<const uint32_t> rows) {
@@ -89,10 +83,8 @@ std::span<const float> Transformer::logits(std::span<const uint32_t> rows) {
     std::copy_n(hidden_ + size_t{rows[i]} * c.hidden, c.hidden, chosen_ + i * c.hidden);
   }
   kernels::Ops& ops = *model_->ops;
-  ops.rms_norm(chosen_, model_->weights.output_norm.data(), c.rms_eps, rows.size(), c.hidden,
-               chosen_);
-  const kernels::Product head[] = {{&model_->weights.head(), nullptr, false, logits_}};
-  ops.matmul(chosen_, rows.size(), head);
+  const kernels::Product head[] = {{.w = &model_->weights.head(), .y = logits_}};
+  ops.matmul({chosen_, model_->weights.output_norm.data(), c.rms_eps}, rows.size(), head);
   return {logits_, rows.size() * c.vocab};
 }
 

@@ -49,13 +49,11 @@ class Transformer {
   std::unique_ptr<kernels::RopeTable> rope_;
   std::vector<kernels::Ops::Buffer> buffers_;
   float* hidden_ = nullptr;    ///< [rows, hidden] the residual stream
-  float* normed_ = nullptr;    ///< [rows, hidden]
   float* q_ = nullptr;         ///< [rows, heads * head_dim]
   float* k_ = nullptr;         ///< [rows, kv_heads * head_dim]
   float* v_ = nullptr;         ///< [rows, kv_heads * head_dim]
   float* attended_ = nullptr;  ///< [rows, heads * head_dim]
-  float* gate_ = nullptr;      ///< [rows, ffn]
-  float* up_ = nullptr;        ///< [rows, ffn]
+  float* gated_ = nullptr;     ///< [rows, ffn]
   float* chosen_ = nullptr;    ///< [logit_rows, hidden]
   float* logits_ = nullptr;    ///< [logit_rows, vocab]
 };

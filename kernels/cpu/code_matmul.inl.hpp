@@ -3,19 +3,23 @@
 #include "kernels/cpu/codes.inl.hpp"
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/output.inl.hpp"
+#include "kernels/cpu/vector_math.inl.hpp"
 
 /// Products with quantised weights and quantised rows: exact integer dots per group, combined in
 /// float by the order written at MatmulArgs.
 namespace outrider::kernels::OUTRIDER_ISA {
 
-/// Some rows times one panel, or two side by side, over a range of k. The last row, or panel, is
+/// Some rows times one panel, or two of the same kind and k, over a range of k. The last row is
 /// computed again in place of those that are missing.
 struct CodeTile {
   Range rows;
-  Range panels;
   Range k;
-  /// [panel][rows][16] between ranges of k, panels `acc_stride` apart: read unless k begins at 0,
-  /// written unless it ends.
+  const std::byte* panel[2];
+  size_t jump;   ///< from the end of panel[0] to where reading goes on
+  size_t index;  ///< of panel[0] in y
+  size_t count;  ///< of panels that go to y; 0: all stay in acc
+  /// [panel][rows][16] sums, panels `acc_stride` apart: read unless k begins at 0, written unless
+  /// they go to y.
   float* acc;
   size_t acc_stride;
 };
@@ -28,7 +32,6 @@ template <PanelKind kind, size_t rows, size_t panels>
   constexpr PanelLayout layout = Codes::layout;
   constexpr size_t chains = 4 / panels / rows < 1 ? 1 : 4 / panels / rows;
   const size_t last_row = t.rows.end - t.rows.begin - 1;
-  const size_t last_panel = t.panels.end - t.panels.begin - 1;
   const int16_t* x[rows];
   const float* sums[rows];
   const std::byte* at[panels];
@@ -41,17 +44,14 @@ template <PanelKind kind, size_t rows, size_t panels>
   }
 #pragma GCC unroll 2
   for (size_t p = 0; p < panels; ++p) {
-    const size_t panel = min_of(p, last_panel);
-    at[p] = a.panels + (t.panels.begin + panel) * a.panel_bytes +
-            t.k.begin / layout.super * layout.super_bytes();
+    at[p] = t.panel[p] + t.k.begin / layout.super * layout.super_bytes();
 #pragma GCC unroll 16
     for (size_t r = 0; r < rows; ++r) {
-      const float* old = t.acc + panel * t.acc_stride + 16 * min_of(r, last_row);
+      const float* old = t.acc + p * t.acc_stride + 16 * min_of(r, last_row);
       acc[p][r] = t.k.begin == 0 ? zero() : load(old);
     }
   }
-  // Where a panel ends its successor begins: of two, the next but one is wanted.
-  const std::byte* end = a.panels + (t.panels.begin + 1) * a.panel_bytes;
+  const std::byte* end = t.panel[0] + a.panel_bytes;
   for (size_t k = t.k.begin; k < t.k.end;) {
     Vec d[panels];
     Vec m[panels];
@@ -62,8 +62,7 @@ template <PanelKind kind, size_t rows, size_t panels>
       at[p] += layout.super_header_bytes();
     }
     for (size_t g = 0; g < layout.super / layout.group; ++g) {
-      const bool over = panels == 2 && at[0] + k_prefetch_bytes >= end;
-      const size_t ahead = k_prefetch_bytes + (over ? a.panel_bytes : 0);
+      const size_t ahead = k_prefetch_bytes + (at[0] + k_prefetch_bytes < end ? 0 : t.jump);
 #pragma GCC unroll 2
       for (size_t p = 0; p < panels; ++p) {
         for (size_t i = 0; i < layout.group_bytes(); i += 64) {
@@ -121,12 +120,12 @@ template <PanelKind kind, size_t rows, size_t panels>
   for (size_t r = 0; r < rows; ++r) {
 #pragma GCC unroll 2
     for (size_t p = 0; p < panels; ++p) {
-      if (r > last_row || p > last_panel) continue;
+      if (r > last_row) continue;
       const size_t row = t.rows.begin + r;
-      if (t.k.end < a.k) {
+      if (t.k.end < a.k || t.count == 0) {
         store(t.acc + p * t.acc_stride + 16 * r, acc[p][r]);
-      } else {
-        finish(a, row, t.panels.begin + p, acc[p][r] * broadcast(a.rows.scale[row]));
+      } else if (p < t.count) {
+        finish(a, row, t.index + p, acc[p][r] * broadcast(a.rows.scale[row]));
       }
     }
   }
@@ -137,8 +136,7 @@ OUTRIDER_INLINE void wide_tile_if(const MatmulArgs& a, const CodeTile& t) {
   if constexpr (rows <= k_code_rows) code_tile<kind, rows, 2>(a, t);
 }
 
-/// Any number of rows times one or two panels: in the tallest tiles, the rest in the smallest one
-/// that holds it.
+/// Any number of rows: in the tallest tiles, the rest in the smallest one that holds it.
 template <PanelKind kind>
 static void wide_tiles(const MatmulArgs& a, const CodeTile& whole) {
   for (size_t row = whole.rows.begin; row < whole.rows.end; row += k_code_rows) {
@@ -146,7 +144,9 @@ static void wide_tiles(const MatmulArgs& a, const CodeTile& whole) {
     tile.rows = {row, min_of(whole.rows.end, row + k_code_rows)};
     tile.acc += 16 * (row - whole.rows.begin);
     const size_t height = tile.rows.end - row;
-    if (height <= 2) {
+    if (height == 1) {
+      code_tile<kind, 1, 2>(a, tile);
+    } else if (height == 2) {
       wide_tile_if<kind, 2>(a, tile);
     } else if (height <= 4) {
       wide_tile_if<kind, 4>(a, tile);
@@ -156,28 +156,59 @@ static void wide_tiles(const MatmulArgs& a, const CodeTile& whole) {
   }
 }
 
-/// One row goes along one stream of weights. Where rows are many and long, all go over one range of
-/// k before the next, so that they stay in cache.
+/// y of one panel from the sums of gate and up.
+static void finish_gated(const MatmulArgs& a, Range rows, size_t panel, const float* gate,
+                         const float* up) {
+  const size_t width = min_of(16, a.n - 16 * panel);
+  for (size_t row = rows.begin; row < rows.end; ++row, gate += 16, up += 16) {
+    const Vec scale = broadcast(a.rows.scale[row]);
+    store_first(a.y + row * a.n + 16 * panel, swiglu(load(gate) * scale, load(up) * scale), width);
+  }
+}
+
+/// One row goes along one stream of weights. Otherwise tiles take two panels: neighbours, or those
+/// of gate and up. Where rows are many and long, all go over one range of k before the next, so
+/// that they stay in cache.
 template <PanelKind kind>
 static void code_matmul(const MatmulArgs& a, Range rows, Range panels) {
   alignas(64) float acc[k_code_acc_floats];
   const size_t m = rows.end - rows.begin;
-  for (size_t p = panels.begin; m == 1 && p < panels.end; ++p) {
-    code_tile<kind, 1, 1>(a, {rows, {p, p + 1}, {0, a.k}, nullptr, 0});
+  const bool gated = a.up_panels != nullptr;
+  const auto tile_of = [&](size_t panel, Range k, float* sums) {
+    const std::byte* at = a.panels + panel * a.panel_bytes;
+    CodeTile tile = {rows, k, {at, at}, 0, panel, 1, sums, m * 16};
+    if (gated) {
+      tile.panel[1] = a.up_panels + panel * a.panel_bytes;
+      tile.count = 0;
+    } else if (m > 1 && panel + 1 < panels.end) {
+      tile.panel[1] = at + a.panel_bytes;
+      tile.jump = a.panel_bytes;
+      tile.count = 2;
+    }
+    return tile;
+  };
+  if (m == 1 && !gated) {
+    for (size_t p = panels.begin; p < panels.end; ++p) {
+      code_tile<kind, 1, 1>(a, tile_of(p, {0, a.k}, acc));
+    }
+    return;
   }
-  if (m == 1) return;
+  const size_t tile_panels = gated ? 1 : 2;
   const size_t k_step = m <= k_code_rows ? a.k : k_code_k;
-  const size_t panel_step = k_step >= a.k ? panels.end : k_code_acc_floats / (32 * m) * 2;
-  for (size_t first = panels.begin; first < panels.end; first += panel_step) {
-    const size_t end = min_of(panels.end, first + panel_step);
+  const bool keeps_sums = gated || k_step < a.k;
+  const size_t tiles_at_once = keeps_sums ? k_code_acc_floats / (32 * m) : panels.end;
+  for (size_t first = panels.begin; first < panels.end; first += tiles_at_once * tile_panels) {
+    const size_t end = min_of(panels.end, first + tiles_at_once * tile_panels);
+    const auto sums_of = [&](size_t p) {
+      return !keeps_sums ? acc : acc + (p - first) / tile_panels * m * 32;
+    };
     for (size_t k = 0; k < a.k; k += k_step) {
-      for (size_t p = first; p < end; p += 2) {
-        wide_tiles<kind>(a, {.rows = rows,
-                             .panels = {p, min_of(end, p + 2)},
-                             .k = {k, min_of(a.k, k + k_step)},
-                             .acc = k_step < a.k ? acc + (p - first) * m * 16 : nullptr,
-                             .acc_stride = m * 16});
+      for (size_t p = first; p < end; p += tile_panels) {
+        wide_tiles<kind>(a, tile_of(p, {k, min_of(a.k, k + k_step)}, sums_of(p)));
       }
+    }
+    for (size_t p = first; gated && p < end; ++p) {
+      finish_gated(a, rows, p, sums_of(p), sums_of(p) + m * 16);
     }
   }
 }

@@ -20,8 +20,13 @@ constexpr size_t k_elements_per_item = 16'384;
 /// Multiply-adds, likewise.
 constexpr size_t k_products_per_item = 65'536;
 constexpr size_t k_pieces_per_thread = 8;
-/// Up to so many rows reading the weights is what takes the time: each thread gets one long stream.
+/// Up to so many rows reading the weights is what takes the time: each thread gets one long stream
+/// of each matrix.
 constexpr size_t k_streaming_rows = 32;
+/// Up to so many rows each thread quantises for itself, if it has so many outputs to compute with
+/// them: to exchange them would take longer.
+constexpr size_t k_own_rows = 8;
+constexpr size_t k_own_outputs = 160;
 /// Quantised rows that go over all weights before the next ones do: they stay in L2.
 constexpr size_t k_row_block_bytes = 400'000;
 /// Blocks of rows are whole tiles of any instruction set.
@@ -46,11 +51,12 @@ KvLayer kv_layer(const KvGeometry& g, uint32_t layer, std::byte* pool) {
 /// One product of a call, cut into items: blocks of rows that stay in cache, times panels.
 struct MatmulJob {
   MatmulArgs args;
+  bool coded = false;
+  size_t panel_count = 0;
   size_t block_rows = 0;
   size_t row_blocks = 0;
   size_t item_panels = 0;
   size_t panel_items = 0;
-  size_t panel_count = 0;
 
   size_t items() const { return row_blocks * panel_items; }
   Range rows(size_t item, size_t m) const {
@@ -61,23 +67,69 @@ struct MatmulJob {
     const size_t begin = item % panel_items * item_panels;
     return {begin, std::min(panel_count, begin + item_panels)};
   }
+  /// Panels of one of so many threads that share the product evenly, in pairs.
+  Range share(size_t index, size_t shares) const {
+    const size_t pairs = ceil_div(panel_count, 2);
+    return {std::min(panel_count, pairs * index / shares * 2),
+            std::min(panel_count, pairs * (index + 1) / shares * 2)};
+  }
+
+  void plan_items(size_t m, uint32_t threads) {
+    const size_t fitting = k_row_block_bytes / (std::min(args.k, k_code_k) * sizeof(int16_t));
+    row_blocks = ceil_div(m, std::min(fitting, k_code_rows_max) / k_tile_rows * k_tile_rows);
+    block_rows = ceil_div(ceil_div(m, row_blocks), k_tile_rows) * k_tile_rows;
+    row_blocks = ceil_div(m, block_rows);
+    const size_t products = 16 * args.k * std::min(m, block_rows);
+    item_panels = std::max(ceil_div(panel_count * row_blocks, threads * k_pieces_per_thread),
+                           k_products_per_item / products);
+    item_panels = std::max<size_t>(2, ceil_div(item_panels, 2) * 2);
+    panel_items = ceil_div(panel_count, item_panels);
+  }
 };
 
-MatmulJob plan_matmul(const PackedMatrix& matrix, size_t m, uint32_t threads) {
-  MatmulJob job;
-  const size_t fitting = k_row_block_bytes / (std::min(matrix.cols(), k_code_k) * sizeof(int16_t));
-  job.row_blocks = ceil_div(m, std::min(fitting, k_code_rows_max) / k_tile_rows * k_tile_rows);
-  job.block_rows = ceil_div(ceil_div(m, job.row_blocks), k_tile_rows) * k_tile_rows;
-  job.row_blocks = ceil_div(m, job.block_rows);
-  job.panel_count = matrix.panels();
-  const size_t products = 16 * matrix.cols() * std::min(m, job.block_rows);
-  const size_t pieces = m <= k_streaming_rows ? 1 : k_pieces_per_thread;
-  job.item_panels = std::max(ceil_div(job.panel_count * job.row_blocks, threads * pieces),
-                             k_products_per_item / products);
-  job.item_panels = std::max<size_t>(2, ceil_div(job.item_panels, 2) * 2);
-  job.panel_items = ceil_div(job.panel_count, job.item_panels);
-  return job;
-}
+/// The products of one call.
+struct MatmulCall {
+  MatmulJob jobs[2 * k_products_max];
+  size_t count = 0;
+  bool any_coded = false;
+  bool any_float = false;
+
+  void add(const Matrix& w, const Matrix* up, const Product& product, float* y) {
+    const auto& matrix = static_cast<const PackedMatrix&>(w);
+    MatmulJob& job = jobs[count++];
+    job.args = {.panels = matrix.data(),
+                .up_panels = up == nullptr ? nullptr : static_cast<const PackedMatrix*>(up)->data(),
+                .panel_bytes = matrix.panel_bytes(),
+                .kind = matrix.kind(),
+                .n = matrix.rows(),
+                .k = matrix.cols(),
+                .bias = product.bias,
+                .accumulate = product.accumulate,
+                .y = y};
+    job.coded = panel_layout(matrix.kind()).super != 0;
+    job.panel_count = matrix.panels();
+    (job.coded ? any_coded : any_float) = true;
+  }
+  size_t panels() const {
+    size_t sum = 0;
+    for (size_t i = 0; i < count; ++i) sum += jobs[i].panel_count;
+    return sum;
+  }
+};
+
+/// Rows as codes; the memory only ever grows.
+struct CodedRows {
+  std::vector<int16_t> codes;
+  std::vector<float> sums;
+  std::vector<float> scales;
+
+  QuantizedRows reserve(size_t m, size_t k) {
+    if (codes.size() < m * k) codes.resize(m * k);
+    if (sums.size() < m * (k / k_sum_group)) sums.resize(m * (k / k_sum_group));
+    if (scales.size() < m) scales.resize(m);
+    return {codes.data(), sums.data(), scales.data()};
+  }
+};
 
 class CpuOps final : public Ops {
  public:
@@ -116,12 +168,7 @@ class CpuOps final : public Ops {
     });
   }
 
-  void rms_norm(const float* x, const float* weight, float eps, size_t m, size_t d,
-                float* out) override {
-    for_rows(m, d, [&](size_t i) { kernels_.rms_norm(x + i * d, weight, eps, d, out + i * d); });
-  }
-
-  void matmul(const float* x, size_t m, std::span<const Product> products) override;
+  void matmul(const Rows& rows, size_t m, std::span<const Product> products) override;
   void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
             size_t head_dim, float* x) override;
   void kv_append(const KvGeometry& geometry, uint32_t layer, std::span<const Segment> segments,
@@ -129,10 +176,6 @@ class CpuOps final : public Ops {
   void attention(const KvGeometry& geometry, uint32_t layer, std::span<const Segment> segments,
                  const float* q, size_t heads, float scale, const std::byte* pool,
                  float* out) override;
-
-  void swiglu(const float* gate, const float* up, size_t m, size_t d, float* out) override {
-    for_rows(m, d, [&](size_t i) { kernels_.swiglu(gate + i * d, up + i * d, d, out + i * d); });
-  }
 
   void copy_block(const KvGeometry& geometry, int32_t from, int32_t to, std::byte* pool) override {
     const size_t bytes = geometry.block_bytes();
@@ -156,60 +199,116 @@ class CpuOps final : public Ops {
     });
   }
 
-  QuantizedRows quantize(const float* x, size_t m, size_t k);
+  void quantize_row(const Rows& rows, size_t i, size_t k, CodedRows& out) {
+    kernels_.quantize_row(rows.x + i * k, rows.norm, rows.eps, k, out.codes.data() + i * k,
+                          out.sums.data() + i * (k / k_sum_group), &out.scales[i]);
+  }
+  MatmulCall prepare(const Rows& rows, size_t m, std::span<const Product> products);
+  void stream(const Rows& rows, size_t m, const MatmulCall& call);
+  bool is_fused(const Product& product) const;
 
   Isa isa_;
   const KernelTable& kernels_;
   ThreadPool pool_;
   AttentionPlan plan_;
   std::string description_;
-  // Quantised rows of the current call; they only ever grow.
-  std::vector<int16_t> codes_;
-  std::vector<float> sums_;
-  std::vector<float> scales_;
+  CodedRows shared_rows_;
+  std::vector<CodedRows> own_rows_;  ///< by share of a call
+  std::vector<float> normed_rows_;
+  std::vector<float> up_rows_;
 };
 
-QuantizedRows CpuOps::quantize(const float* x, size_t m, size_t k) {
-  if (codes_.size() < m * k) codes_.resize(m * k);
-  const size_t groups = k / k_sum_group;
-  if (sums_.size() < m * groups) sums_.resize(m * groups);
-  if (scales_.size() < m) scales_.resize(m);
-  for_rows(m, k, [&](size_t i) {
-    kernels_.quantize_row(x + i * k, k, codes_.data() + i * k, sums_.data() + i * groups,
-                          &scales_[i]);
-  });
-  return {codes_.data(), sums_.data(), scales_.data()};
+/// Gate and up in one pass; otherwise one after the other.
+bool CpuOps::is_fused(const Product& product) const {
+  const auto& gate = static_cast<const PackedMatrix&>(*product.w);
+  const auto& up = static_cast<const PackedMatrix&>(*product.up);
+  return gate.kind() == up.kind() && panel_layout(gate.kind()).super != 0;
 }
 
-void CpuOps::matmul(const float* x, size_t m, std::span<const Product> products) {
+MatmulCall CpuOps::prepare(const Rows& rows, size_t m, std::span<const Product> products) {
+  MatmulCall call;
+  size_t separate_up = 0;
+  for (const Product& p : products) {
+    if (p.up != nullptr && !is_fused(p)) separate_up += m * p.up->rows();
+  }
+  if (up_rows_.size() < separate_up) up_rows_.resize(separate_up);
+  float* up_rows = up_rows_.data();
+  for (const Product& p : products) {
+    OUTRIDER_CHECK(p.up == nullptr || (p.bias == nullptr && !p.accumulate));
+    if (p.up == nullptr || is_fused(p)) {
+      call.add(*p.w, p.up, p, p.y);
+      continue;
+    }
+    call.add(*p.w, nullptr, p, p.y);
+    call.add(*p.up, nullptr, p, up_rows);
+    up_rows += m * p.up->rows();
+  }
+  const size_t k = call.jobs[0].args.k;
+  const float* x = rows.x;
+  if (call.any_float && rows.norm != nullptr) {
+    if (normed_rows_.size() < m * k) normed_rows_.resize(m * k);
+    for_rows(m, k, [&](size_t i) {
+      kernels_.rms_norm(x + i * k, rows.norm, rows.eps, k, normed_rows_.data() + i * k);
+    });
+    x = normed_rows_.data();
+  }
+  for (size_t i = 0; i < call.count; ++i) call.jobs[i].args.x = x;
+  return call;
+}
+
+/// Each thread takes its share of every product, one stream of weights after the other.
+void CpuOps::stream(const Rows& rows, size_t m, const MatmulCall& call) {
+  const size_t k = call.jobs[0].args.k;
+  const size_t shares =
+      std::clamp<size_t>(16 * call.panels() * k * m / k_products_per_item, 1, threads());
+  const bool own = m <= k_own_rows && 16 * call.panels() >= shares * k_own_outputs;
+  if (own_rows_.size() < shares) own_rows_.resize(shares);
+  if (call.any_coded && !own) {
+    shared_rows_.reserve(m, k);
+    for_rows(m, k, [&](size_t i) { quantize_row(rows, i, k, shared_rows_); });
+  }
+  pool_.parallel_for(shares, [&](size_t share) {
+    CodedRows& coded = own ? own_rows_[share] : shared_rows_;
+    const QuantizedRows view = coded.reserve(m, call.any_coded ? k : 0);
+    for (size_t i = 0; call.any_coded && own && i < m; ++i) quantize_row(rows, i, k, coded);
+    for (size_t i = 0; i < call.count; ++i) {
+      MatmulArgs args = call.jobs[i].args;
+      args.rows = view;
+      kernels_.matmul(args, {0, m}, call.jobs[i].share(share, shares));
+    }
+  });
+}
+
+void CpuOps::matmul(const Rows& rows, size_t m, std::span<const Product> products) {
   OUTRIDER_CHECK(!products.empty() && products.size() <= k_products_max, products.size());
   if (m == 0) return;
-  MatmulJob jobs[k_products_max];
-  QuantizedRows rows;
-  size_t items = 0;
-  for (size_t i = 0; i < products.size(); ++i) {
-    const Product& p = products[i];
-    const auto& matrix = static_cast<const PackedMatrix&>(*p.w);
-    const bool coded = panel_layout(matrix.kind()).super != 0;
-    if (coded && rows.codes == nullptr) rows = quantize(x, m, matrix.cols());
-    jobs[i] = plan_matmul(matrix, m, threads());
-    jobs[i].args = {.panels = matrix.data(),
-                    .panel_bytes = matrix.panel_bytes(),
-                    .kind = matrix.kind(),
-                    .n = matrix.rows(),
-                    .k = matrix.cols(),
-                    .x = x,
-                    .rows = rows,
-                    .bias = p.bias,
-                    .accumulate = p.accumulate,
-                    .y = p.y};
-    items += jobs[i].items();
+  MatmulCall call = prepare(rows, m, products);
+  if (m <= k_streaming_rows) {
+    stream(rows, m, call);
+  } else {
+    const size_t k = call.jobs[0].args.k;
+    const QuantizedRows view = shared_rows_.reserve(m, call.any_coded ? k : 0);
+    if (call.any_coded) for_rows(m, k, [&](size_t i) { quantize_row(rows, i, k, shared_rows_); });
+    size_t items = 0;
+    for (size_t i = 0; i < call.count; ++i) {
+      call.jobs[i].args.rows = view;
+      call.jobs[i].plan_items(m, threads());
+      items += call.jobs[i].items();
+    }
+    pool_.parallel_for(items, [&](size_t i) {
+      const MatmulJob* job = call.jobs;
+      while (i >= job->items()) i -= job++->items();
+      kernels_.matmul(job->args, job->rows(i, m), job->panels(i));
+    });
   }
-  pool_.parallel_for(items, [&](size_t i) {
-    const MatmulJob* job = jobs;
-    while (i >= job->items()) i -= job++->items();
-    kernels_.matmul(job->args, job->rows(i, m), job->panels(i));
-  });
+  const float* up_rows = up_rows_.data();
+  for (const Product& p : products) {
+    if (p.up == nullptr || is_fused(p)) continue;
+    const size_t n = p.w->rows();
+    for_rows(m, n,
+             [&](size_t i) { kernels_.swiglu(p.y + i * n, up_rows + i * n, n, p.y + i * n); });
+    up_rows += m * n;
+  }
 }
 
 void CpuOps::rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,

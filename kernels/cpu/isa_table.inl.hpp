@@ -19,7 +19,7 @@ const KernelTable& kernel_table() {
       .rms_norm = rms_norm,
       .rope_adjacent = rope_adjacent,
       .rope_halves = rope_halves,
-      .swiglu = swiglu,
+      .swiglu = swiglu_array,
       .exp = exp_array,
       .exp2_of_negative = exp2_array,
       .find_peaks = find_peaks,

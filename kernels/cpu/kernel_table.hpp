@@ -36,8 +36,10 @@ inline constexpr size_t k_sum_group = 32;
 ///            acc = fma(m * offset, rows.sums, acc) if the kind has offsets;
 ///   acc = acc * rows.scale;
 /// then for both y = acc; y = y + bias[j] if there is a bias; y = y + old y if it accumulates.
+/// With up_panels (coded weights only), y = acc / (1 + e^-acc) * up_acc.
 struct MatmulArgs {
   const std::byte* panels = nullptr;
+  const std::byte* up_panels = nullptr;  ///< of the same kind and shape, or null
   size_t panel_bytes = 0;
   PanelKind kind = PanelKind::f32;
   size_t n = 0;
@@ -124,8 +126,9 @@ struct AttentionItem {
 
 struct KernelTable {
   void (*matmul)(const MatmulArgs&, Range rows, Range panels);
-  /// One row of QuantizedRows.
-  void (*quantize_row)(const float* x, size_t k, int16_t* codes, float* sums, float* scale);
+  /// One row of QuantizedRows; rms_norm comes before if `norm` is given.
+  void (*quantize_row)(const float* x, const float* norm, float eps, size_t k, int16_t* codes,
+                       float* sums, float* scale);
   /// Items in turn; each fetches what the one after it reads first.
   void (*attend)(const AttentionArgs&, const AttentionItem*, size_t count);
   /// Merges an item's partial results of all chunks into out.

@@ -5,15 +5,20 @@
 
 namespace outrider::kernels::OUTRIDER_ISA {
 
-/// The sum of squares runs over 16 lanes and the fixed tree; a short last vector is zero-filled.
-static void rms_norm(const float* x, const float* weight, float eps, size_t d, float* out) {
+/// 1 / sqrt(mean of squares + eps). The sum of squares runs over 16 lanes and the fixed tree; a
+/// short last vector is zero-filled.
+OUTRIDER_INLINE Vec inverse_rms(const float* x, float eps, size_t d) {
   Vec squares = zero();
   for (size_t i = 0; i < d; i += 16) {
     const Vec v = load_first(x + i, min_of(16, d - i));
     squares = fma(v, v, squares);
   }
   const float mean = reduce_add(squares) / static_cast<float>(d);
-  const Vec inverse = broadcast(1.0f / __builtin_sqrtf(mean + eps));
+  return broadcast(1.0f / __builtin_sqrtf(mean + eps));
+}
+
+static void rms_norm(const float* x, const float* weight, float eps, size_t d, float* out) {
+  const Vec inverse = inverse_rms(x, eps, d);
   for (size_t i = 0; i < d; i += 16) {
     const size_t n = min_of(16, d - i);
     store_first(out + i, load_first(x + i, n) * inverse * load_first(weight + i, n), n);
@@ -43,13 +48,10 @@ static void rope_halves(const float* cosine, const float* sine, size_t rotary_di
   }
 }
 
-/// gate / (1 + e^-gate) * up.
-static void swiglu(const float* gate, const float* up, size_t n, float* out) {
+static void swiglu_array(const float* gate, const float* up, size_t n, float* out) {
   for (size_t i = 0; i < n; i += 16) {
     const size_t count = min_of(16, n - i);
-    const Vec g = load_first(gate + i, count);
-    const Vec silu = g / (broadcast(1.0f) + exp(zero() - g));
-    store_first(out + i, silu * load_first(up + i, count), count);
+    store_first(out + i, swiglu(load_first(gate + i, count), load_first(up + i, count)), count);
   }
 }
 

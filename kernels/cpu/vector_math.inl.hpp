@@ -26,6 +26,11 @@ OUTRIDER_INLINE Vec exp(Vec x) {
          float_of(shift_left<23>(exponent - half + bias));
 }
 
+/// gate / (1 + e^-gate) * up.
+OUTRIDER_INLINE Vec swiglu(Vec gate, Vec up) {
+  return gate / (broadcast(1.0f) + exp(zero() - gate)) * up;
+}
+
 /// 2^x for x <= 0, relative error below 2e-7 (polynomial of least relative error on [-1/2, 1/2]);
 /// 2^-125 below that; NaN stays NaN.
 OUTRIDER_INLINE Vec exp2_of_negative(Vec x) {

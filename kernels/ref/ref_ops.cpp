@@ -131,19 +131,7 @@ class RefOps final : public Ops {
     }
   }
 
-  void rms_norm(const float* x, const float* weight, float eps, size_t m, size_t d,
-                float* out) override {
-    for (size_t i = 0; i < m; ++i, x += d, out += d) {
-      double squares = 0;
-      for (size_t j = 0; j < d; ++j) squares += double{x[j]} * x[j];
-      const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(d) + eps);
-      for (size_t j = 0; j < d; ++j) out[j] = static_cast<float>(x[j] * inverse * weight[j]);
-    }
-  }
-
-  void matmul(const float* x, size_t m, std::span<const Product> products) override {
-    for (const Product& p : products) multiply(x, m, p);
-  }
+  void matmul(const Rows& rows, size_t m, std::span<const Product> products) override;
 
   void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
             size_t head_dim, float* x) override;
@@ -153,37 +141,55 @@ class RefOps final : public Ops {
                  const float* q, size_t heads, float scale, const std::byte* pool,
                  float* out) override;
 
-  void swiglu(const float* gate, const float* up, size_t m, size_t d, float* out) override {
-    for (size_t i = 0; i < m * d; ++i) {
-      const double g = gate[i];
-      out[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * up[i]);
-    }
-  }
-
   void copy_block(const KvGeometry& geometry, int32_t from, int32_t to, std::byte* pool) override {
     const size_t bytes = geometry.block_bytes();
     std::memcpy(pool + static_cast<size_t>(to) * bytes, pool + static_cast<size_t>(from) * bytes,
                 bytes);
   }
-
- private:
-  static void multiply(const float* x, size_t m, const Product& product);
 };
 
-void RefOps::multiply(const float* x, size_t m, const Product& product) {
-  const auto& matrix = static_cast<const RefMatrix&>(*product.w);
+std::vector<float> normed(const Rows& rows, size_t m, size_t k) {
+  std::vector<float> out(rows.x, rows.x + m * k);
+  for (size_t i = 0; rows.norm != nullptr && i < m; ++i) {
+    float* row = &out[i * k];
+    double squares = 0;
+    for (size_t j = 0; j < k; ++j) squares += double{row[j]} * row[j];
+    const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(k) + rows.eps);
+    for (size_t j = 0; j < k; ++j) row[j] = static_cast<float>(row[j] * inverse * rows.norm[j]);
+  }
+  return out;
+}
+
+/// [m, n], not yet rounded.
+std::vector<double> multiply(const std::vector<float>& x, size_t m, const Matrix& w) {
+  const auto& matrix = static_cast<const RefMatrix&>(w);
   const size_t n = matrix.rows();
   const size_t k = matrix.cols();
+  std::vector<double> out(m * n);
   std::vector<float> row(k);
   for (size_t j = 0; j < n; ++j) {
     matrix.read_row(j, row.data());
     for (size_t i = 0; i < m; ++i) {
-      double sum = 0;
-      for (size_t c = 0; c < k; ++c) sum += double{row[c]} * x[i * k + c];
-      float& y = product.y[i * n + j];
-      if (product.bias != nullptr) sum += product.bias[j];
-      if (product.accumulate) sum += y;
-      y = static_cast<float>(sum);
+      for (size_t c = 0; c < k; ++c) out[i * n + j] += double{row[c]} * x[i * k + c];
+    }
+  }
+  return out;
+}
+
+void RefOps::matmul(const Rows& rows, size_t m, std::span<const Product> products) {
+  OUTRIDER_CHECK(!products.empty() && products.size() <= k_products_max, products.size());
+  const std::vector<float> x = normed(rows, m, products[0].w->cols());
+  for (const Product& p : products) {
+    const size_t n = p.w->rows();
+    std::vector<double> sums = multiply(x, m, *p.w);
+    if (p.up != nullptr) {
+      const std::vector<double> up = multiply(x, m, *p.up);
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] *= up[i] / (1.0 + std::exp(-sums[i]));
+    }
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (p.bias != nullptr) sums[i] += p.bias[i % n];
+      if (p.accumulate) sums[i] += p.y[i];
+      p.y[i] = static_cast<float>(sums[i]);
     }
   }
 }

@@ -30,12 +30,9 @@ class ForwardingOps : public kernels::Ops {
   void embed(const kernels::Matrix& table, std::span<const int32_t> ids, float* out) override {
     inner_->embed(table, ids, out);
   }
-  void rms_norm(const float* x, const float* weight, float eps, size_t m, size_t d,
-                float* out) override {
-    inner_->rms_norm(x, weight, eps, m, d, out);
-  }
-  void matmul(const float* x, size_t m, std::span<const kernels::Product> products) override {
-    inner_->matmul(x, m, products);
+  void matmul(const kernels::Rows& rows, size_t m,
+              std::span<const kernels::Product> products) override {
+    inner_->matmul(rows, m, products);
   }
   void rope(const kernels::RopeTable& table, const int32_t* positions, size_t m, size_t heads,
             size_t head_dim, float* x) override {
@@ -50,9 +47,6 @@ class ForwardingOps : public kernels::Ops {
                  std::span<const kernels::Segment> segments, const float* q, size_t heads,
                  float scale, const std::byte* pool, float* out) override {
     inner_->attention(geometry, layer, segments, q, heads, scale, pool, out);
-  }
-  void swiglu(const float* gate, const float* up, size_t m, size_t d, float* out) override {
-    inner_->swiglu(gate, up, m, d, out);
   }
   void copy_block(const kernels::KvGeometry& geometry, int32_t from, int32_t to,
                   std::byte* pool) override {

@@ -58,8 +58,9 @@ class BatchVariantOps final : public ForwardingOps {
  public:
   using ForwardingOps::ForwardingOps;
 
-  void matmul(const float* x, size_t m, std::span<const kernels::Product> products) override {
-    ForwardingOps::matmul(x, m, products);
+  void matmul(const kernels::Rows& rows, size_t m,
+              std::span<const kernels::Product> products) override {
+    ForwardingOps::matmul(rows, m, products);
     const float error = 1.0f + 1e-6f * static_cast<float>(m % 5);
     for (const kernels::Product& p : products) {
       for (size_t i = 0; i < m * p.w->rows(); ++i) p.y[i] *= error;

@@ -72,37 +72,35 @@ std::vector<Logits> ReferenceEngine::update(std::span<const int32_t> ids) {
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(length_));
   length_ += static_cast<uint32_t>(m);
 
-  std::vector<float> x(m * c.hidden), normed(m * c.hidden);
+  std::vector<float> x(m * c.hidden);
   std::vector<float> q(m * c.q_dim()), k(m * c.kv_dim()), v(m * c.kv_dim()), o(m * c.q_dim());
-  std::vector<float> gate(m * c.ffn), up(m * c.ffn);
+  std::vector<float> gated(m * c.ffn);
   ops.embed(*model_->weights.token_embd, ids, x.data());
   for (uint32_t layer = 0; layer < c.layers; ++layer) {
     const model::LayerWeights& w = model_->weights.layers[layer];
     const auto bias = [](const std::vector<float>& b) { return model::LayerWeights::or_null(b); };
-    ops.rms_norm(x.data(), w.attn_norm.data(), c.rms_eps, m, c.hidden, normed.data());
-    const auto multiply = [&](const float* in, const kernels::Product& product) {
-      ops.matmul(in, m, {&product, 1});
+    const auto multiply = [&](const kernels::Rows& rows, const kernels::Product& product) {
+      ops.matmul(rows, m, {&product, 1});
     };
-    multiply(normed.data(), {w.attn_q.get(), bias(w.q_bias), false, q.data()});
-    multiply(normed.data(), {w.attn_k.get(), bias(w.k_bias), false, k.data()});
-    multiply(normed.data(), {w.attn_v.get(), bias(w.v_bias), false, v.data()});
+    const kernels::Rows attn_in = {x.data(), w.attn_norm.data(), c.rms_eps};
+    multiply(attn_in, {.w = w.attn_q.get(), .bias = bias(w.q_bias), .y = q.data()});
+    multiply(attn_in, {.w = w.attn_k.get(), .bias = bias(w.k_bias), .y = k.data()});
+    multiply(attn_in, {.w = w.attn_v.get(), .bias = bias(w.v_bias), .y = v.data()});
     ops.rope(*rope_, positions.data(), m, c.heads, c.head_dim, q.data());
     ops.rope(*rope_, positions.data(), m, c.kv_heads, c.head_dim, k.data());
     keys_[layer].insert(keys_[layer].end(), k.begin(), k.end());
     values_[layer].insert(values_[layer].end(), v.begin(), v.end());
     attention(layer, q.data(), m, o.data());
-    multiply(o.data(), {w.attn_output.get(), nullptr, true, x.data()});
-    ops.rms_norm(x.data(), w.ffn_norm.data(), c.rms_eps, m, c.hidden, normed.data());
-    multiply(normed.data(), {w.ffn_gate.get(), nullptr, false, gate.data()});
-    multiply(normed.data(), {w.ffn_up.get(), nullptr, false, up.data()});
-    ops.swiglu(gate.data(), up.data(), m, c.ffn, gate.data());
-    multiply(gate.data(), {w.ffn_down.get(), nullptr, true, x.data()});
+    multiply({o.data()}, {.w = w.attn_output.get(), .accumulate = true, .y = x.data()});
+    const kernels::Rows ffn_in = {x.data(), w.ffn_norm.data(), c.rms_eps};
+    multiply(ffn_in, {.w = w.ffn_gate.get(), .y = gated.data(), .up = w.ffn_up.get()});
+    multiply({gated.data()}, {.w = w.ffn_down.get(), .accumulate = true, .y = x.data()});
   }
-  ops.rms_norm(x.data(), model_->weights.output_norm.data(), c.rms_eps, m, c.hidden, x.data());
   std::vector<Logits> out(m, Logits(c.vocab));
   for (size_t i = 0; i < m; ++i) {
-    const kernels::Product head = {&model_->weights.head(), nullptr, false, out[i].data()};
-    ops.matmul(x.data() + i * c.hidden, 1, {&head, 1});
+    const kernels::Product head = {.w = &model_->weights.head(), .y = out[i].data()};
+    ops.matmul({x.data() + i * c.hidden, model_->weights.output_norm.data(), c.rms_eps}, 1,
+               {&head, 1});
   }
   return out;
 }
