@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace outrider {
 
 /// A closed range; `open_low` excludes the low end.
 struct NumberRange {
+  using Value = float;
   double low = 0;
   double high = 0;
   bool open_low = false;
@@ -16,10 +18,18 @@ struct NumberRange {
   }
 };
 
+/// INT64_MAX as the high end means none.
 struct IntegerRange {
+  using Value = int64_t;
   int64_t low = 0;
   int64_t high = 0;
+
+  constexpr bool holds(int64_t value) const { return value >= low && value <= high; }
 };
+
+/// What is inside, for errors: "a number above 0, at most 1", "a whole number from 0 to 5".
+std::string describe(NumberRange range);
+std::string describe(IntegerRange range);
 
 /// What clients may ask for, the same over the wire, as flags and in chat.
 namespace ranges {

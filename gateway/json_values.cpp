@@ -1,6 +1,8 @@
 #include "gateway/json_values.hpp"
 
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -49,43 +51,27 @@ Error wrong_type(const std::string& field, std::string_view expected, const Json
 }
 
 Result<float> read_number(const Json& value, const std::string& field, NumberRange range) {
-  const std::string expected = std::string("a number ") + (range.open_low ? "above " : "from ") +
-                               number_text(range.low) + " to " + number_text(range.high);
-  if (!value.is_number()) return wrong_type(field, expected, value);
-  const double number = value.get<double>();
-  const bool below = range.open_low ? number <= range.low : number < range.low;
-  if (!std::isfinite(number) || below || number > range.high) {
-    return wrong_type(field, expected, value);
-  }
-  const float narrowed = static_cast<float>(number);
-  // A tiny double may round to the excluded end.
-  if (range.open_low && narrowed <= static_cast<float>(range.low)) {
-    return wrong_type(field, expected, value);
-  }
-  return narrowed;
+  constexpr double k_none = std::numeric_limits<double>::quiet_NaN();
+  const double number = value.is_number() ? value.get<double>() : k_none;
+  // Looked at twice: a tiny double may round to the excluded end.
+  const double narrowed = range.holds(number) ? static_cast<float>(number) : k_none;
+  if (!range.holds(narrowed)) return wrong_type(field, describe(range), value);
+  return static_cast<float>(narrowed);
 }
 
 Result<int64_t> read_integer(const Json& value, const std::string& field, IntegerRange range) {
-  const std::string expected =
-      "an integer from " + std::to_string(range.low) + " to " + std::to_string(range.high);
-  int64_t number = 0;
+  std::optional<int64_t> number;
   if (value.is_number_unsigned()) {
     const auto raw = value.get<uint64_t>();
-    if (raw > static_cast<uint64_t>(INT64_MAX)) return wrong_type(field, expected, value);
-    number = static_cast<int64_t>(raw);
+    if (raw <= static_cast<uint64_t>(INT64_MAX)) number = static_cast<int64_t>(raw);
   } else if (value.is_number_integer()) {
     number = value.get<int64_t>();
   } else if (value.is_number_float()) {
     const double raw = value.get<double>();
-    if (!(std::abs(raw) <= 0x1p53) || raw != std::floor(raw)) {
-      return wrong_type(field, expected, value);
-    }
-    number = static_cast<int64_t>(raw);
-  } else {
-    return wrong_type(field, expected, value);
+    if (std::abs(raw) <= 0x1p53 && raw == std::floor(raw)) number = static_cast<int64_t>(raw);
   }
-  if (number < range.low || number > range.high) return wrong_type(field, expected, value);
-  return number;
+  if (!number || !range.holds(*number)) return wrong_type(field, describe(range), value);
+  return *number;
 }
 
 Result<bool> read_bool(const Json& value, const std::string& field) {

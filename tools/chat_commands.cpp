@@ -50,18 +50,6 @@ bool parse_stop(const std::string& text, std::vector<std::string>& out) {
   return true;
 }
 
-bool parse(const std::string& text, NumberRange range, float& out) {
-  return parse_number(text, range, out);
-}
-
-template <class T>
-bool parse(const std::string& text, IntegerRange range, T& out) {
-  int64_t value = 0;
-  if (!parse_integer(text, range, value)) return false;
-  out = static_cast<T>(value);
-  return true;
-}
-
 /// What /set knows.
 struct Entry {
   const char* name;
@@ -70,10 +58,13 @@ struct Entry {
   std::string (*expected)();
 };
 
-#define OUTRIDER_NUMBER(name, field, range)                                                      \
-  {                                                                                              \
-    name, [](SamplingFlags& s, const std::string& text) { return parse(text, range, s.field); }, \
-        [](const SamplingFlags& s) { return number(s.field); }, [] { return describe(range); }   \
+#define OUTRIDER_NUMBER(name, field, range)                                                    \
+  {                                                                                            \
+    name,                                                                                      \
+        [](SamplingFlags& s, const std::string& text) {                                        \
+          return parse_number(text, range, s.field);                                           \
+        },                                                                                     \
+        [](const SamplingFlags& s) { return number(s.field); }, [] { return describe(range); } \
   }
 
 constexpr Entry k_entries[] = {

@@ -1,76 +1,19 @@
 #include "tools/sampling_flags.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
-#include <string_view>
-
-#include "base/sampling_ranges.hpp"
 
 namespace outrider::tools {
 namespace {
 
 template <class T>
-std::string text_of(T value) {
+std::string with_default(const char* help, T value) {
   std::ostringstream out;
-  out << value;
+  out << help << " [" << value << "]";
   return out.str();
 }
 
-template <class T>
-bool parse_whole(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-template <class T>
-std::string with_default(const char* help, T value) {
-  return std::string(help) + " [" + text_of(value) + "]";
-}
-
 }  // namespace
-
-bool parse_number(const std::string& text, NumberRange range, float& out) {
-  // Not strtod, which takes hexadecimal and the person's locale.
-  float value = 0;
-  if (!parse_whole(text, value) || !range.holds(static_cast<double>(value))) return false;
-  out = value;
-  return true;
-}
-
-bool parse_integer(const std::string& text, IntegerRange range, int64_t& out) {
-  int64_t value = 0;
-  if (!parse_whole(text, value) || value < range.low || value > range.high) return false;
-  out = value;
-  return true;
-}
-
-std::string describe(NumberRange range) {
-  return std::string("a number ") + (range.open_low ? "above " : "from ") + text_of(range.low) +
-         (range.open_low ? ", at most " : " to ") + text_of(range.high);
-}
-
-std::string describe(IntegerRange range) {
-  return "a whole number from " + text_of(range.low) + " to " + text_of(range.high);
-}
-
-CLI::Validator in_range(NumberRange range) {
-  return {[range](std::string& text) -> std::string {
-            float value = 0;
-            if (parse_number(text, range, value)) return "";
-            return "\"" + text + "\" is not " + describe(range);
-          },
-          ""};
-}
-
-CLI::Validator in_range(IntegerRange range) {
-  return {[range](std::string& text) -> std::string {
-            int64_t value = 0;
-            if (parse_integer(text, range, value)) return "";
-            return "\"" + text + "\" is not " + describe(range);
-          },
-          ""};
-}
 
 void SamplingFlags::add(CLI::App& command) {
   const auto number = [&](const char* name, float& value, NumberRange range, const char* help) {

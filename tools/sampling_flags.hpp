@@ -8,20 +8,20 @@
 
 #include "base/request.hpp"
 #include "base/sampling_ranges.hpp"
+#include "tools/parse_number.hpp"
 
 namespace outrider::tools {
 
-/// Take the whole of `text` as a value inside the range; false leaves `out` alone.
-bool parse_number(const std::string& text, NumberRange range, float& out);
-bool parse_integer(const std::string& text, IntegerRange range, int64_t& out);
-
-/// "a number from 0 to 2".
-std::string describe(NumberRange range);
-std::string describe(IntegerRange range);
-
-/// Checks of flags that say what they expected.
-CLI::Validator in_range(NumberRange range);
-CLI::Validator in_range(IntegerRange range);
+/// A check of a flag that says what it expected.
+template <class Range>
+CLI::Validator in_range(Range range) {
+  return {[range](std::string& text) -> std::string {
+            typename Range::Value value{};
+            if (parse_number(text, range, value)) return "";
+            return "\"" + text + "\" is not " + describe(range);
+          },
+          ""};
+}
 
 /// The sampling flags of `generate` and `chat`, with the wire's names in kebab-case.
 struct SamplingFlags {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +11,8 @@
 #include <set>
 
 #include "base/limits.hpp"
+#include "base/sampling_ranges.hpp"
+#include "tools/parse_number.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -25,18 +26,13 @@ std::string kebab(std::string_view key) {
 }
 
 Result<void> check_count(const Setting& setting, std::string_view value) {
+  const IntegerRange range{setting.minimum, setting.maximum};
   int64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || number < setting.minimum ||
-      number > setting.maximum) {
-    std::string range = "at least " + std::to_string(setting.minimum);
-    if (setting.maximum != INT64_MAX) range += ", at most " + std::to_string(setting.maximum);
-    return fail(ErrorCode::invalid_argument,
-                setting.name + ": \"" + std::string(value) + "\" is not a whole number (" + range +
-                    (setting.unit.empty() ? "" : " " + setting.unit) + ")",
-                setting.name);
-  }
-  return {};
+  if (parse_number(value, range, number)) return {};
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": \"" + std::string(value) + "\" is not " + describe(range) +
+                  (setting.unit.empty() ? "" : " " + setting.unit),
+              setting.name);
 }
 
 Result<void> check_choice(const Setting& setting, std::string_view value) {
@@ -54,13 +50,11 @@ Result<void> check_choice(const Setting& setting, std::string_view value) {
 Result<void> check_address(const Setting& setting, std::string_view value) {
   if (check_choice(setting, value)) return {};
   const size_t colon = value.rfind(':');
-  unsigned port = 65536;
-  if (colon != std::string_view::npos) {
-    const std::string_view digits = value.substr(colon + 1);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-    if (error != std::errc() || end != digits.data() + digits.size()) port = 65536;
+  uint16_t port = 0;
+  if (colon != std::string_view::npos &&
+      parse_number(value.substr(colon + 1), IntegerRange{0, UINT16_MAX}, port)) {
+    return {};
   }
-  if (port <= 65535) return {};
   std::string forms = "host:port or :port";
   for (const std::string& word : setting.choices) forms += " or " + word;
   return fail(ErrorCode::invalid_argument,
@@ -161,6 +155,9 @@ std::vector<Setting> table() {
       {.name = "api-key-file",
        .kind = Kind::path,
        .help = "one key a line (tenant:key or key); empty: no keys"},
+      {.name = "cors-origins",
+       .default_value = "*",
+       .help = "web pages that may ask: *, or origins by commas; off: none"},
       {.name = "drain-timeout-s",
        .kind = Kind::count,
        .unit = "s",

@@ -64,6 +64,8 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
     ASSERT_FALSE(result.ok()) << name << "=" << value;
     EXPECT_EQ(result.error().field, name);
   }
+  EXPECT_EQ(settings.set("threads", "two", "flag").error().message,
+            "threads: \"two\" is not a whole number from 0 to 1024 threads");
 }
 
 TEST(Settings, OnlyTheRpcPortCanBeOff) {
