@@ -3,7 +3,7 @@
 #include "gateway/http_service.hpp"
 #include "gateway/json_values.hpp"
 #include "gateway/logprobs_json.hpp"
-#include "gateway/request_fields.hpp"
+#include "gateway/request_parser.hpp"
 #include "gateway/text.hpp"
 
 namespace outrider::gateway {
@@ -33,6 +33,7 @@ Json model_entry(const ServedModel& served) {
   entry["root"] = served.name;
   entry["parent"] = nullptr;
   entry["max_model_len"] = served.context_tokens;
+  entry["meta"] = {{"n_vocab", served.text.tokenizer->size()}};  // as llama.cpp says it
   return entry;
 }
 
@@ -52,12 +53,6 @@ Reply metrics_page(const Serving& serving) {
   return reply;
 }
 
-Result<bool> flag_or(const Json& body, const char* name, bool fallback) {
-  const Json value = body.value(name, Json());
-  if (value.is_null()) return fallback;
-  return read_bool(value, name);
-}
-
 Result<Json> read_object(const std::string& body, const ServedModel& served, JsonBudget& budget) {
   auto json = parse_json_body(body, budget);
   if (!json) return json.error();
@@ -72,36 +67,32 @@ Result<Json> read_object(const std::string& body, const ServedModel& served, Jso
   return json;
 }
 
+/// The tokens that a chat or completions request with these fields would have as its prompt.
 Result<Json> tokenize(const std::string& text, const ServedModel& served, UnixTime now) {
   JsonBudget budget;
   auto body = read_object(text, served, budget);
   if (!body) return body.error();
-  const bool chat = body->contains("messages");
-  auto special = flag_or(*body, "add_special_tokens", !chat);
-  if (!special) return special.error();
-  auto generation = flag_or(*body, "add_generation_prompt", true);
-  if (!generation) return generation.error();
-  auto strings = flag_or(*body, "return_token_strs", false);
-  if (!strings) return strings.error();
-  Result<std::vector<int32_t>> tokens = invalid("prompt", "prompt or messages is required");
-  if (chat) {
-    auto messages = normalise_messages((*body)["messages"], budget);
-    if (!messages) return messages.error();
-    const Json tools = body->value("tools", Json());
-    if (!tools.is_null()) OUTRIDER_TRY(check_tools(tools));
-    tokens = chat_prompt_tokens({*messages, tools, Json(), *generation, *special}, served, now);
-  } else if (body->contains("prompt")) {
-    const Json& prompt = (*body)["prompt"];
-    if (!prompt.is_string()) return wrong_type("prompt", "a string", prompt);
-    tokens = encode(prompt.get_ref<const std::string&>(), *special, served, "prompt");
+  bool strings = false;
+  const Json wants_strings = body->value("return_token_strs", Json());
+  if (!wants_strings.is_null()) {
+    OUTRIDER_TRY(bool_into(wants_strings, "return_token_strs", strings));
   }
+  const bool chat = body->contains("messages");
+  auto parsed = parse_request(chat ? RequestKind::chat : RequestKind::completion, *body, budget);
+  if (!parsed) return parsed.error();
+  const auto* prompt = chat ? nullptr : std::get_if<std::string>(&parsed->prompts[0]);
+  if (!chat && (!prompt || parsed->prompts.size() > 1)) {
+    return invalid("prompt", "prompt must be a string here");
+  }
+  auto tokens = chat ? chat_prompt_tokens(*parsed, served, now)
+                     : encode(*prompt, parsed->add_special_tokens.value_or(true), served, "prompt");
   if (!tokens) return tokens.error();
   Json out = Json::object();
   out["count"] = tokens->size();
   out["max_model_len"] = served.context_tokens;
   out["tokens"] = *tokens;
   out["token_strs"] = nullptr;
-  if (*strings) {
+  if (strings) {
     out["token_strs"] = Json::array();
     for (const int32_t id : *tokens) {
       out["token_strs"].push_back(token_text(*served.text.tokenizer, id));

@@ -71,9 +71,7 @@ Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel&
   parsed.generation.sampling.seed = parsed.seed.value_or(terms.drawn_seed);
   out.drops_output = parsed.echo && parsed.max_tokens == 0u;
   if (parsed.kind == RequestKind::chat) {
-    const ChatPrompt chat{parsed.messages, parsed.tools, parsed.template_variables,
-                          parsed.add_generation_prompt, parsed.add_special_tokens.value_or(false)};
-    auto tokens = chat_prompt_tokens(chat, served, terms.now);
+    auto tokens = chat_prompt_tokens(parsed, served, terms.now);
     if (!tokens) return tokens.error();
     out.prompts.push_back(parsed.generation);
     out.prompts.back().prompt = std::move(*tokens);

@@ -50,15 +50,8 @@ struct RequestTerms {
 Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel& served,
                                         const RequestTerms& terms);
 
-/// Tokens of messages as a chat request would see them, for /tokenize.
-struct ChatPrompt {
-  const Json& messages;
-  const Json& tools;
-  const Json& template_variables;
-  bool add_generation_prompt = true;
-  bool add_special_tokens = false;
-};
-Result<std::vector<int32_t>> chat_prompt_tokens(const ChatPrompt& chat, const ServedModel& served,
-                                                UnixTime now);
+/// The prompt of a chat request: its messages through the template and the tokenizer. Any thread.
+Result<std::vector<int32_t>> chat_prompt_tokens(const ParsedRequest& chat,
+                                                const ServedModel& served, UnixTime now);
 
 }  // namespace outrider::gateway

@@ -1,7 +1,6 @@
 #include "gateway/request_parser.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "base/limits.hpp"
 #include "gateway/json_values.hpp"
@@ -25,27 +24,55 @@ Result<void> read_fields(std::span<const RequestField> fields, const Json& body,
   return {};
 }
 
-/// What other servers know and what would change the answer: to ignore it would be to lie.
-constexpr std::array k_unsupported = {"structured_outputs",
-                                      "guided_json",
-                                      "guided_regex",
-                                      "guided_choice",
-                                      "guided_grammar",
-                                      "grammar",
-                                      "json_schema",
-                                      "bad_words",
-                                      "allowed_token_ids",
-                                      "logits_processors",
-                                      "truncate_prompt_tokens",
-                                      "continue_final_message",
-                                      "use_beam_search",
-                                      "functions"};
+/// A field that other servers know and that would change the answer: to ignore it would be to lie.
+struct UnsupportedField {
+  const char* name;
+  double neutral = 0;  ///< A number that asks for nothing, as false, "" and empty lists do.
+};
+
+constexpr UnsupportedField k_unsupported[] = {
+    // what the answer may be
+    {"structured_outputs"},
+    {"structural_tag"},
+    {"guided_json"},
+    {"guided_regex"},
+    {"guided_choice"},
+    {"guided_grammar"},
+    {"grammar"},
+    {"json_schema"},
+    {"regex"},
+    {"ebnf"},
+    {"bad_words"},
+    {"allowed_token_ids"},
+    {"logits_processors"},
+    {"functions"},
+    // what the model is asked, or which model
+    {"chat_template"},
+    {"documents"},
+    {"prompt_embeds"},
+    {"truncate_prompt_tokens"},
+    {"continue_final_message"},
+    {"reasoning_effort"},
+    {"web_search_options"},
+    {"lora"},
+    // how tokens are chosen; what only tunes one of these has no effect without it
+    {"use_beam_search"},
+    {"length_penalty", 1},
+    {"repeat_penalty", 1},
+    {"typical_p", 1},
+    {"tfs_z", 1},
+    {"mirostat"},
+    {"dry_multiplier"},
+    {"xtc_probability"},
+    {"dynatemp_range"},
+    {"top_n_sigma", -1},
+};
 
 Result<void> refuse_unsupported(const Json& body) {
-  for (const char* name : k_unsupported) {
+  for (const auto& [name, neutral] : k_unsupported) {
     const auto it = body.find(name);
-    if (it == body.end() || it->is_null() || *it == false) continue;
-    if (it->empty() || *it == "") continue;  // asks for nothing
+    if (it == body.end() || it->is_null() || *it == false || it->empty() || *it == "") continue;
+    if (it->is_number() && it->get<double>() == neutral) continue;
     return fail(ErrorCode::unsupported, std::string(name) + " is not supported", name);
   }
   return {};

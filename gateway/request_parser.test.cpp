@@ -95,11 +95,27 @@ TEST(RequestParser, ListsUnknownFieldsAndGoesOn) {
 }
 
 TEST(RequestParser, RefusesByNameWhatWouldHaveConstrainedTheAnswer) {
-  for (const char* field : {R"("guided_json":{"type":"object"})", R"("guided_regex":"a+")",
-                            R"("guided_choice":["a"])", R"("structured_outputs":{"regex":"a"})",
-                            R"("bad_words":["x"])", R"("allowed_token_ids":[1])",
-                            R"("truncate_prompt_tokens":5)", R"("continue_final_message":true)",
-                            R"("use_beam_search":true)", R"("functions":[{"name":"f"}])"}) {
+  for (const char* field : {R"("guided_json":{"type":"object"})",
+                            R"("guided_regex":"a+")",
+                            R"("guided_choice":["a"])",
+                            R"("structured_outputs":{"regex":"a"})",
+                            R"("bad_words":["x"])",
+                            R"("allowed_token_ids":[1])",
+                            R"("truncate_prompt_tokens":5)",
+                            R"("continue_final_message":true)",
+                            R"("use_beam_search":true)",
+                            R"("functions":[{"name":"f"}])",
+                            R"("chat_template":"{{ x }}")",
+                            R"("documents":[{"text":"d"}])",
+                            R"("prompt_embeds":"AAAA")",
+                            R"("reasoning_effort":"low")",
+                            R"("length_penalty":0.5)",
+                            R"("repeat_penalty":1.1)",
+                            R"("typical_p":0.9)",
+                            R"("mirostat":2)",
+                            R"("dry_multiplier":0.8)",
+                            R"("xtc_probability":0.5)",
+                            R"("top_n_sigma":1)"}) {
     const auto r = parse_request_body(k_chat, with(k_chat, field));
     ASSERT_FALSE(r.ok()) << field;
     EXPECT_EQ(r.error().code, ErrorCode::unsupported) << field;
@@ -107,6 +123,10 @@ TEST(RequestParser, RefusesByNameWhatWouldHaveConstrainedTheAnswer) {
   }
   parsed(k_chat,
          with(k_chat, R"("guided_json":null,"bad_words":[],"continue_final_message":false)"));
+  parsed(k_chat, with(k_chat, R"("length_penalty":1.0,"repeat_penalty":1,"typical_p":1.0,
+                                 "mirostat":0,"dry_multiplier":0.0,"dry_base":1.75,
+                                 "top_n_sigma":-1,"documents":[],"chat_template":"",
+                                 "reasoning_effort":null)"));
 }
 
 TEST(RequestParser, LastOfDuplicatedKeysWins) {

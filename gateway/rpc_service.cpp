@@ -194,9 +194,11 @@ class OutriderServer final : public rpc::Outrider::Server {
     if (!raw) return raw.error();
     auto messages = normalise_messages(*raw, budget);
     if (!messages) return messages.error();
-    return chat_prompt_tokens(
-        {*messages, Json(), Json(), input.getAddGenerationPrompt(), special.value_or(false)},
-        served, now);
+    ParsedRequest chat;
+    chat.messages = std::move(*messages);
+    chat.add_generation_prompt = input.getAddGenerationPrompt();
+    chat.add_special_tokens = special;
+    return chat_prompt_tokens(chat, served, now);
   }
 
   /// Runs `job` where it holds nobody up, then `answer` with its value; an error is the call's.

@@ -48,12 +48,12 @@ Result<void> check_token_ids(std::span<const int32_t> ids, const std::string& fi
   return {};
 }
 
-Result<std::vector<int32_t>> chat_prompt_tokens(const ChatPrompt& chat, const ServedModel& served,
-                                                UnixTime now) {
+Result<std::vector<int32_t>> chat_prompt_tokens(const ParsedRequest& chat,
+                                                const ServedModel& served, UnixTime now) {
   auto text = served.text.chat_template->render(
       chat.messages, chat.tools, chat.add_generation_prompt, chat.template_variables, now);
   if (!text) return text.error();
-  return encode(*text, chat.add_special_tokens, served, "messages");
+  return encode(*text, chat.add_special_tokens.value_or(false), served, "messages");
 }
 
 }  // namespace outrider::gateway

@@ -6,6 +6,9 @@ import subprocess
 import threading
 import unittest
 
+from server import ROOT, Server
+
+TINY = ROOT / "tests/support/models/tiny-llama.gguf"
 server = None  # set by run_e2e, as are these
 binary = model = None
 
@@ -91,6 +94,11 @@ class LoadSuite(unittest.TestCase):
         server.wait_idle()
         sent = 1 + 2 + 3  # the probe, the warm-up, the load
         self.assertEqual(server.metric("vllm:prompt_tokens_total") - before, 12 * sent)
+
+    def test_ids_stay_inside_the_servers_vocabulary(self):
+        with Server(binary, TINY) as tiny:  # fewer ids than are guessed where a server is silent
+            row, = lines("load", "--url", tiny.url, "--requests", "4", "--isl", "12", "--osl", "6")
+        self.assertEqual(row["completed"], 4)
 
     def test_prompts_can_be_text(self):
         row, = lines("load", "--url", server.url, "--requests", "3", "--prompts", "text",
