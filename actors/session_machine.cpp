@@ -36,6 +36,7 @@ void merge_timings(RequestTimings& into, const RequestTimings& from) {
   into.prefill_us = std::max(into.prefill_us, from.prefill_us);
   into.decode_us = std::max(into.decode_us, from.decode_us);
   into.prompt_tokens = std::max(into.prompt_tokens, from.prompt_tokens);
+  into.cached_tokens = std::max(into.cached_tokens, from.cached_tokens);
   into.preemptions += from.preemptions;
 }
 

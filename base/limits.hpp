@@ -16,11 +16,15 @@ inline constexpr size_t http_header_bytes_max = size_t{32} << 10;
 inline constexpr uint32_t connections_max = 4096;
 /// Descriptors that are not for client connections: model, store, logs, event loops, libraries.
 inline constexpr uint32_t descriptors_reserved = 64;
-/// A client must have sent its headers, and then each further part of its body, within this time.
+/// A client must have sent its headers (or logged in, over RPC), and then each further part of its
+/// body, within this time.
 inline constexpr uint32_t http_header_timeout_ms = 10'000;
 inline constexpr uint32_t http_body_timeout_ms = 30'000;
 /// And its whole body within this one: 8 MiB at half a megabit a second.
 inline constexpr uint32_t http_body_total_timeout_ms = 120'000;
+/// Bodies of all HTTP requests together, from their first byte until they are parsed; beyond it:
+/// 429. As many of the largest as wait for the text thread.
+inline constexpr size_t http_bodies_bytes_max = 32 * http_body_bytes_max;
 /// Bytes of a refused upload that are read and dropped, so that the client gets to see the answer
 /// instead of a reset connection; then the socket is closed. What a few clients announce at most.
 inline constexpr size_t refused_upload_bytes_max = size_t{128} << 20;
@@ -40,6 +44,10 @@ inline constexpr uint32_t client_write_timeout_ms = 60'000;
 inline constexpr uint32_t open_requests_max = 4096;
 /// Bytes that the kernel buffers for one client: small, so that a slow reader is noticed soon.
 inline constexpr int32_t client_send_buffer_bytes = 32 << 10;
+/// Silence after which a client's machine is asked whether it is still there, and as long again, in
+/// so many probes, until its connection counts as gone.
+inline constexpr int32_t client_keepalive_s = 60;
+inline constexpr int32_t client_keepalive_probes = 6;
 /// Time that admitted streams get to finish when the process drains.
 inline constexpr uint32_t drain_timeout_ms = 30'000;
 /// Time in which clients take their last bytes when the process stops; after it they are cut off.
@@ -49,7 +57,8 @@ inline constexpr uint32_t unknown_fields_logged_max = 256;
 /// Body or message that is parsed, templated and tokenized on the KJ thread: 20 ms at worst (random
 /// letters). Beyond it a thread of its own does that, at up to 2.5 s a MiB.
 inline constexpr size_t inline_text_bytes_max = size_t{16} << 10;
-/// Requests that wait for that thread, each with its body; beyond it: 429.
+/// Requests that wait for that thread, each with its body; beyond it: 429, and for a tenant as soon
+/// as it has as many waiting as there are places left.
 inline constexpr uint32_t text_jobs_max = 32;
 /// Text of one prompt in the log, where the operator wants it there.
 inline constexpr size_t logged_prompt_bytes_max = size_t{16} << 10;
@@ -59,8 +68,14 @@ inline constexpr uint32_t api_keys_max = 65'536;
 inline constexpr uint64_t rpc_message_words_max = http_body_bytes_max / 8;
 /// Parameters of calls that have not been taken up yet, per connection; then it is not read from.
 inline constexpr uint64_t rpc_waiting_words_max = 4 * rpc_message_words_max;
-/// One reply that our own client takes: the longest answer with all its logprobs is below.
+/// One reply that our own client takes: the longest answer with all its logprobs is below. Cap'n
+/// Proto's readers take as much by default.
 inline constexpr size_t client_reply_bytes_max = size_t{64} << 20;
+/// Logprobs in one answer: each token's own and each alternative's, of the prompt and, where the
+/// answer comes at once, of all choices. 12,000 tokens with 20 alternatives; beyond it: 400.
+inline constexpr uint64_t answer_logprobs_max = uint64_t{1} << 18;
+/// Bytes that one of them takes, as JSON or for Cap'n Proto: under 100 but for very long tokens.
+inline constexpr size_t answer_logprob_bytes = 128;
 
 // -- one request ---------------------------------------------------------------------------------
 inline constexpr uint32_t choices_max = 16;       ///< `n`: a quarter of the default batch
@@ -177,7 +192,9 @@ static_assert(heartbeat_timeout_ms >= 4 * heartbeat_interval_ms,
               "a worker may lose three heartbeats before it counts as lost");
 static_assert(prompt_part_tokens_max * sizeof(int32_t) <= control_message_bytes_max / 2,
               "a prompt part and its envelope fit one control message");
+static_assert(answer_logprobs_max * answer_logprob_bytes <= client_reply_bytes_max / 2);
 static_assert(http_header_bytes_max < http_body_bytes_max);
+static_assert(http_bodies_bytes_max >= text_jobs_max * http_body_bytes_max);
 static_assert(sse_ping_interval_ms < http_body_timeout_ms);
 static_assert(http_body_timeout_ms < http_body_total_timeout_ms);
 

@@ -61,7 +61,7 @@ struct GenerationRequest {
   int32_t logprobs = -1;         ///< -1 none; else number of top alternatives (0..20).
   int32_t prompt_logprobs = -1;  ///< Likewise, for the prompt's own tokens.
   int32_t priority = 0;          ///< Lower is earlier, among those of its tenant.
-  uint32_t deadline_ms = 0;      ///< From arrival; 0: none.
+  uint32_t deadline_ms = 0;      ///< What is left of it from here on; 0: none.
   std::string tenant;            ///< Owner of the API key; scope of sharing and of fairness.
   std::string cache_salt;
 
@@ -114,6 +114,7 @@ struct RequestTimings {
   uint64_t decode_us = 0;
   uint32_t prompt_tokens = 0;
   uint32_t preemptions = 0;
+  uint32_t cached_tokens = 0;  ///< Of the prompt, whose KV was there already.
 
   friend bool operator==(const RequestTimings&, const RequestTimings&) = default;
 };

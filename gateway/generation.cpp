@@ -43,12 +43,12 @@ Generation::Generation(const Parts& parts, PreparedRequest request,
       request_(std::move(request)),
       served_(std::move(served)),
       channel_(static_cast<uint32_t>(request_.prompts.size())),
-      started_(parts.clock.now()),
       running_(request_.prompts.size(), true),
       prompt_tokens_(request_.prompts.size()) {
   const auto& stop = request_.parsed.generation.stop;
   for (uint32_t i = 0; i < request_.choices(); ++i) {
-    choices_.push_back({model::TextStream(served_->text.tokenizer, stop), 0, started_, started_});
+    choices_.push_back(
+        {model::TextStream(served_->text.tokenizer, stop), 0, parts_.arrived, parts_.arrived});
   }
   for (uint32_t source = 0; source < request_.prompts.size(); ++source) {
     totals_.prompt_tokens += request_.prompts[source].prompt.size();
@@ -136,8 +136,8 @@ void Generation::observe_tokens(Choice& choice, size_t count) {
   if (count == 0) return;
   const TimePoint now = parts_.clock.now();
   if (totals_.ttft_ms == 0) {
-    totals_.ttft_ms = to_ms(now - started_);
-    parts_.metrics.time_to_first_token_seconds.Observe(to_seconds(now - started_));
+    totals_.ttft_ms = to_ms(now - parts_.arrived);
+    parts_.metrics.time_to_first_token_seconds.Observe(to_seconds(now - parts_.arrived));
   }
   if (choice.tokens == 0) {
     choice.first_token = now;
@@ -158,6 +158,7 @@ void Generation::accept(uint32_t source, const schema::StreamDone& event) {
   sum.prefill_us = std::max(sum.prefill_us, event.timings.prefill_us);
   sum.decode_us = std::max(sum.decode_us, event.timings.decode_us);
   sum.preemptions += event.timings.preemptions;
+  sum.cached_tokens += event.timings.cached_tokens;
   if (event.outcome != schema::StreamDone::Outcome::done) {
     error_ = event.error.value_or(fail(ErrorCode::internal, "the request failed"));
     retry_after_ms_ = event.retry_after_ms;
@@ -171,7 +172,7 @@ void Generation::accept(uint32_t source, const schema::StreamDone& event) {
 
 void Generation::observe_end() {
   auto& m = parts_.metrics;
-  const double total_s = to_seconds(parts_.clock.now() - started_);
+  const double total_s = to_seconds(parts_.clock.now() - parts_.arrived);
   m.e2e_latency_seconds.Observe(total_s);
   m.queue_time_seconds.Observe(static_cast<double>(totals_.timings.queue_us) * 1e-6);
   m.prefill_time_seconds.Observe(static_cast<double>(totals_.timings.prefill_us) * 1e-6);

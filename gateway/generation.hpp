@@ -30,7 +30,7 @@ struct GenerationTotals {
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
   RequestTimings timings;  ///< Times: of the slowest prompt.
-  double ttft_ms = 0;      ///< 0: no token came.
+  double ttft_ms = 0;      ///< From the request's arrival; 0: no token came.
 };
 
 /// One client request running in the backend: a session per prompt. Lives on the KJ thread;
@@ -42,6 +42,7 @@ class Generation {
     const Clock& clock;
     ServingMetrics& metrics;
     uint64_t first_session = 0;  ///< One id per prompt, counted up from here.
+    TimePoint arrived{0};        ///< From which times are counted.
   };
   Generation(const Parts& parts, PreparedRequest request,
              std::shared_ptr<const ServedModel> served);
@@ -87,7 +88,6 @@ class Generation {
   PreparedRequest request_;
   std::shared_ptr<const ServedModel> served_;
   TokenChannel channel_;
-  TimePoint started_;
   std::vector<Choice> choices_;
   std::vector<bool> running_;  ///< [prompts]
   std::vector<std::vector<TokenOut>> prompt_tokens_;

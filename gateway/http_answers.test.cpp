@@ -48,7 +48,7 @@ TEST_F(HttpAnswers, ChatComesAsOneObject) {
   EXPECT_EQ(body["usage"]["prompt_tokens"], session.request.prompt.size());
   EXPECT_EQ(body["usage"]["completion_tokens"], session.sent[0]);
   EXPECT_EQ(body["usage"]["total_tokens"], session.request.prompt.size() + session.sent[0]);
-  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], ScriptedBackend::k_cached);
   EXPECT_EQ(body["timings"]["prefill_ms"], 2.0);
   EXPECT_EQ(session.request.sampling.seed, 7u);
   // Without a limit of its own a chat answer may fill the context.
@@ -76,7 +76,8 @@ TEST_F(HttpAnswers, ChatStreamsByTheWireRules) {
   EXPECT_EQ(events[1]["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(events[2]["choices"], Json::array());
   EXPECT_EQ(events[2]["usage"]["completion_tokens"], gateway.backend.sessions[0].sent[0]);
-  EXPECT_EQ(events[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  EXPECT_EQ(events[2]["usage"]["prompt_tokens_details"]["cached_tokens"],
+            ScriptedBackend::k_cached);
 }
 
 TEST_F(HttpAnswers, CompletionsStreamAsTextCompletion) {

@@ -47,7 +47,7 @@ bool lists(const std::string& value, std::string_view token) {
 
 struct BodyState {
   std::string text;
-  std::vector<kj::byte> part = std::vector<kj::byte>(size_t{64} << 10);
+  std::vector<kj::byte> part = std::vector<kj::byte>(size_t{16} << 10);
 };
 
 Error body_too_large(uint64_t bytes) {
@@ -63,7 +63,7 @@ BodyResult too_slow() {
 }
 
 kj::Promise<BodyResult> read_parts(kj::AsyncInputStream& body, ClientConnection& connection,
-                                   kj::Own<BodyState> state) {
+                                   BodyBytes& bytes, kj::Own<BodyState> state) {
   auto& part = state->part;
   auto read = body.tryRead(part.data(), 1, part.size()).then([](size_t n) -> kj::Maybe<size_t> {
     return n;
@@ -72,15 +72,18 @@ kj::Promise<BodyResult> read_parts(kj::AsyncInputStream& body, ClientConnection&
                      .afterDelay(connection.settings().body_timeout_ms * kj::MILLISECONDS)
                      .then([]() -> kj::Maybe<size_t> { return nullptr; });
   return read.exclusiveJoin(kj::mv(timeout))
-      .then([&body, &connection,
+      .then([&body, &connection, &bytes,
              state = kj::mv(state)](kj::Maybe<size_t> n) mutable -> kj::Promise<BodyResult> {
         KJ_IF_MAYBE (count, n) {
           if (*count == 0) return BodyResult(std::move(state->text));
+          if (!bytes.take(*count)) {
+            return BodyResult(fail(ErrorCode::overloaded, "too many bodies arrive at once"));
+          }
           state->text.append(reinterpret_cast<const char*>(state->part.data()), *count);
           if (state->text.size() > limits::http_body_bytes_max) {
             return BodyResult(body_too_large(state->text.size()));
           }
-          return read_parts(body, connection, kj::mv(state));
+          return read_parts(body, connection, bytes, kj::mv(state));
         }
         return too_slow();
       });
@@ -97,10 +100,19 @@ HttpHeaderIds::HttpHeaderIds(kj::HttpHeaderTable::Builder& builder)
       cache_control(builder.add("Cache-Control")),
       expect(builder.add("Expect")),
       content_encoding(builder.add("Content-Encoding")),
+      origin(builder.add("Origin")),
+      vary(builder.add("Vary")),
+      request_method(builder.add("Access-Control-Request-Method")),
+      request_headers(builder.add("Access-Control-Request-Headers")),
+      allow_origin(builder.add("Access-Control-Allow-Origin")),
+      allow_methods(builder.add("Access-Control-Allow-Methods")),
+      allow_headers(builder.add("Access-Control-Allow-Headers")),
+      expose_headers(builder.add("Access-Control-Expose-Headers")),
+      max_age(builder.add("Access-Control-Max-Age")),
       table(builder.getFutureTable()) {}
 
 RequestHead read_head(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
-                      const HttpHeaderIds& ids) {
+                      const HttpHeaderIds& ids, const std::string& cors_origins) {
   RequestHead head;
   head.method = method;
   head.path.assign(url.cStr(), url.size());
@@ -121,6 +133,13 @@ RequestHead read_head(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHe
   head.is_chunked = headers.get(kj::HttpHeaderId::TRANSFER_ENCODING) != nullptr;
   head.expect = lower(text_of(headers.get(ids.expect)));
   head.wants_close = lists(text_of(headers.get(kj::HttpHeaderId::CONNECTION)), "close");
+  head.origin_matters = cors_origins != "*";
+  const std::string origin = text_of(headers.get(ids.origin));
+  if (!origin.empty() && lists(cors_origins, head.origin_matters ? lower(origin) : "*")) {
+    head.allow_origin = head.origin_matters ? origin : "*";
+  }
+  head.asks_for_method = headers.get(ids.request_method) != nullptr;
+  head.asks_for_headers = text_of(headers.get(ids.request_headers));
   head.header_bytes = url.size();
   headers.forEach([&](kj::StringPtr name, kj::StringPtr value) {
     head.header_bytes += name.size() + value.size() + 4;
@@ -208,6 +227,14 @@ kj::HttpHeaders response_headers(const RequestHead& head, const HttpHeaderIds& i
   if (!head.traceparent.empty()) headers.set(ids.traceparent, kj::str(head.traceparent.c_str()));
   if (reply.retry_after_s > 0) headers.set(ids.retry_after, kj::str(reply.retry_after_s));
   if (reply.allow) headers.set(ids.allow, kj::StringPtr(reply.allow));
+  if (head.origin_matters) headers.set(ids.vary, "Origin"_kj);
+  if (head.allow_origin.empty()) return headers;
+  headers.set(ids.allow_origin, kj::str(head.allow_origin.c_str()));
+  headers.set(ids.expose_headers, "x-request-id, Retry-After"_kj);
+  if (!head.is_preflight()) return headers;
+  headers.set(ids.allow_methods, "GET, HEAD, POST"_kj);
+  headers.set(ids.allow_headers, kj::str(head.asks_for_headers.c_str()));
+  headers.set(ids.max_age, "600"_kj);
   return headers;
 }
 
@@ -215,14 +242,14 @@ kj::Promise<void> send_reply(kj::HttpService::Response& response, const RequestH
                              const HttpHeaderIds& ids, Reply reply, ClientConnection& connection) {
   const auto headers = response_headers(head, ids, reply);
   auto out = connection.begin(response, reply.status, headers, reply.body.size());
-  if (head.method == kj::HttpMethod::HEAD) return kj::READY_NOW;
+  if (head.method == kj::HttpMethod::HEAD || reply.body.empty()) return kj::READY_NOW;
   auto body = kj::heap<std::string>(std::move(reply.body));
   auto write = out->write(body->data(), body->size());
   return connection.bounded(kj::mv(write)).attach(kj::mv(out), kj::mv(body));
 }
 
-kj::Promise<Result<std::string>> read_body(kj::AsyncInputStream& body,
-                                           ClientConnection& connection) {
+kj::Promise<Result<std::string>> read_body(kj::AsyncInputStream& body, ClientConnection& connection,
+                                           BodyBytes& bytes) {
   KJ_IF_MAYBE (length, body.tryGetLength()) {
     if (*length > limits::http_body_bytes_max) {
       return BodyResult(body_too_large(*length));
@@ -231,7 +258,7 @@ kj::Promise<Result<std::string>> read_body(kj::AsyncInputStream& body,
   auto timeout = connection.timer()
                      .afterDelay(connection.settings().body_total_timeout_ms * kj::MILLISECONDS)
                      .then([] { return too_slow(); });
-  return read_parts(body, connection, kj::heap<BodyState>()).exclusiveJoin(kj::mv(timeout));
+  return read_parts(body, connection, bytes, kj::heap<BodyState>()).exclusiveJoin(kj::mv(timeout));
 }
 
 }  // namespace outrider::gateway

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gateway/client_stream.hpp"
@@ -18,6 +19,9 @@ struct HttpHeaderIds {
   explicit HttpHeaderIds(kj::HttpHeaderTable::Builder& builder);
   kj::HttpHeaderId authorization, request_id, traceparent, retry_after, allow, cache_control,
       expect, content_encoding;
+  // CORS (the Fetch standard)
+  kj::HttpHeaderId origin, vary, request_method, request_headers, allow_origin, allow_methods,
+      allow_headers, expose_headers, max_age;
   kj::HttpHeaderTable& table;
 };
 
@@ -36,11 +40,19 @@ struct RequestHead {
   std::string expect;
   bool wants_close = false;  ///< Connection: close
   size_t header_bytes = 0;
+  std::string allow_origin;  ///< For the web page that asks, if it may: "*" or its origin.
+  bool origin_matters = false;
+  bool asks_for_method = false;
+  std::string asks_for_headers;
 
+  /// A browser asks whether a page's request may come.
+  bool is_preflight() const {
+    return method == kj::HttpMethod::OPTIONS && asks_for_method && !allow_origin.empty();
+  }
   bool has_body() const { return is_chunked || !(content_length.empty() || content_length == "0"); }
 };
 RequestHead read_head(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
-                      const HttpHeaderIds& ids);
+                      const HttpHeaderIds& ids, const std::string& cors_origins);
 
 /// The body as it should be sent, with the exchange's own headers.
 struct Reply {
@@ -111,9 +123,31 @@ kj::HttpHeaders response_headers(const RequestHead& head, const HttpHeaderIds& i
 kj::Promise<void> send_reply(kj::HttpService::Response& response, const RequestHead& head,
                              const HttpHeaderIds& ids, Reply reply, ClientConnection& connection);
 
-/// The whole body, bounded in size (announced or not) and in time, of each part and in
-/// all. Errors: too_large, deadline_exceeded (408).
-kj::Promise<Result<std::string>> read_body(kj::AsyncInputStream& body,
-                                           ClientConnection& connection);
+/// A connection's share of the bytes that the bodies of all connections take together.
+class BodyBytes {
+ public:
+  BodyBytes(size_t& total, size_t total_max) : total_(total), total_max_(total_max) {}
+  ~BodyBytes() { release(); }
+  BodyBytes(const BodyBytes&) = delete;
+  BodyBytes& operator=(const BodyBytes&) = delete;
+
+  bool take(size_t bytes) {
+    if (bytes > total_max_ - total_) return false;
+    total_ += bytes;
+    held_ += bytes;
+    return true;
+  }
+  void release() { total_ -= std::exchange(held_, 0); }
+
+ private:
+  size_t& total_;
+  size_t total_max_;
+  size_t held_ = 0;
+};
+
+/// The whole body, bounded in size (announced or not), by what all bodies may take, and in time, of
+/// each part and in all. Errors: too_large, overloaded, deadline_exceeded (408).
+kj::Promise<Result<std::string>> read_body(kj::AsyncInputStream& body, ClientConnection& connection,
+                                           BodyBytes& bytes);
 
 }  // namespace outrider::gateway

@@ -162,6 +162,49 @@ TEST(HttpGateway, TakesClockIdsAndSeedsFromItsParts) {
   EXPECT_EQ(fixed.backend.sessions[0].id, 0x0123456789abcdefu >> 1);
 }
 
+TEST(HttpGateway, CountsDeadlinesMetricsAndTheLogFromTheHeadersOn) {
+  using std::chrono::milliseconds;
+  ManualClock clock;
+  std::ostringstream lines;
+  LoopbackGateway timed(
+      {}, true,
+      [&](Gateway::Parts& parts) {
+        parts.log = std::make_shared<spdlog::logger>(
+            "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines));
+      },
+      &clock);
+  timed.backend.on_open = [&](ScriptedSession& s) {
+    clock.advance(milliseconds(5));
+    timed.backend.answer(s, "ok");
+  };
+  const auto post = [&](const std::string& body, Duration upload) {
+    RawClient client(timed);
+    client.send(
+        "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: " +
+        std::to_string(body.size()) + "\r\nExpect: 100-continue\r\n\r\n");
+    client.read_until("100 Continue\r\n\r\n");
+    clock.advance(upload);
+    client.send(body);
+    return client.read_response();
+  };
+  const std::string body = R"({"prompt":"x","deadline_ms":100})";
+  EXPECT_EQ(post(body, milliseconds(60)).status, 200);
+  EXPECT_EQ(timed.backend.sessions[0].request.deadline_ms, 40u);
+  timed.run_until([&] { return lines.str().find("total_ms=") != std::string::npos; });
+  EXPECT_NE(lines.str().find("ttft_ms=65.0"), std::string::npos) << lines.str();
+  EXPECT_NE(lines.str().find("total_ms=65.0"), std::string::npos) << lines.str();
+  const std::string metrics = timed.metrics.render();
+  for (const char* name :
+       {"vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds"}) {
+    const std::string sum = std::string(name) + "_sum{model_name=\"tiny\"} 0.065\n";
+    EXPECT_NE(metrics.find(sum), std::string::npos) << metrics;
+  }
+  auto late = post(body, milliseconds(100));
+  EXPECT_EQ(late.status, 504);
+  EXPECT_EQ(late.error()["param"], "deadline_ms");
+  EXPECT_EQ(timed.backend.sessions.size(), 1u);
+}
+
 TEST(HttpGateway, LogsPromptsOnlyWhereItIsToldTo) {
   for (const bool wanted : {false, true}) {
     std::ostringstream lines;

@@ -174,6 +174,36 @@ TEST_F(HttpRefusals, BodiesOverTheLimitAre413Chunked) {
   EXPECT_EQ(client.read_response().status, 413);
 }
 
+TEST(HttpBodies, OfAllConnectionsTakeABoundedNumberOfBytes) {
+  GatewayOptions options;
+  options.http.bodies_bytes_max = 1'000;
+  LoopbackGateway bounded(options);
+  bounded.backend.on_open = [&](ScriptedSession& s) { bounded.backend.answer(s, "ok"); };
+  const auto body = [](size_t bytes) {
+    std::string text = R"({"prompt":"x","pad":")";
+    return text + std::string(bytes - text.size() - 2, 'x') + "\"}";
+  };
+  RawClient client(bounded);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(client.request("POST", k_text_path, body(900)).status, 200) << "given back";
+  }
+  auto over = client.request("POST", k_text_path, body(1'001));
+  EXPECT_EQ(over.status, 429);
+  EXPECT_EQ(over.headers["retry-after"], "1");
+
+  RawClient slow(bounded);
+  slow.send("POST /v1/completions HTTP/1.1\r\n" k_json "Content-Length: 900\r\n\r\n" +
+            body(900).substr(0, 800));
+  int status = 200;
+  for (int turns = 0; status == 200 && turns < 5'000; ++turns) {  // until the part is read
+    status = RawClient(bounded).request("POST", k_text_path, body(300)).status;
+  }
+  EXPECT_EQ(status, 429);
+  slow.send(body(900).substr(800));
+  EXPECT_EQ(slow.read_response().status, 200);
+  EXPECT_EQ(RawClient(bounded).request("POST", k_text_path, body(300)).status, 200);
+}
+
 TEST_F(HttpRefusals, SlowHeadersAndSlowBodiesEnd) {
   client.send("POST /v1/comp");
   EXPECT_EQ(client.read_all(), "");  // KJ closes, without an answer

@@ -50,7 +50,9 @@ ErrorReply method_error(const char* allowed) {
 }  // namespace
 
 HttpConnectionService::HttpConnectionService(ClientStream& stream, HttpShared& shared)
-    : shared_(shared), connection_(stream, shared.timer, shared.settings, shared.reply_closes) {}
+    : shared_(shared),
+      connection_(stream, shared.timer, shared.settings, shared.reply_closes),
+      body_bytes_(shared.body_bytes, shared.settings.bodies_bytes_max) {}
 
 kj::Promise<void> HttpConnectionService::reply(Response& response, const RequestHead& head,
                                                Reply reply) {
@@ -62,7 +64,8 @@ kj::Promise<void> HttpConnectionService::request(kj::HttpMethod method, kj::Stri
                                                  const kj::HttpHeaders& headers,
                                                  kj::AsyncInputStream& body, Response& response) {
   if (connection_.closes()) return last_exchange_is_over();
-  RequestHead head = read_head(method, url, headers, shared_.ids);
+  arrived_ = shared_.serving.parts().clock.now();
+  RequestHead head = read_head(method, url, headers, shared_.ids, shared_.settings.cors_origins);
   if (head.request_id.empty()) head.request_id = shared_.serving.new_id("req-");
   const bool has_body = head.has_body();
   if (head.wants_close || connection_.stream().is_http_1_0() ||
@@ -76,6 +79,7 @@ kj::Promise<void> HttpConnectionService::request(kj::HttpMethod method, kj::Stri
 }
 
 kj::Promise<void> HttpConnectionService::after_reply(bool body_is_left) {
+  body_bytes_.release();
   if (shared_.serving.phase() == Phase::draining) connection_.close_after_reply();
   if (!connection_.closes()) return kj::READY_NOW;
   if (!body_is_left) return last_exchange_is_over();
@@ -87,6 +91,7 @@ kj::Promise<void> HttpConnectionService::after_reply(bool body_is_left) {
 
 kj::Promise<void> HttpConnectionService::route(RequestHead head, kj::AsyncInputStream& body,
                                                Response& response) {
+  if (head.is_preflight()) return reply(response, head, Reply{204, ""});
   const auto refuse = [&](const ErrorReply& error, const char* allow = nullptr) {
     Reply out = reply_of(error);
     out.allow = allow;
@@ -135,7 +140,7 @@ kj::Promise<void> HttpConnectionService::post(RequestHead head, kj::AsyncInputSt
   if (!head.expect.empty() && !connection_.stream().is_http_1_0()) {
     ready = connection_.bounded(connection_.stream().write(k_continue.begin(), k_continue.size()));
   }
-  return ready.then([this, &body] { return read_body(body, connection_); })
+  return ready.then([this, &body] { return read_body(body, connection_, body_bytes_); })
       .then([this, head = std::move(head), &response,
              tenant = std::move(tenant)](Result<std::string> text) mutable -> kj::Promise<void> {
         if (!text) {
@@ -148,7 +153,7 @@ kj::Promise<void> HttpConnectionService::post(RequestHead head, kj::AsyncInputSt
         body_read_ = true;
         const PostRoute route = post_route(head.path)->route;
         if (route == PostRoute::tokenize || route == PostRoute::detokenize) {
-          return tokens(route, std::move(head), std::move(*text), response);
+          return tokens(route, std::move(head), std::move(*text), response, tenant);
         }
         const auto kind = route == PostRoute::chat ? RequestKind::chat : RequestKind::completion;
         return generate(kind, std::move(head), std::move(*text), response, std::move(tenant));
@@ -156,7 +161,7 @@ kj::Promise<void> HttpConnectionService::post(RequestHead head, kj::AsyncInputSt
 }
 
 kj::Promise<void> HttpConnectionService::tokens(PostRoute route, RequestHead head, std::string body,
-                                                Response& response) {
+                                                Response& response, const std::string& tenant) {
   const size_t bytes = body.size();
   std::function<Result<Reply>()> page = [route, body = std::move(body),
                                          served = shared_.serving.served(),
@@ -164,8 +169,9 @@ kj::Promise<void> HttpConnectionService::tokens(PostRoute route, RequestHead hea
     return route == PostRoute::tokenize ? tokenize_page(body, *served, now)
                                         : detokenize_page(body, *served);
   };
-  return connection_.unless_gone(shared_.serving.texts().run(bytes, std::move(page)))
+  return connection_.unless_gone(shared_.serving.texts().run(tenant, bytes, std::move(page)))
       .then([this, head = std::move(head), &response](kj::Own<Result<Reply>> made) {
+        body_bytes_.release();
         return reply(response, head,
                      *made ? std::move(**made) : reply_of(error_reply(made->error())));
       });
@@ -174,8 +180,8 @@ kj::Promise<void> HttpConnectionService::tokens(PostRoute route, RequestHead hea
 kj::Promise<void> HttpConnectionService::generate(RequestKind kind, RequestHead head,
                                                   std::string body, Response& response,
                                                   std::string tenant) {
-  Caller caller{head.request_id, std::move(tenant), "http",
-                std::string(trace_id(head.traceparent))};
+  Caller caller{head.request_id, std::move(tenant), "http", std::string(trace_id(head.traceparent)),
+                arrived_};
   auto scope = kj::heap<RequestScope>(shared_.serving, std::move(caller), kind);
   const size_t bytes = body.size();
   auto started = scope->start(
@@ -183,6 +189,7 @@ kj::Promise<void> HttpConnectionService::generate(RequestKind kind, RequestHead 
   return connection_.unless_gone(kj::mv(started))
       .then([this, head = std::move(head), &response,
              scope = kj::mv(scope)]() mutable -> kj::Promise<void> {
+        body_bytes_.release();
         if (scope->error()) {
           const ErrorReply error = error_reply(*scope->error());
           scope->set_status(error.status);

@@ -16,6 +16,7 @@ struct HttpShared {
   const HttpHeaderIds& ids;
   const HttpSettings& settings;
   bool reply_closes = false;  ///< The response that begins now ends its connection.
+  size_t body_bytes = 0;      ///< See BodyBytes.
 };
 
 enum class PostRoute : uint8_t { chat, completion, tokenize, detokenize };
@@ -38,11 +39,14 @@ class HttpConnectionService final : public kj::HttpService {
                          std::string tenant);
   kj::Promise<void> generate(RequestKind kind, RequestHead head, std::string body,
                              Response& response, std::string tenant);
-  kj::Promise<void> tokens(PostRoute route, RequestHead head, std::string body, Response& response);
+  kj::Promise<void> tokens(PostRoute route, RequestHead head, std::string body, Response& response,
+                           const std::string& tenant);
   kj::Promise<void> reply(Response& response, const RequestHead& head, Reply reply);
 
   HttpShared& shared_;
   ClientConnection connection_;
+  BodyBytes body_bytes_;
+  TimePoint arrived_{0};  ///< The current request's headers.
   bool body_read_ = false;
 };
 

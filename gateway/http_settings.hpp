@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/limits.hpp"
 
@@ -14,6 +15,9 @@ struct HttpSettings {
   uint32_t write_timeout_ms = limits::client_write_timeout_ms;
   uint32_t ping_interval_ms = limits::sse_ping_interval_ms;
   uint32_t connections_max = limits::connections_max;
+  size_t bodies_bytes_max = limits::http_bodies_bytes_max;
+  /// Whose web pages may ask: "*", or origins separated by commas; "off": none.
+  std::string cors_origins = "*";
 };
 
 }  // namespace outrider::gateway

@@ -1,5 +1,7 @@
 #include "gateway/listener.hpp"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <utility>
@@ -33,9 +35,15 @@ kj::Promise<void> Listener::accept_loop() {
 
 void Listener::accepted(kj::Own<kj::AsyncIoStream> stream) {
   if (open_ >= parts_.connections_max) return;  // closes it
-  const int bytes = limits::client_send_buffer_bytes;
-  [[maybe_unused]] auto refused = kj::runCatchingExceptions(
-      [&] { stream->setsockopt(SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)); });
+  const auto set = [&](int level, int option, int value) {
+    [[maybe_unused]] auto refused = kj::runCatchingExceptions(
+        [&] { stream->setsockopt(level, option, &value, sizeof(value)); });
+  };
+  set(SOL_SOCKET, SO_SNDBUF, limits::client_send_buffer_bytes);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, limits::client_keepalive_s);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, limits::client_keepalive_s / limits::client_keepalive_probes);
+  set(IPPROTO_TCP, TCP_KEEPCNT, limits::client_keepalive_probes);
   ++open_;
   parts_.metrics.connections_open.Increment();
   auto count = kj::defer([this] {

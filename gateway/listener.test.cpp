@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <sstream>
@@ -38,9 +39,12 @@ TEST(Listener, AcceptsAgainAfterTheDescriptorsRanOut) {
       "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines));
   auto port = io.provider->getNetwork().parseAddress("127.0.0.1", 0).wait(io.waitScope)->listen();
   uint32_t served = 0;
+  int keepalive = 0;
   Listener listener({kj::mv(port), io.provider->getTimer(), metrics, log, 8},
                     [&](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
                       ++served;
+                      kj::uint size = sizeof(keepalive);
+                      stream->getsockopt(SOL_SOCKET, SO_KEEPALIVE, &keepalive, &size);
                       return kj::Promise<void>(kj::NEVER_DONE).attach(kj::mv(stream));
                     });
   auto address =
@@ -61,6 +65,7 @@ TEST(Listener, AcceptsAgainAfterTheDescriptorsRanOut) {
   }
   while (served == 0) turn();
   EXPECT_EQ(served, 1u);
+  EXPECT_EQ(keepalive, 1) << "a client that vanished is noticed";
   auto second = address->connect().wait(io.waitScope);
   while (served < 2) turn();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/limits.hpp"
 #include "gateway/json_values.hpp"
 #include "gateway/text.hpp"
 
@@ -14,6 +15,41 @@ Result<void> check_model_ranges(const GenerationRequest& request, const ServedMo
   std::vector<int32_t> biased;
   for (const auto& [id, bias] : request.sampling.logit_bias) biased.push_back(id);
   return check_token_ids(biased, "logit_bias", served);
+}
+
+/// Each token's own logprob and its alternatives; -1 of these is no logprobs at all.
+uint64_t logprobs_of(uint64_t tokens, int32_t alternatives) {
+  return tokens * static_cast<uint64_t>(alternatives + 1);
+}
+
+/// Logprobs that come at once, of the prompt and of each output token. A stream's output comes in
+/// small parts.
+struct AnswerLogprobs {
+  AnswerLogprobs(const ParsedRequest& parsed, const GenerationRequest& request) {
+    // Completions repeat the prompt's beside each choice.
+    const uint64_t copies = parsed.kind == RequestKind::chat ? 1 : request.choices;
+    prompt = logprobs_of(copies * request.prompt.size(), request.prompt_logprobs);
+    per_token = parsed.stream ? 0 : logprobs_of(request.choices, request.logprobs);
+  }
+  uint64_t prompt = 0;
+  uint64_t per_token = 0;
+};
+
+Result<void> check_logprobs(const ParsedRequest& parsed,
+                            const std::vector<GenerationRequest>& requests) {
+  uint64_t of_prompts = 0;
+  uint64_t all = 0;
+  for (const auto& request : requests) {
+    const AnswerLogprobs logprobs(parsed, request);
+    of_prompts += logprobs.prompt;
+    all += logprobs.prompt + logprobs.per_token * request.stop.max_tokens;
+  }
+  if (all <= limits::answer_logprobs_max) return {};
+  const char* field = parsed.kind == RequestKind::chat ? "top_logprobs" : "logprobs";
+  if (of_prompts > limits::answer_logprobs_max && !parsed.echo) field = "prompt_logprobs";
+  return invalid(field, "the answer may hold " + std::to_string(all) + " logprobs, the limit is " +
+                            std::to_string(limits::answer_logprobs_max) +
+                            ": ask for fewer tokens, choices or alternatives");
 }
 
 /// The length rules of one prompt; sets max_tokens.
@@ -29,7 +65,12 @@ Result<void> fit_context(const ParsedRequest& parsed, const ServedModel& served,
                               " for prompt and output together");
   }
   const uint64_t room = context - prompt;
-  const uint64_t fallback = parsed.kind == RequestKind::chat ? room : std::min<uint64_t>(16, room);
+  uint64_t fallback = parsed.kind == RequestKind::chat ? room : std::min<uint64_t>(16, room);
+  if (const AnswerLogprobs logprobs(parsed, request); logprobs.per_token > 0) {
+    const uint64_t left =
+        limits::answer_logprobs_max - std::min(logprobs.prompt, limits::answer_logprobs_max);
+    fallback = std::min(fallback, left / logprobs.per_token);
+  }
   const uint64_t wanted = parsed.max_tokens.value_or(static_cast<uint32_t>(fallback));
   if (wanted > room) {
     return invalid("max_tokens", "max_tokens is " + std::to_string(wanted) +
@@ -89,10 +130,11 @@ Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel&
   for (size_t i = 0; i < out.prompts.size(); ++i) {
     auto& request = out.prompts[i];
     request.sampling.seed += i * request.choices;
-    OUTRIDER_TRY(fit_context(parsed, served, request));
     // echo shows the prompt's tokens beside the output's
     if (parsed.echo) request.prompt_logprobs = std::max(request.prompt_logprobs, request.logprobs);
+    OUTRIDER_TRY(fit_context(parsed, served, request));
   }
+  OUTRIDER_TRY(check_logprobs(parsed, out.prompts));
   out.parsed = std::move(parsed);
   out.parsed.prompts.clear();
   out.parsed.messages = Json::array();

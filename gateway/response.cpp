@@ -40,7 +40,7 @@ Json ResponseWriter::usage(bool final) const {
   Json out = {{"prompt_tokens", totals.prompt_tokens},
               {"completion_tokens", totals.completion_tokens},
               {"total_tokens", totals.prompt_tokens + totals.completion_tokens}};
-  if (final) out["prompt_tokens_details"] = {{"cached_tokens", 0}};
+  if (final) out["prompt_tokens_details"] = {{"cached_tokens", totals.timings.cached_tokens}};
   return out;
 }
 

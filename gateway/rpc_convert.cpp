@@ -265,10 +265,14 @@ void write_result(const Generation& generation, const std::string& id,
   auto usage = out.initUsage();
   usage.setPromptTokens(totals.prompt_tokens);
   usage.setCompletionTokens(totals.completion_tokens);
+  usage.setCachedTokens(totals.timings.cached_tokens);
   auto timings = out.initTimings();
   timings.setQueueMs(static_cast<double>(totals.timings.queue_us) * 1e-3);
   timings.setPrefillMs(static_cast<double>(totals.timings.prefill_us) * 1e-3);
   timings.setDecodeMs(static_cast<double>(totals.timings.decode_us) * 1e-3);
+}
+
+void write_prompts(const Generation& generation, rpc::GenerateResult::Builder out) {
   const auto& prompts = generation.prompt_tokens();
   auto list = out.initPrompts(static_cast<capnp::uint>(prompts.size()));
   for (capnp::uint i = 0; i < prompts.size(); ++i) {

@@ -25,5 +25,7 @@ void write_chunk(const ChoiceDelta& delta, const Generation& generation,
                  rpc::TokenChunk::Builder out);
 void write_result(const Generation& generation, const std::string& id,
                   rpc::GenerateResult::Builder out);
+/// The prompts' tokens, which may be most of a result: written once.
+void write_prompts(const Generation& generation, rpc::GenerateResult::Builder out);
 
 }  // namespace outrider::gateway

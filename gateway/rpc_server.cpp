@@ -46,8 +46,15 @@ void RpcServer::listen(kj::Own<kj::ConnectionReceiver> port) {
 }
 
 kj::Promise<void> RpcServer::serve(kj::Own<kj::AsyncIoStream> stream) {
-  auto connection = kj::heap<RpcConnection>(kj::mv(stream), new_login(shared_));
-  auto gone = connection->network.onDisconnect();
+  auto logged_in = std::make_shared<bool>(false);
+  auto connection = kj::heap<RpcConnection>(kj::mv(stream), new_login(shared_, logged_in));
+  // As HTTP's headers: who has not shown a key by then holds a place for nothing.
+  auto too_late = shared_->timer.afterDelay(shared_->settings.header_timeout_ms * kj::MILLISECONDS)
+                      .then([logged_in]() -> kj::Promise<void> {
+                        if (*logged_in) return kj::NEVER_DONE;
+                        return kj::READY_NOW;
+                      });
+  auto gone = connection->network.onDisconnect().exclusiveJoin(kj::mv(too_late));
   return gone.attach(kj::mv(connection));
 }
 

@@ -25,6 +25,7 @@ class Sink final : public rpc::TokenSink::Server {
     std::vector<float> logprobs;
     uint32_t finishes = 0;
     uint32_t dones = 0;
+    uint32_t prompts_in_done = 0;
     uint32_t pushes = 0;
     bool stuck = false;
   };
@@ -42,8 +43,9 @@ class Sink final : public rpc::TokenSink::Server {
     if (seen_.stuck) return kj::NEVER_DONE;
     return kj::READY_NOW;
   }
-  kj::Promise<void> done(DoneContext) override {
+  kj::Promise<void> done(DoneContext context) override {
     ++seen_.dones;
+    seen_.prompts_in_done += context.getParams().getResult().getPrompts().size();
     return kj::READY_NOW;
   }
 
@@ -351,6 +353,39 @@ TEST(RpcKeys, AreNeededWhereTheyAreSet) {
   RpcClient good(guarded, "sk-good");
   good.service.healthRequest().send().wait(guarded.io.waitScope);
   std::remove(path.c_str());
+}
+
+TEST(RpcLogin, EndsConnectionsThatShowNoKeyInTime) {
+  GatewayOptions options;
+  options.http.header_timeout_ms = 60;
+  LoopbackGateway gateway(options);
+  RpcClient known(gateway);
+  known.service.healthRequest().send().wait(known.wait);
+  auto silent = gateway.io.provider->getNetwork()
+                    .parseAddress("127.0.0.1", gateway.gateway->rpc_port())
+                    .wait(known.wait)
+                    ->connect()
+                    .wait(known.wait);
+  const std::string announced("\x00\x00\x00\x00\x00\x00\x01\x00", 8);  // and nothing after it
+  silent->write(announced.data(), announced.size()).wait(known.wait);
+  char byte = 0;
+  EXPECT_EQ(silent->tryRead(&byte, 1, 1).wait(known.wait), 0u);
+  known.service.healthRequest().send().wait(known.wait);
+}
+
+TEST_F(RpcServerTest, PromptLogprobsComeOnce) {
+  gateway.backend.on_open = [&](ScriptedSession& s) {
+    gateway.backend.say_prompt(s);
+    gateway.backend.answer(s, "ok");
+  };
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  auto request = c.generate_request("hi there", seen);
+  request.getRequest().setPromptLogprobs(1);
+  const auto result = request.send().wait(c.wait);
+  EXPECT_EQ(seen.prompts_in_done, 0u);
+  ASSERT_EQ(result.getResult().getPrompts().size(), 1u);
+  EXPECT_TRUE(result.getResult().getPrompts()[0].getTokens()[1].getHasLogprob());
 }
 
 TEST_F(RpcServerTest, GarbageAndHugeMessagesEndTheirConnectionOnly) {

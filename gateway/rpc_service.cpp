@@ -82,7 +82,9 @@ class GenerateCall {
     auto request = sink_.doneRequest();
     write_result(generation(), scope_->id(), request.initResult());
     return bounded(request.send().ignoreResult()).then([this] {
-      write_result(generation(), scope_->id(), context_.getResults().initResult());
+      auto result = context_.getResults().initResult();
+      write_result(generation(), scope_->id(), result);
+      write_prompts(generation(), result);
     });
   }
 
@@ -107,8 +109,8 @@ class OutriderServer final : public rpc::Outrider::Server {
     auto sink = params.getSink();
     context.releaseParams();
     context.allowCancellation();
-    auto scope =
-        kj::heap<RequestScope>(serving(), Caller{serving().new_id("req-"), tenant_, "rpc"}, kind);
+    Caller caller{serving().new_id("req-"), tenant_, "rpc", "", serving().parts().clock.now()};
+    auto scope = kj::heap<RequestScope>(serving(), std::move(caller), kind);
     auto started = scope->start(bytes_of(*request), [kind, request] {
       return parse(kind, request->getRoot<rpc::GenerateRequest>());
     });
@@ -204,7 +206,7 @@ class OutriderServer final : public rpc::Outrider::Server {
   /// Runs `job` where it holds nobody up, then `answer` with its value; an error is the call's.
   template <class T, class Answer>
   kj::Promise<void> work(size_t bytes, std::function<Result<T>()> job, Answer answer) {
-    auto done = serving().texts().run(bytes, std::move(job));
+    auto done = serving().texts().run(tenant_, bytes, std::move(job));
     return shared_->running.wrap(done.then(
         [answer = std::move(answer)](kj::Own<Result<T>> result) mutable -> kj::Promise<void> {
           if (!*result) return rpc_exception(result->error());
@@ -224,7 +226,8 @@ class OutriderServer final : public rpc::Outrider::Server {
 
 class LoginServer final : public rpc::Login::Server {
  public:
-  explicit LoginServer(std::shared_ptr<RpcShared> shared) : shared_(std::move(shared)) {}
+  LoginServer(std::shared_ptr<RpcShared> shared, std::shared_ptr<bool> done)
+      : shared_(std::move(shared)), done_(std::move(done)) {}
 
   kj::Promise<void> open(OpenContext context) override {
     const auto key = context.getParams().getApiKey();
@@ -234,17 +237,20 @@ class LoginServer final : public rpc::Login::Server {
       return rpc_exception(fail(ErrorCode::unauthenticated, "a valid API key is needed"));
     }
     context.getResults().setService(kj::heap<OutriderServer>(shared_, std::move(*tenant)));
+    *done_ = true;
     return kj::READY_NOW;
   }
 
  private:
   std::shared_ptr<RpcShared> shared_;
+  std::shared_ptr<bool> done_;
 };
 
 }  // namespace
 
-kj::Own<rpc::Login::Server> new_login(std::shared_ptr<RpcShared> shared) {
-  return kj::heap<LoginServer>(std::move(shared));
+kj::Own<rpc::Login::Server> new_login(std::shared_ptr<RpcShared> shared,
+                                      std::shared_ptr<bool> done) {
+  return kj::heap<LoginServer>(std::move(shared), std::move(done));
 }
 
 kj::Exception rpc_exception(const Error& error, uint32_t retry_after_ms) {

@@ -21,8 +21,10 @@ struct RpcShared {
   kj::Canceler running;
 };
 
-/// What a connection gets before it has shown a key. One per connection.
-kj::Own<rpc::Login::Server> new_login(std::shared_ptr<RpcShared> shared);
+/// What a connection gets before it has shown a key. One per connection; `done` becomes true with
+/// the first login that succeeds.
+kj::Own<rpc::Login::Server> new_login(std::shared_ptr<RpcShared> shared,
+                                      std::shared_ptr<bool> done);
 
 /// An Error as an RPC client sees it: an exception whose text is HTTP's JSON error object.
 kj::Exception rpc_exception(const Error& error, uint32_t retry_after_ms = 0);

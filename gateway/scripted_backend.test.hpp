@@ -34,6 +34,8 @@ struct ScriptedSession {
 /// Sessions in the order in which they were opened. KJ thread.
 class ScriptedBackend final : public Backend {
  public:
+  static constexpr uint32_t k_cached = 3;  ///< Prompt tokens of each session.
+
   explicit ScriptedBackend(std::shared_ptr<const model::Tokenizer> tokenizer)
       : tokenizer_(std::move(tokenizer)) {}
 
@@ -85,7 +87,7 @@ class ScriptedBackend final : public Backend {
     event.outcome = outcome;
     event.error = std::move(error);
     event.retry_after_ms = retry_after_ms;
-    event.timings = {1'000, 2'000, 3'000, 0, 0};
+    event.timings = {1'000, 2'000, 3'000, 0, 0, k_cached};
     s.stream->push(std::move(event));
     s.stream.reset();
   }
@@ -129,12 +131,14 @@ class LoopbackGateway {
 
   /// `adjust` may change what the gateway is made of.
   explicit LoopbackGateway(GatewayOptions options = {}, bool ready = true,
-                           const std::function<void(Gateway::Parts&)>& adjust = {})
+                           const std::function<void(Gateway::Parts&)>& adjust = {},
+                           const Clock* clock = nullptr)
       : io(kj::setupAsyncIo()), metrics("tiny"), backend(tiny_tokenizer()) {
     options.http_address = "127.0.0.1:0";
     options.rpc_address = "127.0.0.1:0";
     options.version = "9.9";
-    Gateway::Parts parts{clock, metrics, silent_logger(), [] { return "{}"; }, {}};
+    Gateway::Parts parts{
+        clock ? *clock : steady, metrics, silent_logger(), [] { return "{}"; }, {}};
     if (adjust) adjust(parts);
     auto opened = Gateway::open(io, options, std::move(parts));
     OUTRIDER_CHECK(opened.ok());
@@ -178,7 +182,7 @@ class LoopbackGateway {
   }
 
   kj::AsyncIoContext io;
-  SteadyClock clock;
+  SteadyClock steady;
   ServingMetrics metrics;
   ScriptedBackend backend;
   std::unique_ptr<Gateway> gateway;

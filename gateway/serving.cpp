@@ -18,6 +18,22 @@ uint64_t as_seed(uint64_t bits) {
   return bits >> 12;
 }
 
+Result<void> take_off(Duration elapsed, std::vector<GenerationRequest>& prompts) {
+  using std::chrono::milliseconds;
+  for (auto& prompt : prompts) {
+    if (prompt.deadline_ms == 0) continue;
+    if (elapsed >= milliseconds(prompt.deadline_ms)) {
+      return fail(ErrorCode::deadline_exceeded,
+                  "the deadline of " + std::to_string(prompt.deadline_ms) +
+                      " ms had passed before the prompt was tokenized",
+                  "deadline_ms");
+    }
+    prompt.deadline_ms -=
+        static_cast<uint32_t>(std::chrono::duration_cast<milliseconds>(elapsed).count());
+  }
+  return {};
+}
+
 Error stopping() {
   return fail(ErrorCode::unavailable, "the server is stopping");
 }
@@ -88,15 +104,16 @@ RequestTerms Serving::terms(std::string id, const Caller& caller) {
   return {std::move(id), caller.tenant, as_seed(parts_.random_bits()), parts_.wall_time()};
 }
 
-Result<std::unique_ptr<Generation>> Serving::start(PreparedRequest request) {
+Result<std::unique_ptr<Generation>> Serving::start(PreparedRequest request, TimePoint arrived) {
   if (stopped_) return stopping();
+  OUTRIDER_TRY(take_off(parts_.clock.now() - arrived, request.prompts));
   log_unknown_fields(request.parsed);
   if (parts_.log_prompts) log_prompts(request);
   const uint64_t first_session = next_session_;
   next_session_ += request.prompts.size();
   auto generation = std::make_unique<Generation>(
-      Generation::Parts{*backend_, parts_.clock, parts_.metrics, first_session}, std::move(request),
-      served_);
+      Generation::Parts{*backend_, parts_.clock, parts_.metrics, first_session, arrived},
+      std::move(request), served_);
   generations_.insert(generation.get());
   return generation;
 }
@@ -134,8 +151,7 @@ RequestScope::RequestScope(Serving& serving, Caller caller, RequestKind kind)
       caller_(std::move(caller)),
       kind_(kind),
       id_(serving.new_id(kind == RequestKind::chat ? "chatcmpl-" : "cmpl-")),
-      created_s_(serving.parts().wall_time().time_since_epoch().count()),
-      arrived_(serving.parts().clock.now()) {}
+      created_s_(serving.parts().wall_time().time_since_epoch().count()) {}
 
 kj::Promise<void> RequestScope::start(size_t bytes, Parse parse) {
   if (auto opened = serving_.open_request(); !opened) {
@@ -151,9 +167,9 @@ kj::Promise<void> RequestScope::start(size_t bytes, Parse parse) {
     return prepare_request(std::move(*parsed), *served, terms);
   };
   return serving_.texts()
-      .run(bytes, std::move(prepare))
+      .run(caller_.tenant, bytes, std::move(prepare))
       .then([this](kj::Own<Result<PreparedRequest>> prepared) {
-        auto started = *prepared ? serving_.start(std::move(**prepared))
+        auto started = *prepared ? serving_.start(std::move(**prepared), caller_.arrived)
                                  : Result<std::unique_ptr<Generation>>(prepared->error());
         if (started) {
           generation_ = std::move(*started);
@@ -182,7 +198,7 @@ RequestScope::~RequestScope() {
       .number("prompt_tokens", totals.prompt_tokens)
       .number("tokens", totals.completion_tokens)
       .milliseconds("ttft_ms", totals.ttft_ms)
-      .milliseconds("total_ms", to_ms(serving_.parts().clock.now() - arrived_));
+      .milliseconds("total_ms", to_ms(serving_.parts().clock.now() - caller_.arrived));
   line.write(serving_.log());
 }
 

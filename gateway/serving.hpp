@@ -30,6 +30,7 @@ struct Caller {
   std::string tenant;
   const char* protocol = "http";
   std::string trace_id = {};  ///< Of a traceparent header; may be empty.
+  TimePoint arrived{0};       ///< When the request's first part was there.
 };
 
 /// What HTTP and RPC share: the model, the backend, the phase, admission. Lives on the KJ thread
@@ -72,8 +73,9 @@ class Serving {
   Result<void> open_request();
   void request_ended(Generation* generation);
   RequestTerms terms(std::string id, const Caller& caller);
-  /// Opens the sessions of an open request, unless it is too late for them.
-  Result<std::unique_ptr<Generation>> start(PreparedRequest request);
+  /// Opens the sessions of an open request, unless it is too late for them. What a deadline has
+  /// lost since the arrival is taken off.
+  Result<std::unique_ptr<Generation>> start(PreparedRequest request, TimePoint arrived);
   /// Where long texts are worked on.
   TextWorker& texts() { return texts_; }
   uint32_t open_requests() const { return open_requests_; }
@@ -128,7 +130,6 @@ class RequestScope {
   RequestKind kind_;
   std::string id_;
   int64_t created_s_;
-  TimePoint arrived_;
   static constexpr int k_gone = 499;
   int status_ = k_gone;
   bool open_ = false;

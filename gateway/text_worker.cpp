@@ -1,13 +1,17 @@
 #include "gateway/text_worker.hpp"
 
+#include <algorithm>
+
 namespace outrider::gateway {
 
 struct TextWorker::Job {
+  std::string tenant;
   std::function<void()> work;
   kj::Own<kj::CrossThreadPromiseFulfiller<void>> done;
 
-  Job(std::function<void()> todo, kj::Own<kj::CrossThreadPromiseFulfiller<void>> fulfiller)
-      : work(std::move(todo)), done(kj::mv(fulfiller)) {}
+  Job(std::string owner, std::function<void()> todo,
+      kj::Own<kj::CrossThreadPromiseFulfiller<void>> fulfiller)
+      : tenant(std::move(owner)), work(std::move(todo)), done(kj::mv(fulfiller)) {}
   // A fulfiller may throw in its destructor, when its loop has ended; there is nobody to tell.
   ~Job() noexcept {
     [[maybe_unused]] auto ended = kj::runCatchingExceptions([&] { auto gone = kj::mv(done); });
@@ -35,16 +39,28 @@ TextWorker::~TextWorker() {
   thread_.join();
 }
 
-kj::Maybe<kj::Promise<void>> TextWorker::push(std::function<void()> work) {
+kj::Maybe<kj::Promise<void>> TextWorker::push(const std::string& tenant,
+                                              std::function<void()> work) {
   auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
-  auto job = std::make_unique<Job>(std::move(work), kj::mv(pair.fulfiller));
+  auto job = std::make_unique<Job>(tenant, std::move(work), kj::mv(pair.fulfiller));
   {
     const std::lock_guard lock(mutex_);
-    if (jobs_.size() >= limits::text_jobs_max) return nullptr;
+    std::erase_if(jobs_, [](const auto& waiting) { return !waiting->done->isWaiting(); });
+    const auto own = std::ranges::count(jobs_, tenant, [](const auto& j) { return j->tenant; });
+    if (jobs_.size() + static_cast<size_t>(own) >= limits::text_jobs_max) return nullptr;
     jobs_.push_back(std::move(job));
   }
   changed_.notify_one();
   return kj::mv(pair.promise);
+}
+
+std::unique_ptr<TextWorker::Job> TextWorker::next_job() {
+  auto next = std::ranges::find_if(jobs_, [&](const auto& j) { return j->tenant != last_tenant_; });
+  if (next == jobs_.end()) next = jobs_.begin();
+  auto job = std::move(*next);
+  jobs_.erase(next);
+  last_tenant_ = job->tenant;
+  return job;
 }
 
 void TextWorker::run_jobs() {
@@ -52,8 +68,7 @@ void TextWorker::run_jobs() {
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
     if (stopping_) return;
-    auto job = std::move(jobs_.front());
-    jobs_.pop_front();
+    auto job = next_job();
     lock.unlock();
     job->run();
     job.reset();

@@ -155,6 +155,7 @@ struct TokenChunk {
 struct Usage {
   promptTokens @0 :UInt64;
   completionTokens @1 :UInt64;
+  cachedTokens @2 :UInt64;            # of the prompt tokens
 }
 
 struct Timings {
@@ -174,7 +175,7 @@ struct GenerateResult {
   systemFingerprint @3 :Text;
   usage @4 :Usage;
   timings @5 :Timings;
-  prompts @6 :List(PromptTokens);     # one per prompt
+  prompts @6 :List(PromptTokens);     # one per prompt; in the result of `generate`, not in `done`
 }
 
 struct ModelInfo {

@@ -22,7 +22,7 @@ typename Inspector::result_type inspect(Inspector& f, RequestKey& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RequestTimings& x) {
   return f(caf::meta::type_name("RequestTimings"), x.queue_us, x.prefill_us, x.decode_us,
-           x.prompt_tokens, x.preemptions);
+           x.prompt_tokens, x.preemptions, x.cached_tokens);
 }
 
 }  // namespace outrider

@@ -37,6 +37,7 @@ gateway::GatewayOptions gateway_options(const Settings& settings) {
   options.api_key_file = settings.text("api-key-file");
   options.version = k_version;
   options.log_prompts = settings.flag("log-prompts");
+  options.http.cors_origins = settings.text("cors-origins");
   options.drain_timeout_ms = static_cast<uint32_t>(settings.count("drain-timeout-s") * 1000);
   return options;
 }
