@@ -72,7 +72,7 @@ inline constexpr uint64_t rpc_waiting_words_max = 4 * rpc_message_words_max;
 /// Proto's readers take as much by default.
 inline constexpr size_t client_reply_bytes_max = size_t{64} << 20;
 /// Logprobs in one answer: each token's own and each alternative's, of the prompt and, where the
-/// answer comes at once, of all choices. 12,000 tokens with 20 alternatives; beyond it: 400.
+/// answer comes at once, of all choices. 12,000 tokens with 20 alternatives, 12 MB; beyond it: 400.
 inline constexpr uint64_t answer_logprobs_max = uint64_t{1} << 18;
 /// Bytes that one of them takes, as JSON or for Cap'n Proto: under 100 but for very long tokens.
 inline constexpr size_t answer_logprob_bytes = 128;

@@ -105,7 +105,7 @@ class WholeAnswer final : public Answer {
 
   kj::Promise<void> run() {
     return generation().ready().then([this]() -> kj::Promise<void> {
-      for (auto& delta : generation().take()) writer_.collect(std::move(delta));
+      writer_.collect(generation().take());
       if (!generation().finished()) return run();
       if (generation().error()) return reply(reply_of(error()));
       Reply whole;

@@ -113,6 +113,26 @@ Json prompt_logprobs_json(const model::Tokenizer& tokenizer, std::span<const Tok
   return out;
 }
 
+void GrowingArrays::append(const Json& arrays) {
+  for (const auto& [name, array] : arrays.items()) {
+    auto found = std::ranges::find(texts_, name, [](const auto& text) { return text.first; });
+    if (found == texts_.end()) found = texts_.insert(found, {name, ""});
+    if (array.empty()) continue;
+    if (!found->second.empty()) found->second += ',';
+    const std::string text = to_text(array);
+    found->second.append(text, 1, text.size() - 2);
+  }
+}
+
+std::string GrowingArrays::members() const {
+  std::string out;
+  for (const auto& [name, text] : texts_) {
+    if (!out.empty()) out += ',';
+    out += '"' + name + "\":[" + text + ']';
+  }
+  return out;
+}
+
 Json token_ids_json(std::span<const TokenOut> tokens) {
   Json out = Json::array();
   for (const auto& token : tokens) out.push_back(token.id);

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/request.hpp"
 #include "gateway/json_body.hpp"
@@ -26,5 +28,18 @@ uint64_t count_characters(std::string_view text);
 Json prompt_logprobs_json(const model::Tokenizer& tokenizer, std::span<const TokenOut> tokens);
 
 Json token_ids_json(std::span<const TokenOut> tokens);
+
+/// Arrays of an object, as text that grows. Logprobs of a long answer are written as they come: as
+/// one tree at the end they would keep the KJ thread from everybody for half a second.
+class GrowingArrays {
+ public:
+  /// An object whose members are arrays; each is put behind the one of its name.
+  void append(const Json& arrays);
+  /// "name":[…],"name":[…]
+  std::string members() const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> texts_;  ///< In the order of the first object.
+};
 
 }  // namespace outrider::gateway

@@ -17,7 +17,9 @@ ResponseWriter::ResponseWriter(const Generation& generation, std::string id, int
       created_s_(created_s),
       choices_(generation.request().choices(),
                Choice{.detokenizer = {generation.served().text.tokenizer,
-                                      request().parsed.generation.stop.skip_special_tokens}}) {}
+                                      request().parsed.generation.stop.skip_special_tokens}}),
+      prompt_logprobs_(request().prompts.size()),
+      prompt_written_(request().prompts.size()) {}
 
 Json ResponseWriter::envelope(const char* object) {
   const auto& served = generation_.served();
@@ -179,14 +181,39 @@ std::string ResponseWriter::closing() {
 
 // -- not streaming --------------------------------------------------------------------------------
 
-void ResponseWriter::collect(ChoiceDelta delta) {
-  auto& choice = choices_[delta.choice];
-  choice.text += delta.text;
-  std::move(delta.tokens.begin(), delta.tokens.end(), std::back_inserter(choice.tokens));
-  if (delta.finish) choice.finish = delta.finish;
+void ResponseWriter::collect(std::vector<ChoiceDelta> deltas) {
+  const auto& parsed = request().parsed;
+  write_prompt_logprobs();
+  for (auto& delta : deltas) {
+    auto& choice = choices_[delta.choice];
+    choice.text += delta.text;
+    if (delta.finish) choice.finish = delta.finish;
+    if (parsed.return_token_ids) {
+      for (const auto& token : delta.tokens) choice.ids.push_back(token.id);
+    }
+    if (parsed.generation.logprobs < 0) continue;
+    std::move(delta.tokens.begin(), delta.tokens.end(), std::back_inserter(choice.tokens));
+    if (!parsed.echo) write_logprobs(delta.choice);  // echo: once the prompt is there
+  }
 }
 
-Json ResponseWriter::whole_choice(uint32_t index) {
+void ResponseWriter::write_logprobs(uint32_t choice) {
+  auto& tokens = choices_[choice].tokens;
+  choices_[choice].logprobs.append(logprobs(choice, tokens, request().parsed.echo));
+  tokens.clear();
+}
+
+void ResponseWriter::write_prompt_logprobs() {
+  if (request().parsed.generation.prompt_logprobs < 0) return;
+  for (size_t prompt = 0; prompt < prompt_written_.size(); ++prompt) {
+    const auto& tokens = generation_.prompt_tokens()[prompt];
+    const auto rest = std::span(tokens).subspan(prompt_written_[prompt]);
+    prompt_logprobs_[prompt].append({{"prompt_logprobs", prompt_logprobs_json(tokenizer(), rest)}});
+    prompt_written_[prompt] = tokens.size();
+  }
+}
+
+std::string ResponseWriter::whole_choice(uint32_t index) {
   const auto& parsed = request().parsed;
   auto& collected = choices_[index];
   Json choice = {{"index", index}};
@@ -196,34 +223,36 @@ Json ResponseWriter::whole_choice(uint32_t index) {
     choice["text"] =
         parsed.echo ? request().echo_texts[prompt_of(index)] + collected.text : collected.text;
   }
-  choice["logprobs"] = logprobs(index, collected.tokens, parsed.echo);
   set_finish(choice, collected.finish);
-  if (parsed.return_token_ids) choice["token_ids"] = token_ids_json(collected.tokens);
-  if (!chat()) {
-    if (parsed.return_token_ids) choice["prompt_token_ids"] = prompt_ids(prompt_of(index));
-    if (parsed.generation.prompt_logprobs >= 0) {
-      choice["prompt_logprobs"] =
-          prompt_logprobs_json(tokenizer(), generation_.prompt_tokens()[prompt_of(index)]);
-    }
+  if (parsed.return_token_ids) {
+    choice["token_ids"] = std::move(collected.ids);
+    if (!chat()) choice["prompt_token_ids"] = prompt_ids(prompt_of(index));
   }
-  return choice;
+  std::string text = to_text(choice);
+  text.pop_back();
+  if (parsed.generation.logprobs < 0) {
+    text += ",\"logprobs\":null";
+  } else {
+    if (parsed.echo) write_logprobs(index);
+    text += ",\"logprobs\":{" + collected.logprobs.members() + '}';
+  }
+  if (!chat() && parsed.generation.prompt_logprobs >= 0) {
+    text += ',' + prompt_logprobs_[prompt_of(index)].members();
+  }
+  return text + '}';
 }
 
 std::string ResponseWriter::whole() {
   const auto& parsed = request().parsed;
-  Json choices = Json::array();
-  for (uint32_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice(i));
-  Json body = envelope(chat() ? "chat.completion" : "text_completion");
-  body["choices"] = std::move(choices);
-  body["usage"] = usage(true);
-  body["timings"] = timings();
-  if (chat()) {
-    if (parsed.return_token_ids) body["prompt_token_ids"] = prompt_ids(0);
-    if (parsed.generation.prompt_logprobs >= 0) {
-      body["prompt_logprobs"] = prompt_logprobs_json(tokenizer(), generation_.prompt_tokens()[0]);
-    }
-  }
-  return to_text(body);
+  std::string text = to_text(envelope(chat() ? "chat.completion" : "text_completion"));
+  text.back() = ',';
+  text += "\"choices\":[";
+  for (uint32_t i = 0; i < choices_.size(); ++i) text += (i > 0 ? "," : "") + whole_choice(i);
+  text += "],";
+  if (chat() && parsed.generation.prompt_logprobs >= 0) text += prompt_logprobs_[0].members() + ',';
+  Json rest = {{"usage", usage(true)}, {"timings", timings()}};
+  if (chat() && parsed.return_token_ids) rest["prompt_token_ids"] = prompt_ids(0);
+  return text.append(to_text(rest), 1, std::string::npos);
 }
 
 }  // namespace outrider::gateway

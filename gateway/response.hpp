@@ -28,14 +28,16 @@ class ResponseWriter {
   static std::string error_event(const std::string& error_body);
 
   // -- not streaming ------------------------------------------------------------------------------
-  void collect(ChoiceDelta delta);
+  void collect(std::vector<ChoiceDelta> deltas);
   std::string whole();
 
  private:
   struct Choice {
     model::Detokenizer detokenizer;
     std::string text;
-    std::vector<TokenOut> tokens;
+    std::vector<TokenOut> tokens;  ///< Not yet in `logprobs`.
+    GrowingArrays logprobs;
+    Json ids = Json::array();
     std::optional<Finish> finish;
     uint64_t characters = 0;  ///< Of the text so far, for completions' logprobs.
     bool opened = false;
@@ -51,7 +53,9 @@ class ResponseWriter {
   Json timings() const;
   Json seed() const;
   Json choice_chunk(const ChoiceDelta& delta);
-  Json whole_choice(uint32_t index);
+  void write_logprobs(uint32_t choice);
+  void write_prompt_logprobs();
+  std::string whole_choice(uint32_t index);
   Json logprobs(uint32_t choice, std::span<const TokenOut> tokens, bool with_prompt);
   std::vector<uint64_t> prompt_offsets(uint32_t prompt) const;
   Json prompt_ids(uint32_t prompt) const;
@@ -62,6 +66,8 @@ class ResponseWriter {
   std::string id_;
   int64_t created_s_;
   std::vector<Choice> choices_;
+  std::vector<GrowingArrays> prompt_logprobs_;  ///< [prompts]
+  std::vector<size_t> prompt_written_;          ///< [prompts] tokens
   bool seed_sent_ = false;
 };
 
