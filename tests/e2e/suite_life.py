@@ -175,8 +175,13 @@ class LifeSuite(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
             keys.write("team:sk-e2e\n")
             keys.flush()
-            with Server(binary, model, ["--api-key-file", keys.name]) as server:
+            with Server(binary, model, ["--api-key-file", keys.name, "--cors-origins",
+                                        "https://page.example"]) as server:
                 self.assertEqual(server.request("GET", "/v1/models")[0], 401)
+                for page, status in (("https://page.example", 204), ("https://other.example", 401)):
+                    preflight = server.request("OPTIONS", "/v1/models", headers={
+                        "Origin": page, "Access-Control-Request-Method": "GET"})
+                    self.assertEqual(preflight[0], status)
                 good = {"Authorization": "Bearer sk-e2e"}
                 self.assertEqual(server.request("GET", "/v1/models", headers=good)[0], 200)
 
