@@ -98,6 +98,7 @@ SessionActor::behavior_type SessionState::make_behavior() {
         settle();
       },
       [this](caf::tick_atom) {
+        if (now() < timer_) return;  // Sent before something became due earlier.
         timer_ = TimePoint{0};
         machine_->on_time(now());
         settle();

@@ -94,6 +94,9 @@ TEST_F(SessionFaults, OnlyUnfinishedChoicesMoveEachWithItsOwnSeed) {
   wait_backoff();
   ASSERT_EQ(router_log_->places.size(), 3u);
   const std::vector<RequestKey> keys = {router_log_->places[1].key, router_log_->places[2].key};
+  EXPECT_EQ(router_log_->places[0].replaces, 0u);
+  EXPECT_EQ(router_log_->places[1].replaces, router_log_->places[0].key.generation);
+  EXPECT_EQ(router_log_->places[2].replaces, router_log_->places[0].key.generation);
   for (const RequestKey moved : keys) {
     tell(session_, schema::PlaceReply{moved, {}, second.handle, 2, "fp"});
   }
@@ -165,6 +168,19 @@ TEST_F(SessionFaults, ASilentRouterIsAskedAgainABoundedNumberOfTimes) {
   EXPECT_EQ(router_log_->places.size(), limits::placement_attempts_max);
   EXPECT_EQ(client_->outcome(), Outcome::rejected);
   EXPECT_EQ(client_->error(), ErrorCode::unavailable);
+}
+
+TEST_F(SessionFaults, OneTimerRunsHoweverOftenItHadToBeEarlier) {
+  const Twin target = twin(1);
+  open();
+  for (int refusals = 0; refusals < 3; ++refusals) {
+    refuse(ErrorCode::unavailable);
+    wait_backoff();
+  }
+  reply(target);
+  accept(key());
+  advance(2000);  // All ticks of before have come.
+  EXPECT_EQ(scheduler_.advance_time(std::chrono::seconds(1)), 1u);
 }
 
 TEST_F(SessionFaults, ATargetThatKnowsNothingIsLeft) {
@@ -305,6 +321,20 @@ TEST_F(SessionFaults, TheDeadlineCancelsARunningRequest) {
   EXPECT_EQ(client_->outcome(), Outcome::cancelled);
   EXPECT_EQ(client_->error(), ErrorCode::deadline_exceeded);
   EXPECT_EQ(target.log->all<schema::CancelRequest>().size(), 1u);
+}
+
+TEST_F(SessionFaults, TheDeadlineDoesNotTakeBackAnAnswerThatIsWhole) {
+  request_.deadline_ms = 500;
+  const Twin target = twin(1);
+  start_at(target);
+  client_->level = Level::full;
+  tell(session_, finishing(tokens(key(), 0, {10})));
+  tell(session_, schema::Done{key(), {}, {}});
+  advance(10'000);
+  EXPECT_FALSE(client_->done()) << "the client has not read on";
+  client_->level = Level::flowing;
+  tell(session_, schema::ResumeSession{7});
+  EXPECT_EQ(client_->outcome(), Outcome::done);
 }
 
 TEST_F(SessionFaults, TheEnginesDeadlineEndsTheRequestToo) {

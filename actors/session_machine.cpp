@@ -11,12 +11,6 @@ using std::chrono::milliseconds;
 using Level = schema::ClientStream::Level;
 using Outcome = schema::StreamDone::Outcome;
 
-constexpr Duration k_probe_interval = milliseconds(limits::control_timeout_ms);
-
-schema::Refusal unavailable(const char* why) {
-  return schema::Refusal::of(fail(ErrorCode::unavailable, why));
-}
-
 schema::StreamDone cancelled(ErrorCode code, const char* why) {
   schema::StreamDone done;
   done.outcome = Outcome::cancelled;
@@ -42,6 +36,10 @@ void merge_timings(RequestTimings& into, const RequestTimings& from) {
 
 }  // namespace
 
+schema::Refusal SessionMachine::unavailable(const char* why) {
+  return schema::Refusal::of(fail(ErrorCode::unavailable, why));
+}
+
 SessionMachine::SessionMachine(SessionSetup setup, SessionPorts& ports, TimePoint now)
     : session_(setup.session),
       model_(std::move(setup.model)),
@@ -50,7 +48,7 @@ SessionMachine::SessionMachine(SessionSetup setup, SessionPorts& ports, TimePoin
       ports_(ports) {
   if (request_->deadline_ms > 0) deadline_ = now + milliseconds(request_->deadline_ms);
   progress_.choices.resize(request_->choices);
-  begin(all_choices(request_->choices), 0, {}, now);
+  begin({.choices = all_choices(request_->choices)}, now);
 }
 
 SessionMachine::Attempt* SessionMachine::find(RequestKey key, bool at_target) {
@@ -72,7 +70,7 @@ void SessionMachine::on(const schema::Accepted& message, TimePoint now) {
   Attempt* attempt = find(message.key, true);
   if (!attempt) return;
   heard(*attempt);
-  attempt->due = now + k_probe_interval;
+  attempt->due = now + k_answer_timeout;
 }
 
 void SessionMachine::on(const schema::Rejected& message, TimePoint now) {
@@ -120,7 +118,7 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
   if (!event.tokens.empty() || !event.prompt_tokens.empty() || event.finish) {
     attempt.tries = 0;
     attempt.gap_asked = false;
-    attempt.due = now + k_probe_interval;
+    attempt.due = now + k_answer_timeout;
     deliver(std::move(event));
     if (ended_) return true;
   }
@@ -227,14 +225,14 @@ void SessionMachine::on_resume(TimePoint now) {
     ports_.tell(attempt.target, schema::SetParked{key(generation), false});
     ask_missing(generation, attempt);
     attempt.silent = 0;
-    attempt.due = now + k_probe_interval;
+    attempt.due = now + k_answer_timeout;
   }
   maybe_done();
 }
 
 void SessionMachine::on_time(TimePoint now) {
   if (ended_) return;
-  if (deadline_ && now >= *deadline_) {
+  if (deadline() && now >= *deadline()) {
     schema::StreamDone done =
         cancelled(ErrorCode::deadline_exceeded, "the request's deadline passed");
     if (!accepted_) done.outcome = Outcome::rejected;
@@ -263,7 +261,7 @@ void SessionMachine::on_time(TimePoint now) {
 
 std::optional<TimePoint> SessionMachine::next_due() const {
   if (ended_) return std::nullopt;
-  std::optional<TimePoint> due = deadline_;
+  std::optional<TimePoint> due = deadline();
   for (const auto& [generation, attempt] : attempts_) {
     if (!due || attempt.due < *due) due = attempt.due;
   }
@@ -271,7 +269,7 @@ std::optional<TimePoint> SessionMachine::next_due() const {
 }
 
 void SessionMachine::probe(uint32_t generation, Attempt& attempt, TimePoint now) {
-  attempt.due = now + k_probe_interval;
+  attempt.due = now + k_answer_timeout;
   attempt.gap_asked = false;
   // Again: the last one may have been lost, and a row that stays parked says nothing any more.
   ports_.tell(attempt.target, schema::SetParked{key(generation), blocked_});

@@ -11,6 +11,7 @@
 #include "actors/continuation.hpp"
 #include "actors/terminal.hpp"
 #include "base/clock.hpp"
+#include "base/limits.hpp"
 #include "base/request.hpp"
 #include "schema/messages.hpp"
 
@@ -72,6 +73,10 @@ class SessionMachine {
   bool ended() const { return ended_; }
 
  private:
+  /// After which a router is asked again, and a target probed.
+  static constexpr Duration k_answer_timeout =
+      std::chrono::milliseconds(limits::control_timeout_ms);
+
   enum class Phase : uint8_t { placing, waiting, submitted, streaming };
 
   struct Attempt {
@@ -84,6 +89,7 @@ class SessionMachine {
     std::vector<uint64_t> avoid;
     schema::TargetHandle target;
     uint64_t worker = 0;
+    uint32_t replaces = 0;  ///< The lost generation that it goes on for; 0: none.
 
     bool at_target() const { return phase == Phase::submitted || phase == Phase::streaming; }
   };
@@ -92,9 +98,14 @@ class SessionMachine {
   RequestKey key(uint32_t generation) const { return {session_, generation}; }
   Attempt* find(RequestKey key, bool at_target);
   void heard(Attempt& attempt);
+  static schema::Refusal unavailable(const char* why);
+  /// None once there is nothing left to compute: then only a slow client is waited for.
+  std::optional<TimePoint> deadline() const {
+    return progress_.finished() ? std::nullopt : deadline_;
+  }
 
   // session_placing.cpp
-  void begin(AttemptChoices choices, uint32_t tries, std::vector<uint64_t> avoid, TimePoint now);
+  void begin(Attempt begun, TimePoint now);
   void ask(uint32_t generation, Attempt& attempt, TimePoint now);
   void try_again(uint32_t generation, const schema::Refusal& why, TimePoint now);
   void submit(uint32_t generation, Attempt& attempt, TimePoint now);

@@ -6,30 +6,17 @@
 
 // The half of SessionMachine that finds a target and hands the request over.
 namespace outrider::actors {
-namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Duration k_answer_timeout = milliseconds(limits::control_timeout_ms);
-
-schema::Refusal unavailable(const char* why) {
-  return schema::Refusal::of(fail(ErrorCode::unavailable, why));
-}
-
-}  // namespace
-
 /// A new attempt, placed at once or after a pause if earlier ones failed.
-void SessionMachine::begin(AttemptChoices choices, uint32_t tries, std::vector<uint64_t> avoid,
-                           TimePoint now) {
+void SessionMachine::begin(Attempt begun, TimePoint now) {
   const uint32_t generation = ++last_generation_;
-  Attempt& attempt = attempts_[generation];
-  attempt.choices = std::move(choices);
-  attempt.tries = tries;
-  attempt.avoid = std::move(avoid);
-  if (tries == 0) {
+  Attempt& attempt = attempts_[generation] = std::move(begun);
+  if (attempt.tries == 0) {
     ask(generation, attempt, now);
   } else {
-    attempt.due = now + backoff(tries);
+    attempt.due = now + backoff(attempt.tries);
   }
 }
 
@@ -48,6 +35,7 @@ void SessionMachine::ask(uint32_t generation, Attempt& attempt, TimePoint now) {
   place.deadline_left_ms = deadline_left_ms(now);
   place.tenant = request_->tenant;
   place.avoid = attempt.avoid;
+  place.replaces = attempt.replaces;
   ports_.place(std::move(place));
 }
 
@@ -117,14 +105,17 @@ void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimeP
   ports_.tell(lost.target, schema::CancelRequest{key(generation)});
   const uint32_t tries = lost.tries + 1;
   if (tries >= limits::placement_attempts_max) return refuse(why);
-  lost.avoid = {lost.worker};
   const bool nothing_delivered =
       progress_.prompt_tokens == 0 &&
       std::all_of(progress_.choices.begin(), progress_.choices.end(),
                   [](const ChoiceProgress& choice) { return choice.ids.empty(); });
   if (attempts_.empty() && nothing_delivered) fingerprint_.clear();  // Any worker will do again.
   for (AttemptChoices& choices : plan_attempts(progress_, lost.choices)) {
-    begin(std::move(choices), tries, lost.avoid, now);
+    begin({.choices = std::move(choices),
+           .tries = tries,
+           .avoid = {lost.worker},
+           .replaces = generation},
+          now);
   }
   maybe_done();
 }

@@ -151,7 +151,7 @@ void TargetState::update(const model::ChoiceUpdate& update) {
   if (finished_.size() > limits::finished_requests_kept) {
     const RequestKey oldest = finished_.front();
     finished_.pop_front();
-    cancel(oldest);  // Drops it, unless a peer has taken the key again.
+    cancel(oldest);  // Drops it, if no DoneAck did; no generation is used twice.
   }
 }
 

@@ -86,8 +86,9 @@ class Engine {
   /// free + used = total, every count matches the sequences' tables. Aborts if not.
   void check_conservation() const;
 
-  /// Test hooks of the exactness harness: force what memory pressure would do. Bits do not change.
+  /// For the exactness harness: forces what memory pressure would do. Bits do not change.
   void preempt_all();
+  /// The token budget of the next steps, for the harness and the bench. Bits do not change.
   void set_batch_tokens(uint32_t batch_tokens);
 
  private:

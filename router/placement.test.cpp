@@ -128,9 +128,25 @@ TEST(WorkerTable, AReleasedSessionBurdensNobody) {
   table.announce(announce_of(1), milliseconds(0));
   table.charge(charge_for(request_of(5), 1, milliseconds(0)));
   table.charge(charge_for(request_of(6), 1, milliseconds(0)));
-  table.release(5);
+  table.release_session(5);
   EXPECT_EQ(table.workers().at(1).charged_choices, 1u);
   EXPECT_EQ(table.workers().at(1).charged_rows, 150u);
+}
+
+TEST(WorkerTable, AttemptsOfOneSessionAreChargedSideBySide) {
+  WorkerTable table;
+  table.announce(announce_of(1), milliseconds(0));
+  schema::PlaceRequest request = request_of(5);
+  for (uint32_t generation = 1; generation <= 3; ++generation) {
+    request.key.generation = generation;
+    table.charge(charge_for(request, 1, milliseconds(0)));
+  }
+  EXPECT_EQ(table.workers().at(1).placed_choices, 3u);
+  table.release({5, 2});
+  EXPECT_EQ(table.workers().at(1).placed_choices, 2u);
+  EXPECT_EQ(table.workers().at(1).charged_rows, 300u);
+  table.release_session(5);
+  EXPECT_EQ(table.workers().at(1).placed_choices, 0u);
 }
 
 TEST(WorkerTable, ANewIncarnationStartsFromNothing) {

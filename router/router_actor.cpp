@@ -18,8 +18,9 @@ constexpr Duration k_hold = milliseconds(limits::control_timeout_ms / 2);
 
 }  // namespace
 
-void RouterState::start(RouterActor::pointer self) {
+void RouterState::start(RouterActor::pointer self, std::shared_ptr<spdlog::logger> log) {
   self_ = self;
+  log_ = std::move(log);
   self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
   self_->delayed_send(caf::actor_cast<RouterActor>(self_), k_tick, caf::tick_atom_v);
 }
@@ -30,6 +31,9 @@ TimePoint RouterState::now() const {
 
 void RouterState::place(const schema::PlaceRequest& request) {
   if (!request.reply_to) return;
+  // What it had before must not keep it out: an attempt that was lost, a reply that was.
+  table_.release(request.key);
+  if (request.replaces != 0) table_.release({request.key.session, request.replaces});
   if (!try_place(request)) hold(request);
 }
 
@@ -42,6 +46,7 @@ bool RouterState::try_place(const schema::PlaceRequest& request) {
   }
   const auto cost = router::place(request, candidates);
   if (!cost) return false;
+  log_->debug("session {:x}.{}: {}", request.key.session, request.key.generation, explain(*cost));
   admit_client(request);
   table_.charge(charge_for(request, cost->worker, now()));
   const schema::Announce& worker = table_.workers().at(cost->worker).announce;
@@ -84,7 +89,7 @@ void RouterState::lost(const caf::actor_addr& actor) {
     choices -= client->second.choices;
     in_flight_ -= client->second.choices;
     if (choices == 0) tenants_.erase(client->second.tenant);
-    table_.release(client->second.session);
+    table_.release_session(client->second.session);
     clients_.erase(client);
     return;
   }
@@ -156,8 +161,9 @@ RouterActor::behavior_type RouterState::make_behavior() {
   };
 }
 
-RouterActor::behavior_type router_actor(RouterActor::stateful_pointer<RouterState> self) {
-  self->state.start(self);
+RouterActor::behavior_type router_actor(RouterActor::stateful_pointer<RouterState> self,
+                                        std::shared_ptr<spdlog::logger> log) {
+  self->state.start(self, std::move(log));
   return self->state.make_behavior();
 }
 

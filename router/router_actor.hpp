@@ -1,8 +1,11 @@
 #pragma once
 
+#include <spdlog/logger.h>
+
 #include <caf/typed_event_based_actor.hpp>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "router/admission.hpp"
@@ -19,7 +22,7 @@ class RouterState {
  public:
   RouterState() = default;
 
-  void start(RouterActor::pointer self);
+  void start(RouterActor::pointer self, std::shared_ptr<spdlog::logger> log);
   RouterActor::behavior_type make_behavior();
 
  private:
@@ -50,6 +53,7 @@ class RouterState {
   TimePoint now() const;
 
   RouterActor::pointer self_ = nullptr;
+  std::shared_ptr<spdlog::logger> log_;
   WorkerTable table_;
   std::map<caf::actor_addr, Client> clients_;
   std::map<std::string, uint32_t> tenants_;  ///< Choices in flight.
@@ -57,6 +61,8 @@ class RouterState {
   std::deque<Held> held_;
 };
 
-RouterActor::behavior_type router_actor(RouterActor::stateful_pointer<RouterState> self);
+/// Each placement is explained in `log`, at debug.
+RouterActor::behavior_type router_actor(RouterActor::stateful_pointer<RouterState> self,
+                                        std::shared_ptr<spdlog::logger> log);
 
 }  // namespace outrider::router

@@ -1,12 +1,14 @@
 #include "router/router_actor.hpp"
 
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
 
 #include <caf/actor_system.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
+#include <sstream>
 
 #include "base/limits.hpp"
 #include "router/workers.test.hpp"
@@ -26,7 +28,7 @@ using Replies = std::vector<schema::PlaceReply>;
 /// Fake sessions and workers around a real router, in virtual time.
 class Router : public ::testing::Test {
  protected:
-  Router() { router_ = own(system_.spawn(router_actor)); }
+  Router() { router_ = own(system_.spawn(router_actor, log_)); }
   ~Router() override {
     for (const caf::strong_actor_ptr& actor : actors_) {
       caf::anon_send_exit(caf::actor_cast<caf::actor>(actor), caf::exit_reason::kill);
@@ -101,6 +103,9 @@ class Router : public ::testing::Test {
     return listed;
   }
 
+  std::ostringstream lines_;
+  std::shared_ptr<spdlog::logger> log_ = std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines_));
   Config config_;
   caf::actor_system system_{config_};
   caf::scheduler::test_coordinator& scheduler_ =
@@ -119,6 +124,15 @@ TEST_F(Router, PlacesOnAnAnnouncedWorker) {
   EXPECT_EQ(replies_->at(0).target, target);
   EXPECT_EQ(replies_->at(0).key, (RequestKey{5, 1}));
   EXPECT_EQ(replies_->at(0).fingerprint, "fp");
+}
+
+TEST_F(Router, ExplainsEachPlacementToWhoDebugs) {
+  worker(1);
+  ask(request_of(5));
+  EXPECT_EQ(lines_.str(), "");
+  log_->set_level(spdlog::level::debug);
+  ask(request_of(0xab));
+  EXPECT_NE(lines_.str().find("session ab.1: worker 1: "), std::string::npos) << lines_.str();
 }
 
 TEST_F(Router, HoldsRequestsUntilAWorkerComes) {
@@ -212,6 +226,34 @@ TEST_F(Router, SharesSlotsBetweenTenants) {
   other.key.session = 101;
   ask(other);
   EXPECT_TRUE(replies_->back().refusal.none());
+}
+
+TEST_F(Router, AMovingSessionIsChargedForEachOfItsAttempts) {
+  const auto first = worker(1);
+  schema::PlaceRequest request = request_of(5);
+  request.choices = 16;
+  request.reply_to = session();
+  const auto place = [&](uint32_t generation) {
+    request.key.generation = generation;
+    caf::anon_send(router_, request);
+    run();
+    EXPECT_TRUE(replies_->back().refusal.none()) << generation;
+  };
+  place(1);
+  EXPECT_EQ(workers()[0].charged_choices, 16u);
+  request.choices = 1;
+  request.replaces = 1;  // The worker rejected it: what it held there must not keep it out.
+  for (uint32_t generation = 2; generation <= 17; ++generation) place(generation);
+  EXPECT_EQ(workers()[0].charged_choices, 16u);
+  place(17);  // The reply was lost.
+  EXPECT_EQ(workers()[0].charged_choices, 16u);
+  request.replaces = 17;
+  place(18);
+  EXPECT_EQ(workers()[0].charged_choices, 16u);
+  ask(request_of(6));
+  EXPECT_EQ(replies_->back().refusal.error_code(), ErrorCode::overloaded);
+  kill(request.reply_to);
+  EXPECT_EQ(workers()[0].charged_choices, 0u);
 }
 
 TEST_F(Router, AMovingSessionGoesToATwinOnly) {

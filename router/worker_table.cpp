@@ -59,7 +59,6 @@ std::vector<uint64_t> WorkerTable::age_out(TimePoint now) {
 
 void WorkerTable::charge(const Charge& charge) {
   const auto found = workers_.find(charge.worker);
-  release(charge.key.session);
   if (found == workers_.end()) return;
   found->second.placed_choices += charge.choices;
   found->second.charged_choices += charge.choices;
@@ -67,12 +66,21 @@ void WorkerTable::charge(const Charge& charge) {
   charges_.push_back(charge);
 }
 
-void WorkerTable::release(uint64_t session) {
+template <class Which>
+void WorkerTable::release_if(Which which) {
   std::erase_if(charges_, [&](const Charge& charge) {
-    if (charge.key.session != session) return false;
+    if (!which(charge.key)) return false;
     uncharge(charge);
     return true;
   });
+}
+
+void WorkerTable::release(RequestKey attempt) {
+  release_if([&](RequestKey key) { return key == attempt; });
+}
+
+void WorkerTable::release_session(uint64_t session) {
+  release_if([&](RequestKey key) { return key.session == session; });
 }
 
 std::vector<const WorkerView*> WorkerTable::candidates(const schema::PlaceRequest& request) const {

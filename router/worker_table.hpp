@@ -17,7 +17,7 @@ struct WorkerView {
   schema::Announce announce;
   schema::Load load;
   TimePoint heard{0};
-  uint32_t placed_choices = 0;   ///< By this router, until their sessions end.
+  uint32_t placed_choices = 0;   ///< By this router, until their attempts are released.
   uint32_t charged_choices = 0;  ///< Of these, what its load may lack yet.
   uint64_t charged_rows = 0;
 
@@ -52,10 +52,11 @@ class WorkerTable {
   /// Drops workers that were silent too long; returns them.
   std::vector<uint64_t> age_out(TimePoint now);
 
-  /// Replaces what the session was charged for before.
+  /// Not twice for the same key.
   void charge(const Charge& charge);
-  /// The session has ended: nothing of it burdens anyone.
-  void release(uint64_t session);
+  /// The attempt was given up, or the whole session has ended: nothing of it burdens anyone.
+  void release(RequestKey attempt);
+  void release_session(uint64_t session);
 
   const std::map<uint64_t, WorkerView>& workers() const { return workers_; }
   /// Workers of the request's model whose context holds its tokens and at least one more; with a
@@ -64,10 +65,12 @@ class WorkerTable {
 
  private:
   void mark_reported(uint64_t worker, TimePoint made_until);
+  template <class Which>
+  void release_if(Which which);
   void uncharge(const Charge& charge);
 
   std::map<uint64_t, WorkerView> workers_;
-  std::vector<Charge> charges_;  ///< One for each session that is placed.
+  std::vector<Charge> charges_;  ///< One for each attempt that is placed.
 };
 
 }  // namespace outrider::router

@@ -38,8 +38,8 @@
 ///
 /// Moving. When the target is DOWN, silent or rejects as `unavailable`, the session goes back to
 /// placing: each unfinished choice becomes a request of its own, with its committed tokens, under
-/// a generation that was never used before. Messages of a generation that the session has given up
-/// are dropped.
+/// a generation that was never used before, and names the one that it replaces. Messages of a
+/// generation that the session has given up are dropped.
 ///
 /// Announcing. target -> router: Announce once, then Load each limits::heartbeat_interval_ms. A
 /// router that gets a Load from a worker or an incarnation that it does not know answers
@@ -87,6 +87,7 @@ struct PlaceRequest {
   uint32_t deadline_left_ms = 0;  ///< 0: none.
   std::string tenant;
   std::vector<uint64_t> avoid;  ///< Workers that just failed this session.
+  uint32_t replaces = 0;        ///< The generation that this one goes on for; 0: none.
 };
 
 struct PlaceReply {
@@ -171,7 +172,7 @@ struct Done {
 
 // -- target -> router ----------------------------------------------------------------------------
 
-enum class Role : uint8_t { gateway = 1, router, target, draft, store };
+enum class Role : uint8_t { target = 1, draft };
 
 /// What a worker is. `incarnation` is drawn at start: a restarted worker is a new one, even if the
 /// operating system gives it the old process id.

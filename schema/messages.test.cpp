@@ -40,7 +40,7 @@ class Filler {
     } else if constexpr (std::is_same_v<Type, bool>) {
       x = true;
     } else if constexpr (std::is_same_v<Type, Role>) {
-      x = Role::store;
+      x = Role::draft;
     } else if constexpr (std::is_integral_v<Type>) {
       x = static_cast<Type>(++counter_);
     } else if constexpr (std::is_same_v<Type, std::string>) {

@@ -23,16 +23,10 @@ constexpr uint32_t k_probe_tokens = 128;
 
 const char* role_name(schema::Role role) {
   switch (role) {
-    case schema::Role::gateway:
-      return "gateway";
-    case schema::Role::router:
-      return "router";
     case schema::Role::target:
       return "target";
     case schema::Role::draft:
       return "draft";
-    case schema::Role::store:
-      return "store";
   }
   return "unknown";
 }
@@ -93,8 +87,9 @@ struct EmbeddedCluster::State {
       std::make_shared<std::atomic<std::weak_ptr<actors::EngineLoop>>>();
 };
 
-EmbeddedCluster::EmbeddedCluster(const Clock& clock, ServingMetrics& metrics)
-    : clock_(clock), metrics_(metrics) {}
+EmbeddedCluster::EmbeddedCluster(const Clock& clock, ServingMetrics& metrics,
+                                 std::shared_ptr<spdlog::logger> log)
+    : clock_(clock), metrics_(metrics), log_(std::move(log)) {}
 
 EmbeddedCluster::~EmbeddedCluster() {
   if (!state_) return;
@@ -137,7 +132,7 @@ void EmbeddedCluster::start(Prepared prepared) {
 
   state->system = std::make_unique<caf::actor_system>(state->config);
   caf::actor_system& system = *state->system;
-  state->router = system.spawn(router::router_actor);
+  state->router = system.spawn(router::router_actor, log_);
   auto shared_engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(prepared.engine));
   const Clock& clock = clock_;
   const auto make_engine = [shared_engine, &clock,
@@ -183,6 +178,7 @@ std::string EmbeddedCluster::describe() const {
                               {"incarnation", announce.incarnation},
                               {"context_tokens", announce.context_tokens},
                               {"silent_ms", worker.silent_ms},
+                              {"charged_choices", worker.charged_choices},
                               {"load",
                                {{"running", load.running},
                                 {"waiting", load.waiting},

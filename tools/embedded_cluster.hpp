@@ -1,5 +1,7 @@
 #pragma once
 
+#include <spdlog/logger.h>
+
 #include <memory>
 #include <string>
 
@@ -18,7 +20,7 @@ namespace outrider::tools {
 /// Made empty, so that the gateway can already refer to it while the model loads.
 class EmbeddedCluster {
  public:
-  EmbeddedCluster(const Clock& clock, ServingMetrics& metrics);
+  EmbeddedCluster(const Clock& clock, ServingMetrics& metrics, std::shared_ptr<spdlog::logger> log);
   /// Ends all sessions and stops the engine.
   ~EmbeddedCluster();
 
@@ -47,6 +49,7 @@ class EmbeddedCluster {
   struct State;
   const Clock& clock_;
   ServingMetrics& metrics_;
+  std::shared_ptr<spdlog::logger> log_;
   std::unique_ptr<State> state_;
 };
 

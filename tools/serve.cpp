@@ -136,7 +136,7 @@ int serve(const Settings& settings, const std::string& path) {
   const SteadyClock clock;
   const std::string name = served_name(settings, path);
   ServingMetrics metrics(name);
-  EmbeddedCluster cluster(clock, metrics);
+  EmbeddedCluster cluster(clock, metrics, *log);
 
   auto gateway =
       gateway::Gateway::open(io, gateway_options(settings),
