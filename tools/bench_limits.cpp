@@ -66,6 +66,8 @@ struct DotLoop {
 #define OUTRIDER_DOT16_256(i)              \
   "vpmaddwd %%ymm15, %%ymm14, %%ymm13\n\t" \
   "vpaddd %%ymm13, %%ymm" #i ", %%ymm" #i "\n\t"
+#define OUTRIDER_DOT8_VEX(i) "%{vex%} vpdpbusd %%ymm15, %%ymm14, %%ymm" #i "\n\t"
+#define OUTRIDER_DOT16_VEX(i) "%{vex%} vpdpwssd %%ymm15, %%ymm14, %%ymm" #i "\n\t"
 #define OUTRIDER_SETUP_128       \
   "pcmpeqd %%xmm15, %%xmm15\n\t" \
   "movdqa %%xmm15, %%xmm14\n\t"
@@ -76,6 +78,8 @@ struct DotLoop {
 
 OUTRIDER_DOT_LOOP(dot8_avx512, OUTRIDER_SETUP_512, OUTRIDER_DOT8_512, "vzeroupper")
 OUTRIDER_DOT_LOOP(dot16_avx512, OUTRIDER_SETUP_512, OUTRIDER_DOT16_512, "vzeroupper")
+OUTRIDER_DOT_LOOP(dot8_avx_vnni, OUTRIDER_SETUP_256, OUTRIDER_DOT8_VEX, "vzeroupper")
+OUTRIDER_DOT_LOOP(dot16_avx_vnni, OUTRIDER_SETUP_256, OUTRIDER_DOT16_VEX, "vzeroupper")
 OUTRIDER_DOT_LOOP(dot8_avx2, OUTRIDER_SETUP_256, OUTRIDER_DOT8_256, "vzeroupper")
 OUTRIDER_DOT_LOOP(dot16_avx2, OUTRIDER_SETUP_256, OUTRIDER_DOT16_256, "vzeroupper")
 OUTRIDER_DOT_LOOP(dot16_sse2, OUTRIDER_SETUP_128, OUTRIDER_DOT16_128, "")
@@ -98,7 +102,8 @@ OUTRIDER_READ_LOOP(read_avx2,
                            OUTRIDER_READ_32(6, 192) OUTRIDER_READ_32(7, 224))
 
 ReadLoop read_loop(Isa isa) {
-  return isa == Isa::avx512 ? read_avx512 : isa == Isa::avx2 ? read_avx2 : read_words;
+  if (isa == Isa::portable) return read_words;
+  return isa == Isa::avx512 ? read_avx512 : read_avx2;
 }
 
 DotLoop dot_loop(Isa isa, MachineLimits::Dot dot) {
@@ -106,6 +111,8 @@ DotLoop dot_loop(Isa isa, MachineLimits::Dot dot) {
   switch (isa) {
     case Isa::avx512:
       return bytes ? DotLoop{dot8_avx512, 12 * 128.0} : DotLoop{dot16_avx512, 12 * 64.0};
+    case Isa::avx_vnni:
+      return bytes ? DotLoop{dot8_avx_vnni, 12 * 64.0} : DotLoop{dot16_avx_vnni, 12 * 32.0};
     case Isa::avx2:
       return bytes ? DotLoop{dot8_avx2, 12 * 64.0} : DotLoop{dot16_avx2, 12 * 32.0};
     case Isa::portable:

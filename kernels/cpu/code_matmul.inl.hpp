@@ -131,11 +131,6 @@ template <PanelKind kind, size_t rows, size_t panels>
   }
 }
 
-template <PanelKind kind, size_t rows>
-OUTRIDER_INLINE void wide_tile_if(const MatmulArgs& a, const CodeTile& t) {
-  if constexpr (rows <= k_code_rows) code_tile<kind, rows, 2>(a, t);
-}
-
 /// Any number of rows: in the tallest tiles, the rest in the smallest one that holds it.
 template <PanelKind kind>
 static void wide_tiles(const MatmulArgs& a, const CodeTile& whole) {
@@ -147,11 +142,11 @@ static void wide_tiles(const MatmulArgs& a, const CodeTile& whole) {
     if (height == 1) {
       code_tile<kind, 1, 2>(a, tile);
     } else if (height == 2) {
-      wide_tile_if<kind, 2>(a, tile);
-    } else if (height <= 4) {
-      wide_tile_if<kind, 4>(a, tile);
+      code_tile<kind, 2, 2>(a, tile);
+    } else if (height <= min_of(4, k_code_rows)) {
+      code_tile<kind, min_of(4, k_code_rows), 2>(a, tile);
     } else {
-      wide_tile_if<kind, 8>(a, tile);
+      code_tile<kind, k_code_rows, 2>(a, tile);
     }
   }
 }

@@ -8,7 +8,7 @@ namespace outrider::kernels {
 namespace {
 
 struct Available {
-  Isa isas[3] = {Isa::portable};
+  Isa isas[4] = {Isa::portable};
   size_t count = 1;
 };
 
@@ -23,6 +23,7 @@ Available detect() {
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vnni");
   if (has_avx2) found.isas[found.count++] = Isa::avx2;
+  if (has_avx2 && __builtin_cpu_supports("avxvnni")) found.isas[found.count++] = Isa::avx_vnni;
   if (has_avx512) found.isas[found.count++] = Isa::avx512;
 #endif
   return found;
@@ -36,6 +37,8 @@ std::string_view isa_name(Isa isa) {
       return "portable";
     case Isa::avx2:
       return "avx2";
+    case Isa::avx_vnni:
+      return "avx_vnni";
     case Isa::avx512:
       return "avx512";
   }
@@ -60,6 +63,8 @@ const KernelTable& kernels_of(Isa isa) {
 #if defined(__x86_64__)
     case Isa::avx2:
       return avx2::kernel_table();
+    case Isa::avx_vnni:
+      return avx_vnni::kernel_table();
     case Isa::avx512:
       return avx512::kernel_table();
 #endif

@@ -154,6 +154,9 @@ const KernelTable& kernel_table();
 namespace avx2 {
 const KernelTable& kernel_table();
 }
+namespace avx_vnni {
+const KernelTable& kernel_table();
+}
 namespace avx512 {
 const KernelTable& kernel_table();
 }

@@ -1,9 +1,9 @@
 #pragma once
 
 /// The 16-lane float vector that all CPU kernels are written in. A translation unit defines
-/// OUTRIDER_ISA (portable, avx2 or avx512) and its instruction set; everything here then lives in
-/// the namespace of that name and is always inlined. The three give the same bits: a lane sees the
-/// same IEEE operations whatever register it sits in.
+/// OUTRIDER_ISA (portable, avx2, avx_vnni or avx512) and its instruction set; everything here then
+/// lives in the namespace of that name and is always inlined. All give the same bits: a lane sees
+/// the same IEEE operations whatever register it sits in.
 ///
 /// Sources that include this must not use inline functions of other headers (std::min, std::vector,
 /// …): the linker may keep their AVX-512 copy for the whole program.
@@ -26,7 +26,7 @@ namespace outrider::kernels::OUTRIDER_ISA {
 
 constexpr size_t k_lanes = 16;
 
-OUTRIDER_INLINE size_t min_of(size_t a, size_t b) {
+OUTRIDER_INLINE constexpr size_t min_of(size_t a, size_t b) {
   return a < b ? a : b;
 }
 OUTRIDER_INLINE float fma(float a, float b, float c) {

@@ -8,7 +8,11 @@ namespace outrider::kernels::OUTRIDER_ISA {
 constexpr size_t k_rows_1 = 6;
 constexpr size_t k_rows_2 = 3;
 constexpr size_t k_rows_4 = 1;
-constexpr size_t k_code_rows = 4;
+#if defined(__AVXVNNI__)
+constexpr size_t k_code_rows = 2;
+#else
+constexpr size_t k_code_rows = 4;  // Some are kept in memory: the products need more room anyway.
+#endif
 
 struct Vec {
   __m256 lo, hi;
@@ -168,8 +172,13 @@ OUTRIDER_INLINE Ints select_16(Ints a, Ints b) {
 }
 /// acc + a.low * pairs.low + a.high * pairs.high, in 32 bits.
 OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, Ints pairs) {
+#if defined(__AVXVNNI__)
+  return {_mm256_dpwssd_avx_epi32(acc.lo, a.lo, pairs.lo),
+          _mm256_dpwssd_avx_epi32(acc.hi, a.hi, pairs.hi)};
+#else
   return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, pairs.lo)),
           _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, pairs.hi))};
+#endif
 }
 
 OUTRIDER_INLINE Ints zero_ints() {

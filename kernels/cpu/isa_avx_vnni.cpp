@@ -1,0 +1,5 @@
+// Compiled with the instruction set of its name (kernels/CMakeLists.txt).
+#if defined(__x86_64__)
+#define OUTRIDER_ISA avx_vnni
+#include "kernels/cpu/isa_table.inl.hpp"
+#endif
