@@ -80,7 +80,7 @@ inline constexpr size_t k_tile_positions = 16;
 inline constexpr size_t k_chunk_positions = 256;
 /// Query vectors (rows times heads of a group) that share one pass over K and V: at most
 /// k_queries_max, and at most this many floats.
-inline constexpr size_t k_queries_max = 32;
+inline constexpr size_t k_queries_max = 64;
 inline constexpr size_t k_query_floats_max = 8192;
 inline constexpr size_t k_head_dim_max = limits::model_head_dim_max;
 static_assert(k_query_floats_max >= k_head_dim_max && k_head_dim_max % 16 == 0);
