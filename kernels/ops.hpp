@@ -7,6 +7,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/result.hpp"
+
 /// The whole contract between a model and the hardware under it. `ref/` is the slow judge in
 /// double, `cpu/` the real thing; both pass the same tests.
 ///
@@ -199,6 +201,9 @@ std::span<const Isa> available_isas();
 /// The fastest available, or the one that the environment variable OUTRIDER_ISA names.
 Isa default_isa();
 
+/// Throws std::runtime_error when that many threads cannot be started.
 std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, Isa isa);
+/// Likewise, for a number that a user chose: the error is of the field "threads".
+Result<std::unique_ptr<Ops>> open_cpu_ops(uint32_t threads, Isa isa);
 
 }  // namespace outrider::kernels

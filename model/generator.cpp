@@ -123,8 +123,9 @@ Generator::~Generator() = default;
 Result<std::unique_ptr<Generator>> Generator::open(const std::string& path,
                                                    const EngineOptions& options, uint32_t threads) {
   if (threads == 0) threads = usable_cpus();
-  std::shared_ptr<kernels::Ops> ops = kernels::make_cpu_ops(threads, kernels::default_isa());
-  auto model = load_model(path, std::move(ops));
+  auto ops = kernels::open_cpu_ops(threads, kernels::default_isa());
+  if (!ops) return ops.error();
+  auto model = load_model(path, std::move(ops).value());
   if (!model) return model.error();
   return create(std::move(model).value(), options);
 }

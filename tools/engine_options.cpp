@@ -75,7 +75,9 @@ Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings) {
   if (!isa) return isa.error();
   uint32_t threads = static_cast<uint32_t>(settings.count("threads"));
   if (threads == 0) threads = usable_cpus();
-  return std::shared_ptr<kernels::Ops>(kernels::make_cpu_ops(threads, *isa));
+  auto ops = kernels::open_cpu_ops(threads, *isa);
+  if (!ops) return ops.error();
+  return std::shared_ptr<kernels::Ops>(std::move(ops).value());
 }
 
 Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(

@@ -69,7 +69,8 @@ void AttentionPlan::cut_runs(size_t runs) {
       const size_t boundary = std::min(total, ceil_div(total * (runs_.size() + 1), runs));
       size_t taken = unit.chunks - chunk;
       if (done + taken * cost > boundary + total / runs / k_slack_parts) {
-        taken = std::clamp<size_t>((boundary - done + cost / 2) / cost, 1, taken);
+        const size_t room = boundary - std::min(done, boundary);
+        taken = std::clamp<size_t>((room + cost / 2) / cost, 1, taken);
       }
       AttentionItem item = unit;
       item.first_chunk = chunk;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -123,12 +124,12 @@ struct CodedRows {
   std::vector<float> sums;
   std::vector<float> scales;
 
-  QuantizedRows reserve(size_t m, size_t k) {
+  void reserve(size_t m, size_t k) {
     if (codes.size() < m * k) codes.resize(m * k);
     if (sums.size() < m * (k / k_sum_group)) sums.resize(m * (k / k_sum_group));
     if (scales.size() < m) scales.resize(m);
-    return {codes.data(), sums.data(), scales.data()};
   }
+  QuantizedRows view() const { return {codes.data(), sums.data(), scales.data()}; }
 };
 
 class CpuOps final : public Ops {
@@ -263,17 +264,19 @@ void CpuOps::stream(const Rows& rows, size_t m, const MatmulCall& call) {
       std::clamp<size_t>(16 * call.panels() * k * m / k_products_per_item, 1, threads());
   const bool own = m <= k_own_rows && 16 * call.panels() >= shares * k_own_outputs;
   if (own_rows_.size() < shares) own_rows_.resize(shares);
+  for (size_t share = 0; call.any_coded && own && share < shares; ++share) {
+    own_rows_[share].reserve(m, k);
+  }
   if (call.any_coded && !own) {
     shared_rows_.reserve(m, k);
     for_rows(m, k, [&](size_t i) { quantize_row(rows, i, k, shared_rows_); });
   }
   pool_.parallel_for(shares, [&](size_t share) {
     CodedRows& coded = own ? own_rows_[share] : shared_rows_;
-    const QuantizedRows view = coded.reserve(m, call.any_coded ? k : 0);
     for (size_t i = 0; call.any_coded && own && i < m; ++i) quantize_row(rows, i, k, coded);
     for (size_t i = 0; i < call.count; ++i) {
       MatmulArgs args = call.jobs[i].args;
-      args.rows = view;
+      args.rows = coded.view();
       kernels_.matmul(args, {0, m}, call.jobs[i].share(share, shares));
     }
   });
@@ -287,11 +290,13 @@ void CpuOps::matmul(const Rows& rows, size_t m, std::span<const Product> product
     stream(rows, m, call);
   } else {
     const size_t k = call.jobs[0].args.k;
-    const QuantizedRows view = shared_rows_.reserve(m, call.any_coded ? k : 0);
-    if (call.any_coded) for_rows(m, k, [&](size_t i) { quantize_row(rows, i, k, shared_rows_); });
+    if (call.any_coded) {
+      shared_rows_.reserve(m, k);
+      for_rows(m, k, [&](size_t i) { quantize_row(rows, i, k, shared_rows_); });
+    }
     size_t items = 0;
     for (size_t i = 0; i < call.count; ++i) {
-      call.jobs[i].args.rows = view;
+      call.jobs[i].args.rows = shared_rows_.view();
       call.jobs[i].plan_items(m, threads());
       items += call.jobs[i].items();
     }
@@ -373,6 +378,14 @@ std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, Isa isa) {
   const auto isas = available_isas();
   OUTRIDER_CHECK(std::find(isas.begin(), isas.end(), isa) != isas.end(), isa_name(isa));
   return std::make_unique<CpuOps>(threads, isa);
+}
+
+Result<std::unique_ptr<Ops>> open_cpu_ops(uint32_t threads, Isa isa) {
+  try {
+    return make_cpu_ops(threads, isa);
+  } catch (const std::runtime_error& error) {
+    return fail(ErrorCode::io, std::string("threads: ") + error.what(), "threads");
+  }
 }
 
 }  // namespace outrider::kernels

@@ -1,6 +1,9 @@
 #include "kernels/cpu/thread_pool.hpp"
 
 #include <chrono>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 
 #include "base/check.hpp"
 
@@ -55,7 +58,14 @@ void ThreadPool::set_threads(uint32_t threads) {
   stop_workers();
   stop_.store(false);
   workers_.reserve(threads - 1);
-  for (uint32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  try {
+    for (uint32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  } catch (const std::system_error& error) {
+    const size_t started = workers_.size() + 1;
+    stop_workers();
+    throw std::runtime_error("only " + std::to_string(started) + " of " + std::to_string(threads) +
+                             " compute threads could be started: " + error.what());
+  }
 }
 
 void ThreadPool::stop_workers() {

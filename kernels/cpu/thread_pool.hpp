@@ -22,7 +22,7 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   uint32_t threads() const { return static_cast<uint32_t>(workers_.size()) + 1; }
-  /// Between jobs only.
+  /// Between jobs only. Throws std::runtime_error when that many cannot be started.
   void set_threads(uint32_t threads);
 
   /// Calls body(i) once for each i in [0, count), in any order and on any of the threads, and
