@@ -22,7 +22,7 @@ Test = collections.namedtuple("Test", "name prompt gen batch depth")
 
 def tests_of(options):
     def name(base, batch, depth):
-        return base + (f"x{batch}" if batch > 1 else "") + (f" @ d{depth}" if depth else "")
+        return base + (f"x{batch}" if batch > 1 else "") + (f"@{depth}" if depth else "")
 
     out = [Test(name(f"pp{options.prompt}", 1, d), options.prompt, 0, 1, d)
            for d in options.depth if options.prompt]
@@ -36,7 +36,7 @@ def output(command):
 
 def ours(options, test):
     """The row of `outrider bench --json`."""
-    row = json.loads(output(
+    row, = json.loads(output(
         [options.outrider, "bench", "--model", options.model, "--threads", str(options.threads),
          "--prompt", str(test.prompt), "--gen", str(test.gen), "--batch", str(test.batch),
          "--depth", str(test.depth), "--repetitions", "1", "--json"]))

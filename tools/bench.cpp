@@ -64,15 +64,18 @@ struct Loaded {
 nlohmann::ordered_json row_json(const BenchRow& row, const Loaded& loaded, const Machine& machine) {
   nlohmann::ordered_json out;
   out["test"] = row.bench.name();
+  out["model"] = loaded.model->path;
+  out["threads"] = loaded.model->ops->threads();
   out["prompt"] = row.bench.prompt;
   out["gen"] = row.bench.generate;
   out["batch"] = row.bench.batch;
   out["depth"] = row.bench.depth;
-  out["model"] = loaded.model->path;
-  out["threads"] = loaded.model->ops->threads();
-  out["repetitions"] = row.repetitions;
+  out["rows"] = static_cast<double>(row.bench.tokens()) / row.steps;
   out["tokens_per_s"] = row.tokens_per_s;
   out["ms_per_step"] = row.ms_per_step;
+  out["share_of_limit"] = row.limit_share();
+  out["limit"] = row.bandwidth_bound() ? "bandwidth" : "compute";
+  out["repetitions"] = row.repetitions;
   out["steps"] = row.steps;
   if (!row.bench.is_prefill()) {
     out["step_bytes"] = row.step_bytes;
@@ -150,7 +153,8 @@ Result<void> run_cases(const BenchFlags& flags, BenchRunner& runner, const Loade
     OUTRIDER_ASSIGN(samples, runner.run(bench, flags.repetitions));
     const BenchRow row = bench_row(bench, runner.cost(), samples);
     if (flags.json) {
-      std::cout << row_json(row, loaded, machine).dump() << std::endl;
+      if (&bench != &cases.front()) std::cout << ",\n";
+      std::cout << row_json(row, loaded, machine).dump() << std::flush;
     } else {
       print_row(row);
     }
@@ -176,7 +180,9 @@ int bench(const BenchFlags& flags) {
   auto runner =
       BenchRunner::create(loaded.model, engine_options(*settings), cases, flags.repetitions, clock);
   if (!runner) return report(runner.error());
+  if (flags.json) std::cout << "[\n";
   const auto done = run_cases(flags, **runner, loaded, cases);
+  if (flags.json) std::cout << "\n]" << std::endl;
   return done ? k_exit_done : report(done.error());
 }
 
@@ -208,12 +214,12 @@ void add_bench(CLI::App& app, Action& action) {
       ->type_name("N")
       ->check(CLI::Range(1u, 1000u).description(""))
       ->capture_default_str();
-  command->add_flag("--json", flags->json, "one JSON object per test and line");
+  command->add_flag("--json", flags->json, "an array with an object for each test");
   flags->settings.add(
       *command, {"model", "device", "threads", "max-batch-tokens", "kv-kind", "block-tokens"});
   command->footer(
       "Tests have llama-bench's names: pp512 prefills 512 tokens, tg64x8 decodes 64 tokens in 8\n"
-      "sequences at once, \"@ d4096\" does so after 4096 tokens.\n"
+      "sequences at once, \"@4096\" does so after 4096 tokens.\n"
       "of a read: weights and KV of a step, by the time of a plain read of as many bytes that\n"
       "alternates with the test. Repetitions of a deep decode test follow each other in sequences\n"
       "that are filled once; the middle one starts at the depth. of int16, int8: two operations "

@@ -5,7 +5,7 @@ namespace outrider::tools {
 std::string BenchCase::name() const {
   std::string out = is_prefill() ? "pp" + std::to_string(prompt) : "tg" + std::to_string(generate);
   if (batch != 1) out += "x" + std::to_string(batch);
-  if (depth != 0) out += " @ d" + std::to_string(depth);
+  if (depth != 0) out += "@" + std::to_string(depth);
   return out;
 }
 

@@ -17,7 +17,7 @@ struct BenchCase {
   uint32_t batch = 1;     ///< sequences
   uint32_t depth = 0;     ///< tokens of each sequence
 
-  /// llama-bench's name: "pp512", "tg64x8", "pp512 @ d4096".
+  /// llama-bench's name with a shorter depth: "pp512", "tg64x8", "pp512@4096".
   std::string name() const;
   bool is_prefill() const { return prompt != 0; }
   /// What the measured part computes.

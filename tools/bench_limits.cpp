@@ -15,15 +15,12 @@ using kernels::Isa;
 constexpr size_t k_memory_bytes_max = size_t{1} << 30;
 constexpr size_t k_piece_bytes = size_t{1} << 20;
 
-/// Bytes that one turn of a reading loop takes; the memory is a multiple of it.
-constexpr size_t k_turn_bytes = 256;
-
 /// Reads, and adds up so that each load has a use.
 using ReadLoop = void (*)(const std::byte* at, size_t turns);
 
 void read_words(const std::byte* at, size_t turns) {
   uint64_t total[4] = {};
-  for (size_t i = 0; i < turns * k_turn_bytes; i += sizeof(total)) {
+  for (size_t i = 0; i < turns * k_read_turn_bytes; i += sizeof(total)) {
     uint64_t words[4];
     std::memcpy(words, at + i, sizeof(words));
     for (size_t lane = 0; lane < 4; ++lane) total[lane] += words[lane];
@@ -138,6 +135,11 @@ DotLoop dot_loop(Isa, MachineLimits::Dot) {
 
 }  // namespace
 
+void read_all(Isa isa, const std::byte* memory, size_t bytes) {
+  OUTRIDER_CHECK(bytes > 0 && bytes % k_read_turn_bytes == 0, bytes);
+  read_loop(isa)(memory, bytes / k_read_turn_bytes);
+}
+
 void MachineLimits::reserve(size_t bytes) {
   const size_t needed =
       (std::min(bytes, k_memory_bytes_max) + k_piece_bytes - 1) / k_piece_bytes * k_piece_bytes;
@@ -150,13 +152,13 @@ void MachineLimits::reserve(size_t bytes) {
 
 double MachineLimits::read_seconds(size_t bytes) {
   reserve(bytes);
-  const ReadLoop read = read_loop(isa_);
   const size_t pieces = (bytes + k_piece_bytes - 1) / k_piece_bytes;
   const TimePoint begin = clock_.now();
   pool_.parallel_for(pieces, [&](size_t i) {
     const size_t at = i * k_piece_bytes;
-    const size_t turns = (std::min(k_piece_bytes, bytes - at) + k_turn_bytes - 1) / k_turn_bytes;
-    read(memory_.get() + at % memory_bytes_, turns);
+    const size_t piece = std::min(k_piece_bytes, bytes - at) + k_read_turn_bytes - 1;
+    read_all(isa_, memory_.get() + at % memory_bytes_,
+             piece / k_read_turn_bytes * k_read_turn_bytes);
   });
   return to_seconds(clock_.now() - begin);
 }

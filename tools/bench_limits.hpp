@@ -11,6 +11,12 @@
 
 namespace outrider::tools {
 
+/// Bytes that one turn of a reading loop takes.
+inline constexpr size_t k_read_turn_bytes = 256;
+
+/// Reads `bytes`, a multiple of k_read_turn_bytes, once from front to back.
+void read_all(kernels::Isa isa, const std::byte* memory, size_t bytes);
+
 /// What this machine can do at this moment with a number of threads: plain reading, and integer dot
 /// products from registers. Machines are shared, so a limit is worth something only next to a test
 /// of the same run. Owned and called by one thread.

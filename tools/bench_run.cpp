@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/transformer.hpp"
+#include "tools/load_metrics.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -14,9 +15,8 @@ template <class Value>
 double median(std::span<const BenchSample> samples, Value value) {
   std::vector<double> values;
   for (const BenchSample& sample : samples) values.push_back(value(sample));
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  std::sort(values.begin(), values.end());
+  return percentile(values, 0.5);
 }
 
 }  // namespace

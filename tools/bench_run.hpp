@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -38,6 +39,10 @@ struct BenchRow {
   double dot8_share = 0;
   double dot16_per_s = 0;
   double dot16_share = 0;
+
+  /// The nearer of the two limits: reading what a step must read, or multiplying.
+  bool bandwidth_bound() const { return read_share > dot16_share; }
+  double limit_share() const { return std::max(read_share, dot16_share); }
 };
 
 BenchRow bench_row(const BenchCase& bench, const ModelCost& cost,

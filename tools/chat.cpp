@@ -145,7 +145,9 @@ void add_chat(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ChatFlags>();
   flags->sampling.stop.max_tokens = 512;
   flags->sampling.params.temperature = 0.7f;
-  auto* url = command->add_option("--url", flags->url, "a running server, http://host:port")
+  auto* url = command
+                  ->add_option("--url", flags->url,
+                               "a running server, http://host:port, in place of a model here")
                   ->type_name("URL");
   command->add_option("--api-key", flags->api_key, "API key, when the server wants one")
       ->type_name("KEY")
@@ -153,10 +155,16 @@ void add_chat(CLI::App& app, Action& action) {
   command->add_option("--system", flags->system, "system message")->type_name("TEXT");
   flags->sampling.add(*command);
   flags->settings.add(*command, engine_setting_names());
-  url->excludes("--config");
-  for (const std::string& name : engine_setting_names()) url->excludes("--" + name);
   command->footer("Example: outrider chat --model smollm2-135m --temperature 0.7");
   command->callback([flags, command, &action] {
+    // Not by CLI11's excludes(), which lists every pair in --help.
+    std::vector<std::string> of_the_engine = engine_setting_names();
+    of_the_engine.push_back("config");
+    for (const std::string& name : of_the_engine) {
+      if (!flags->url.empty() && command->count("--" + name) > 0) {
+        throw CLI::ExcludesError("--url", "--" + name);
+      }
+    }
     uint64_t& seed = flags->sampling.params.seed;
     if (command->count("--seed") == 0) seed = random_bits() >> 12;  // exact in any JSON number
     action = [flags] { return chat(*flags); };

@@ -4,6 +4,7 @@
 #include "model/generator.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/http_client.hpp"
+#include "tools/server_json.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -57,34 +58,27 @@ nlohmann::ordered_json request_body(const std::string& model,
 }
 
 std::string error_text(const HttpReply& reply) {
-  const auto json = nlohmann::json::parse(reply.body, nullptr, false);
-  if (json.is_object() && json.contains("error") && json["error"].is_object()) {
-    return json["error"].value("message", reply.body);
-  }
-  return "HTTP " + std::to_string(reply.status) + " " + reply.body;
+  return error_of(nlohmann::json::parse(reply.body, nullptr, false))
+      .value_or("HTTP " + std::to_string(reply.status) + " " + reply.body);
 }
 
 /// Takes one event of the answer's stream into `stats`; returns an error's message, if it is one.
 std::string take_event(std::string_view data, ChatStats& stats,
                        const std::function<void(std::string_view)>& on_text) {
   const auto event = nlohmann::json::parse(data, nullptr, false);
-  if (!event.is_object()) return {};
-  if (event.contains("error")) return event["error"].value("message", std::string(data));
-  if (event.contains("usage") && event["usage"].is_object()) {
-    stats.prompt_tokens = event["usage"].value("prompt_tokens", 0u);
-    stats.answer_tokens = event["usage"].value("completion_tokens", 0u);
+  if (auto error = error_of(event)) return *error;
+  if (const auto& usage = member_of(event, "usage"); usage.is_object()) {
+    stats.prompt_tokens = count_of(usage, "prompt_tokens");
+    stats.answer_tokens = count_of(usage, "completion_tokens");
   }
-  if (event.contains("timings") && event["timings"].is_object()) {
-    stats.prefill_ms = event["timings"].value("prefill_ms", 0.0);
-    stats.decode_ms = event["timings"].value("decode_ms", 0.0);
+  if (const auto& timings = member_of(event, "timings"); timings.is_object()) {
+    stats.prefill_ms = number_of(timings, "prefill_ms");
+    stats.decode_ms = number_of(timings, "decode_ms");
   }
-  for (const auto& choice : event.value("choices", nlohmann::json::array())) {
-    if (choice.contains("delta") && choice["delta"].contains("content") &&
-        choice["delta"]["content"].is_string()) {
-      on_text(choice["delta"]["content"].get<std::string>());
-    }
-    if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {
-      stats.finish_reason = choice["finish_reason"].get<std::string>();
+  for (const auto& choice : member_of(event, "choices")) {
+    if (auto text = text_of(member_of(choice, "delta"), "content"); !text.empty()) on_text(text);
+    if (auto reason = text_of(choice, "finish_reason"); !reason.empty()) {
+      stats.finish_reason = std::move(reason);
     }
   }
   return {};
@@ -116,7 +110,7 @@ class RemoteChat final : public ChatBackend {
         },
         stopped);
     if (!reply) return reply.error();
-    if (reply->status != 200) failure = error_text(*reply);
+    if (reply->status != 200 && reply->status != k_stopped) failure = error_text(*reply);
     if (!failure.empty()) return fail(ErrorCode::unavailable, failure);
     return stats;
   }
@@ -144,12 +138,12 @@ Result<std::unique_ptr<ChatBackend>> remote_chat(const std::string& url,
   const auto reply = (*client)->get("/v1/models");
   if (!reply) return reply.error();
   const auto json = nlohmann::json::parse(reply->body, nullptr, false);
-  if (reply->status != 200 || !json.is_object() || !json.contains("data") ||
-      !json["data"].is_array() || json["data"].empty()) {
+  const auto& models = member_of(json, "data");
+  if (reply->status != 200 || !models.is_array() || models.empty()) {
     return fail(ErrorCode::unavailable, url + "/v1/models: " + error_text(*reply));
   }
-  return std::unique_ptr<ChatBackend>(std::make_unique<RemoteChat>(
-      std::move(*client), url, json["data"][0].value("id", std::string("default"))));
+  return std::unique_ptr<ChatBackend>(
+      std::make_unique<RemoteChat>(std::move(*client), url, text_of(models[0], "id", "default")));
 }
 
 }  // namespace outrider::tools

@@ -10,6 +10,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
+/// What a command line is answered with before anything runs; "" if it is right.
 std::string usage_of(const std::string& line) {
   CLI::App app("test", "outrider");
   app.set_version_flag("--version", "1");
@@ -22,6 +23,8 @@ std::string usage_of(const std::string& line) {
   add_config(app, action);
   try {
     app.parse(line);
+  } catch (const CLI::CallForHelp&) {
+    return app.help();
   } catch (const CLI::ParseError& error) {
     return usage_text(app, error.what());
   }
@@ -49,8 +52,10 @@ TEST(Usage, SaysWhatAFlagExpected) {
 }
 
 TEST(Usage, ChatTakesAModelOrAServerNotBoth) {
-  EXPECT_NE(usage_of("chat --model a --url b"), "");
+  EXPECT_EQ(usage_of("chat --model a --url b"), "--url excludes --model");
+  EXPECT_EQ(usage_of("chat --url b --config c"), "--url excludes --config");
   EXPECT_EQ(usage_of("chat --url b"), "");
+  EXPECT_THAT(usage_of("chat --help"), AllOf(HasSubstr("--url URL"), Not(HasSubstr("Excludes"))));
 }
 
 TEST(ResolveModel, SaysWhatIsMissingAndGivesNoAdviceThatCannotWork) {

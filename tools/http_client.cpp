@@ -13,7 +13,8 @@ Error transport_error(const std::string& url, const kj::Exception& exception) {
   return fail(ErrorCode::unavailable, url + ": " + gateway::reason_of(exception));
 }
 
-/// A server as people write it: without http://, or as the base_url of an OpenAI client.
+}  // namespace
+
 Result<std::string> server_url(const std::string& url) {
   constexpr std::string_view k_scheme = "http://";
   std::string host = url;
@@ -27,8 +28,6 @@ Result<std::string> server_url(const std::string& url) {
   }
   return std::string(k_scheme) + host;
 }
-
-}  // namespace
 
 struct HttpClient::State {
   std::string url;
@@ -68,6 +67,19 @@ struct HttpClient::State {
     reply.body.assign(text.begin(), text.size());
     return reply;
   }
+
+  HttpReply receive(kj::HttpClient::Response response,
+                    const std::function<bool(std::string_view)>& on_data,
+                    const std::function<bool()>& stopped) {
+    if (response.statusCode != 200) return whole(kj::mv(response));
+    char buffer[4096];
+    for (;;) {
+      const size_t count = response.body->tryRead(buffer, 1, sizeof(buffer))
+                               .exclusiveJoin(watch(stopped))
+                               .wait(io.waitScope);
+      if (count == 0 || !on_data({buffer, count})) return HttpReply{response.statusCode, {}};
+    }
+  }
 };
 
 HttpClient::HttpClient() : state_(std::make_unique<State>()) {}
@@ -96,20 +108,21 @@ Result<HttpReply> HttpClient::get(const std::string& path) {
 Result<HttpReply> HttpClient::post_stream(const std::string& path, const std::string& json,
                                           const std::function<bool(std::string_view)>& on_data,
                                           const std::function<bool()>& stopped) {
+  using Response = kj::HttpClient::Response;
   try {
-    auto& wait = state_->io.waitScope;
     auto request = state_->start(kj::HttpMethod::POST, path, json);
-    request.body->write(json.data(), json.size()).wait(wait);
-    request.body = nullptr;
-    auto response = request.response.wait(wait);
-    if (response.statusCode != 200) return state_->whole(kj::mv(response));
-    char buffer[4096];
-    for (;;) {
-      const size_t count = response.body->tryRead(buffer, 1, sizeof(buffer))
-                               .exclusiveJoin(state_->watch(stopped))
-                               .wait(wait);
-      if (count == 0 || !on_data({buffer, count})) return HttpReply{response.statusCode, {}};
+    // A server may answer, and close, before it has read the request: the answer tells.
+    const auto sent = request.body->write(json.data(), json.size())
+                          .then([body = kj::mv(request.body)]() mutable { body = nullptr; })
+                          .eagerlyEvaluate([](kj::Exception&&) {});
+    auto answered =
+        request.response.then([](Response&& it) { return kj::Maybe<Response>(kj::mv(it)); });
+    auto ended = state_->watch(stopped).then([](size_t) { return kj::Maybe<Response>(nullptr); });
+    auto first = answered.exclusiveJoin(kj::mv(ended)).wait(state_->io.waitScope);
+    KJ_IF_MAYBE (response, first) {
+      return state_->receive(kj::mv(*response), on_data, stopped);
     }
+    return HttpReply{k_stopped, {}};
   } catch (const kj::Exception& exception) {
     return transport_error(state_->url, exception);
   }

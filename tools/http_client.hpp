@@ -14,19 +14,26 @@ struct HttpReply {
   std::string body;  ///< Whole, unless it was streamed.
 };
 
+/// "http://host:port" and a path prefix, from a server as people write it: without http://, or as
+/// the base_url of an OpenAI client (a last /v1 is taken off). There is no TLS.
+Result<std::string> server_url(const std::string& url);
+
+/// The status of a reply that `stopped` kept from coming.
+inline constexpr unsigned k_stopped = 0;
+
 /// A blocking HTTP client for one server, for commands that talk to a running Outrider (or any
 /// OpenAI server). Not thread-safe.
 class HttpClient {
  public:
-  /// `url` is http://host:port with an optional path prefix, no TLS; http:// may be missing, and a
-  /// last /v1 is taken off.
+  /// `url` as server_url takes it.
   static Result<std::unique_ptr<HttpClient>> connect(const std::string& url,
                                                      const std::string& api_key = {});
   ~HttpClient();
 
   Result<HttpReply> get(const std::string& path);
-  /// Calls `on_data` with pieces of a 200 body as they come; any other body is in the reply. Ends
-  /// the connection when `on_data` says false or `stopped` (asked 20 times a second) says true.
+  /// Calls `on_data` with pieces of a 200 body as they come; any other body is in the reply, even
+  /// if the server did not read the whole request. Ends the connection when `on_data` says false or
+  /// `stopped` (asked 20 times a second) says true.
   Result<HttpReply> post_stream(const std::string& path, const std::string& json,
                                 const std::function<bool(std::string_view)>& on_data,
                                 const std::function<bool()>& stopped);

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "tools/canned_server.test.hpp"
+
 namespace outrider::tools {
 namespace {
 
@@ -39,6 +41,35 @@ TEST(HttpClient, SaysThatNobodyListensHoweverTheServerIsWritten) {
     ASSERT_FALSE(reply.ok());
     EXPECT_EQ(reply.error().code, ErrorCode::unavailable);
     EXPECT_EQ(reply.error().message, "http://127.0.0.1:1: Connection refused");
+  }
+}
+
+/// More than the sockets between two processes hold.
+constexpr size_t k_large_bytes = size_t{32} << 20;
+
+TEST(HttpClient, GivesTheAnswerOfAServerThatDoesNotReadTheWholeRequest) {
+  const CannedServer server({{413, "too large"}});
+  auto client = HttpClient::connect(server.url());
+  ASSERT_TRUE(client.ok());
+  const auto reply = (*client)->post_stream(
+      "/", std::string(k_large_bytes, ' '), [](std::string_view) { return true; },
+      [] { return false; });
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(reply->status, 413u);
+  EXPECT_EQ(reply->body, "too large");
+}
+
+TEST(HttpClient, CanBeStoppedBeforeTheServerSaysAnything) {
+  const ListeningPort silent;
+  auto client = HttpClient::connect(silent.url());
+  ASSERT_TRUE(client.ok());
+  for (const size_t bytes : {size_t{2}, k_large_bytes}) {
+    int asked = 0;
+    const auto reply = (*client)->post_stream(
+        "/", std::string(bytes, ' '), [](std::string_view) { return true; },
+        [&] { return ++asked == 2; });
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    EXPECT_EQ(reply->status, k_stopped);
   }
 }
 

@@ -3,6 +3,10 @@
 #include <kj/async-io.h>
 #include <kj/compat/http.h>
 
+#include "gateway/descriptors.hpp"
+#include "gateway/exception_text.hpp"
+#include "tools/http_client.hpp"
+
 namespace outrider::tools {
 namespace {
 
@@ -14,6 +18,7 @@ struct Exchange {
   HttpEnd end;
   kj::Own<kj::AsyncInputStream> answer;
   char buffer[4096];
+  kj::Promise<void> sent = nullptr;
 };
 
 kj::Promise<void> read_answer(Exchange& exchange) {
@@ -26,12 +31,9 @@ kj::Promise<void> read_answer(Exchange& exchange) {
 }
 
 void take_failure(HttpEnd& end, const kj::Exception& exception) {
-  using Type = kj::Exception::Type;
-  const Type type = exception.getType();
-  end.failure = type == Type::DISCONNECTED ? "disconnected"
-                : type == Type::OVERLOADED ? "timeout"
-                                           : "transport";
-  end.detail = exception.getDescription().cStr();
+  const bool gone = exception.getType() == kj::Exception::Type::DISCONNECTED;
+  end.failure = gone ? "disconnected" : "transport";
+  end.detail = gateway::reason_of(exception);
 }
 
 }  // namespace
@@ -67,18 +69,26 @@ struct HttpStreams::State final : kj::TaskSet::ErrorHandler {
     auto request = client->request(
         post ? kj::HttpMethod::POST : kj::HttpMethod::GET, kj::str(url.c_str(), path.c_str()),
         headers, post ? kj::Maybe<uint64_t>(exchange.body.size()) : kj::Maybe<uint64_t>());
-    kj::Promise<void> sent = kj::READY_NOW;
-    if (post) sent = request.body->write(exchange.body.data(), exchange.body.size());
-    return sent
-        .then([body = kj::mv(request.body), response = kj::mv(request.response)]() mutable {
-          body = nullptr;  // says that the request is whole
-          return kj::mv(response);
-        })
-        .then([&exchange](kj::HttpClient::Response&& response) {
-          exchange.end.status = response.statusCode;
-          exchange.answer = kj::mv(response.body);
-          return read_answer(exchange);
-        });
+    if (post) {
+      // A server may answer, and close, before it has read the request: the answer tells.
+      exchange.sent = request.body->write(exchange.body.data(), exchange.body.size())
+                          .then([body = kj::mv(request.body)]() mutable { body = nullptr; })
+                          .eagerlyEvaluate([](kj::Exception&&) {});
+    }
+    request.body = nullptr;  // says that the request is whole
+    return request.response.then([&exchange](kj::HttpClient::Response&& response) {
+      exchange.end.status = response.statusCode;
+      exchange.answer = kj::mv(response.body);
+      return read_answer(exchange);
+    });
+  }
+
+  /// Resolves when the exchange has had its time.
+  kj::Promise<void> time_out(HttpEnd& end) {
+    return io.provider->getTimer().afterDelay(timeout).then([&end] {
+      end.failure = "timeout";
+      end.detail = "no whole answer in time";
+    });
   }
 };
 
@@ -88,11 +98,11 @@ HttpStreams::~HttpStreams() = default;
 Result<std::unique_ptr<HttpStreams>> HttpStreams::create(const std::string& url,
                                                          const std::string& api_key,
                                                          Duration timeout) {
-  if (!url.starts_with("http://") || url.size() <= 7) {
-    return fail(ErrorCode::invalid_argument, "url: \"" + url + "\" is not http://host:port", "url");
-  }
+  auto server = server_url(url);
+  if (!server) return server.error();
+  gateway::raise_descriptor_limit();  // each exchange needs one
   auto streams = std::unique_ptr<HttpStreams>(new HttpStreams());
-  streams->state_->url = url.ends_with('/') ? url.substr(0, url.size() - 1) : url;
+  streams->state_->url = std::move(*server);
   streams->state_->api_key = api_key;
   streams->state_->timeout = timeout.count() * kj::NANOSECONDS;
   return streams;
@@ -106,8 +116,7 @@ void HttpStreams::start(const std::string& path, const std::string& body, OnData
   exchange.on_data = std::move(on_data);
   exchange.on_end = std::move(on_end);
   auto whole = kj::evalNow([&] { return state_->exchange(path, exchange); });
-  state_->tasks.add(state_->io.provider->getTimer()
-                        .timeoutAfter(state_->timeout, kj::mv(whole))
+  state_->tasks.add(whole.exclusiveJoin(state_->time_out(exchange.end))
                         .catch_([&exchange](kj::Exception&& e) { take_failure(exchange.end, e); })
                         .then([&exchange] { exchange.on_end(exchange.end); })
                         .attach(kj::mv(owned)));

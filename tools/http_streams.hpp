@@ -24,8 +24,8 @@ struct HttpEnd {
 /// thread; they may start more. One object per thread.
 class HttpStreams {
  public:
-  /// `url` is http://host:port with an optional path prefix; no TLS. `timeout` is for each
-  /// exchange.
+  /// `url` as server_url takes it. `timeout` is for each exchange. Raises the process's limit of
+  /// open descriptors as far as it may.
   static Result<std::unique_ptr<HttpStreams>> create(const std::string& url,
                                                      const std::string& api_key, Duration timeout);
   ~HttpStreams();

@@ -5,6 +5,7 @@
 #include "base/limits.hpp"
 #include "tools/command.hpp"
 #include "tools/load_run.hpp"
+#include "tools/server_json.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -34,10 +35,11 @@ struct LoadFlags {
   uint64_t seed = 1;
   double slo_ttft_ms = 200;
   double slo_tpot_ms = 50;
+  std::optional<double> slo_e2e_ms;
   uint32_t timeout_s = 600;
   bool json = false;
 
-  Slo slo() const { return {.ttft_ms = slo_ttft_ms, .tpot_ms = slo_tpot_ms}; }
+  Slo slo() const { return {.ttft_ms = slo_ttft_ms, .tpot_ms = slo_tpot_ms, .e2e_ms = slo_e2e_ms}; }
 };
 
 /// The server under test, as the first requests found it.
@@ -91,17 +93,15 @@ Result<void> Target::probe(Random& random) {
   if (model_.empty() || vocabulary_ == 0) {
     const Reply reply = ask("/v1/models", "");
     if (model_.empty() && reply.end.status != 200) return refused("/v1/models", reply);
-    const auto list = reply.json.is_object() ? reply.json.value("data", nlohmann::json::array())
-                                             : nlohmann::json::array();
+    const auto& list = member_of(reply.json, "data");
     const bool listed = list.is_array() && !list.empty() && list[0].is_object();
     if (!listed && model_.empty()) {
       return fail(ErrorCode::unavailable,
                   flags_.url + "/v1/models lists no model; is it still loading?");
     }
     const auto entry = listed ? list[0] : nlohmann::json::object();
-    if (model_.empty()) model_ = entry.value("id", std::string("default"));
-    const auto meta = entry.value("meta", nlohmann::json::object());
-    if (vocabulary_ == 0 && meta.is_object()) vocabulary_ = meta.value("n_vocab", 0u);
+    if (model_.empty()) model_ = text_of(entry, "id", "default");
+    if (vocabulary_ == 0) vocabulary_ = count_of(member_of(entry, "meta"), "n_vocab");
     if (vocabulary_ == 0) vocabulary_ = k_vocabulary_unknown;
   }
   Result<std::string> request = body(random);
@@ -128,7 +128,7 @@ Result<std::string> Target::body(Random& random) {
     const Reply reply = ask("/detokenize", Json{{"model", model_}, {"tokens", ids}}.dump());
     if (reply.end.status != 200 || !reply.json.is_object()) return refused("/detokenize", reply);
     const char* name = reply.json.contains("prompt") ? "prompt" : "content";
-    out["prompt"] = reply.json.value(name, std::string());
+    out["prompt"] = text_of(reply.json, name);
   }
   out["max_tokens"] = flags_.output_tokens;
   out["temperature"] = 0;
@@ -197,6 +197,7 @@ Json result_json(const LoadFlags& flags, const CellResult& result, const Target&
   out["output_tokens"] = summary.output_tokens;
   out["goodput_per_s"] = summary.goodput_per_s;
   out["slo"] = {{"ttft_ms", flags.slo_ttft_ms}, {"tpot_ms", flags.slo_tpot_ms}};
+  if (flags.slo_e2e_ms) out["slo"]["e2e_ms"] = *flags.slo_e2e_ms;
   out["ttft_ms"] = distribution_json(summary.ttft_ms);
   out["tpot_ms"] = distribution_json(summary.tpot_ms);
   out["itl_ms"] = distribution_json(summary.itl_ms);
@@ -213,8 +214,10 @@ void print_head(const LoadFlags& flags, const Target& target) {
               flags.output_tokens,
               target.ignores_eos() ? "" : " or fewer: the server takes no ignore_eos",
               static_cast<unsigned long long>(flags.seed));
-  std::printf("times in ms, p50 / p99; good: TTFT <= %g and TPOT <= %g\n\n", flags.slo_ttft_ms,
+  std::printf("times in ms, p50 / p99; good: TTFT <= %g and TPOT <= %g", flags.slo_ttft_ms,
               flags.slo_tpot_ms);
+  if (flags.slo_e2e_ms) std::printf(" and E2E <= %g", *flags.slo_e2e_ms);
+  std::printf("\n\n");
   std::printf("%-13s %6s %6s %7s %8s  %17s %17s %17s %19s %7s\n", "load", "ok", "failed", "req/s",
               "tokens/s", "TTFT", "TPOT", "ITL", "E2E", "good/s");
 }
@@ -325,6 +328,8 @@ void add_load_flags(CLI::App& command, LoadFlags& flags) {
   command.add_option("--slo-tpot", flags.slo_tpot_ms, "bound of a good request")
       ->type_name("MS")
       ->capture_default_str();
+  command.add_option("--slo-e2e", flags.slo_e2e_ms, "bound of a good request [none]")
+      ->type_name("MS");
   command.add_option("--timeout", flags.timeout_s, "of each request")
       ->type_name("S")
       ->check(count(86'400))

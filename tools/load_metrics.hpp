@@ -66,7 +66,7 @@ struct LoadSummary {
   uint64_t output_tokens = 0;
   Distribution ttft_ms;  ///< first non-empty output - send
   Distribution tpot_ms;  ///< (e2e - ttft) / (output tokens - 1)
-  Distribution itl_ms;   ///< gaps between events with text, of all requests
+  Distribution itl_ms;   ///< gaps between events with text, of completed requests
   Distribution e2e_ms;   ///< last event - send
   Distribution late_ms;  ///< send - schedule, of all requests
 };

@@ -3,23 +3,14 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
+
+#include "tools/server_json.hpp"
 
 namespace outrider::tools {
 namespace {
 
 constexpr size_t k_refusal_bytes_max = 4096;
-
-std::string error_text(const nlohmann::json& body, std::string_view text) {
-  if (body.is_object() && body.contains("error")) {
-    const auto& error = body["error"];
-    if (error.is_string()) return error.get<std::string>();
-    if (error.is_object() && error.contains("message") && error["message"].is_string()) {
-      return error["message"].get<std::string>();
-    }
-  }
-  return std::string(text.substr(0, 200));
-}
+constexpr size_t k_detail_bytes_max = 200;  ///< of a refusal that is no JSON
 
 /// Seconds that this thread ran, and that it waited for a CPU. Zeros where the kernel keeps none.
 struct ThreadTimes {
@@ -112,22 +103,16 @@ void CompletionReader::take_event(std::string_view event, double now_s) {
   if (event == "[DONE]") return;
   const auto json = nlohmann::json::parse(event, nullptr, false);
   if (!json.is_object()) return fail("error event", "not JSON: " + std::string(event));
-  if (json.contains("error")) return fail("error event", error_text(json, event));
-  if (const auto usage = json.find("usage"); usage != json.end() && usage->is_object()) {
-    record_.prompt_tokens = usage->value("prompt_tokens", 0u);
-    record_.output_tokens = usage->value("completion_tokens", 0u);
+  if (auto error = error_of(json)) return fail("error event", std::move(*error));
+  if (const auto& usage = member_of(json, "usage"); usage.is_object()) {
+    record_.prompt_tokens = count_of(usage, "prompt_tokens");
+    record_.output_tokens = count_of(usage, "completion_tokens");
   }
-  const auto choices = json.find("choices");
-  if (choices == json.end() || !choices->is_array() || choices->empty()) return;
-  const auto& choice = choices->front();
-  if (!choice.is_object()) return;
+  const auto& choices = member_of(json, "choices");
+  if (!choices.is_array() || choices.empty() || !choices[0].is_object()) return;
   record_.last_s = now_s;
-  const auto text = choice.find("text");
-  if (text != choice.end() && text->is_string() && !text->get_ref<const std::string&>().empty()) {
-    record_.outputs_s.push_back(now_s);
-  }
-  const auto finish = choice.find("finish_reason");
-  finished_ = finished_ || (finish != choice.end() && finish->is_string());
+  if (!text_of(choices[0], "text").empty()) record_.outputs_s.push_back(now_s);
+  finished_ = finished_ || member_of(choices[0], "finish_reason").is_string();
 }
 
 void CompletionReader::push(unsigned status, std::string_view bytes, double now_s) {
@@ -142,7 +127,8 @@ void CompletionReader::end(const HttpEnd& end, double now_s) {
   record_.ended_s = now_s;
   if (end.status != 0 && end.status != 200) {
     fail("http " + std::to_string(end.status),
-         error_text(nlohmann::json::parse(refusal_, nullptr, false), refusal_));
+         error_of(nlohmann::json::parse(refusal_, nullptr, false))
+             .value_or(refusal_.substr(0, k_detail_bytes_max)));
   }
   if (!end.failure.empty()) fail(end.failure, end.detail);
   if (!finished_) fail("cut stream", "no finish reason came");

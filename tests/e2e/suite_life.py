@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import logging
 import os
 import pty
 import re
@@ -124,6 +125,39 @@ class LifeSuite(unittest.TestCase):
             server.wait_until(lambda: server.request("GET", "/health")[0] == 503, "draining")
             server.process.send_signal(signal.SIGTERM)
             self.check_forced_stop(server, streams)
+
+    def test_a_second_signal_tells_the_calls_of_rpc_and_stops(self):
+        import asyncio
+
+        import capnp
+        import suite_rpc
+
+        logging.disable(logging.WARNING)  # of asyncio, for each chunk acknowledged to nobody
+        self.addCleanup(logging.disable, logging.NOTSET)
+        with Server(binary, model) as server:
+            begun = []
+
+            def stop_at_the_first(chunk):
+                if begun:
+                    return
+                begun.append(chunk.choice)
+                # Nothing is read meanwhile, so that the call cannot end.
+                server.process.send_signal(signal.SIGTERM)
+                server.wait_until(lambda: server.request("GET", "/health")[0] == 503, "draining")
+                server.process.send_signal(signal.SIGTERM)
+
+            async def call():
+                connection = await suite_rpc.rpc_client.Connection.open(
+                    "127.0.0.1", server.rpc_port)
+                fields = {"prompt": {"text": "x"}, "maxTokens": 200, "ignoreEos": True,
+                          "logprobs": 20, "n": 4}
+                await asyncio.wait_for(
+                    suite_rpc.rpc_client.generate(connection.service, fields, stop_at_the_first), 60)
+
+            with self.assertRaises(suite_rpc.rpc_client.RpcError) as caught:
+                asyncio.run(capnp.run(call()))
+            self.assertEqual(caught.exception.code, 503)
+            self.assertEqual(server.process.wait(30), 1, server.log())
 
     def test_a_drain_that_takes_too_long_tells_the_streams_and_stops(self):
         with Server(binary, model, ["--drain-timeout-s", "1", "--log-level", "info"]) as server:

@@ -13,22 +13,32 @@ server = None  # set by run_e2e, as are these
 binary = model = None
 
 
-def lines(*arguments, code=0):
-    """The JSON lines that a command prints."""
+def printed(*arguments, code=0):
+    """What a command prints with --json."""
     done = subprocess.run([str(binary), *arguments, "--json"], capture_output=True, text=True,
                           timeout=300)
     if done.returncode != code:
         raise AssertionError(f"{arguments}: code {done.returncode}\n{done.stdout}{done.stderr}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done.stdout
+
+
+def lines(*arguments, code=0):
+    return [json.loads(line) for line in printed(*arguments, code=code).splitlines()]
 
 
 class BenchSuite(unittest.TestCase):
     def test_every_test_has_its_name_and_its_limits(self):
-        rows = lines("bench", "--model", str(model), "--prompt", "48", "--gen", "8", "--depth",
-                     "0,32", "--batch", "1,3", "--repetitions", "2")
+        rows = json.loads(printed("bench", "--model", str(model), "--prompt", "48", "--gen", "8",
+                                  "--depth", "0,32", "--batch", "1,3", "--repetitions", "2"))
         self.assertEqual([row["test"] for row in rows],
-                         ["pp48", "pp48 @ d32", "tg8", "tg8 @ d32", "tg8x3", "tg8x3 @ d32"])
+                         ["pp48", "pp48@32", "tg8", "tg8@32", "tg8x3", "tg8x3@32"])
         for row in rows:
+            self.assertEqual(row["model"], str(model))
+            self.assertEqual(row["rows"], row["batch"] if row["gen"] else 48)
+            self.assertIn(row["limit"], ("bandwidth", "compute") if row["gen"] else ("compute",))
+            self.assertEqual(row["share_of_limit"],
+                             row["share_of_plain_read" if row["limit"] == "bandwidth" else
+                                 "share_of_int16_dot"])
             self.assertEqual(row["repetitions"], 2)
             self.assertEqual(row["steps"], 8 if row["gen"] else 1)
             for field in ("tokens_per_s", "ms_per_step", "operations_per_s",

@@ -1,0 +1,63 @@
+#include "tools/chat_backend.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tools/canned_server.test.hpp"
+
+namespace outrider::tools {
+namespace {
+
+const CannedServer::Reply k_models{200, R"({"data":[{"id":"m"}]})"};
+
+/// One turn with a server that answers so.
+Result<ChatStats> answer_of(const CannedServer::Reply& reply, std::string* text = nullptr) {
+  const CannedServer server({k_models, reply});
+  auto chat = remote_chat(server.url(), "");
+  if (!chat) return chat.error();
+  return (*chat)->answer(
+      nlohmann::ordered_json::array(), {},
+      [&](std::string_view piece) {
+        if (text != nullptr) text->append(piece);
+      },
+      [] { return false; });
+}
+
+TEST(RemoteChat, TakesAnAnswerWhoseOtherMembersHaveAnyType) {
+  std::string text;
+  const auto stats = answer_of(
+      {200,
+       "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}],\"usage\":null,\"error\":null}\n\n"
+       "data: {\"choices\":[{\"delta\":null,\"finish_reason\":\"stop\"}]}\n\n"
+       "data: {\"choices\":null,\"usage\":{\"prompt_tokens\":null,\"completion_tokens\":2},"
+       "\"timings\":{\"prefill_ms\":null}}\n\n"
+       "data: [DONE]\n\n"},
+      &text);
+  ASSERT_TRUE(stats.ok()) << stats.error().message;
+  EXPECT_EQ(text, "hi");
+  EXPECT_EQ(stats->finish_reason, "stop");
+  EXPECT_EQ(stats->prompt_tokens, 0u);
+  EXPECT_EQ(stats->answer_tokens, 2u);
+}
+
+TEST(RemoteChat, TellsAnErrorInAnyForm) {
+  const auto words = [](const CannedServer::Reply& reply) {
+    const auto stats = answer_of(reply);
+    return stats.ok() ? "" : stats.error().message;
+  };
+  EXPECT_EQ(words({200, "data: {\"error\":\"lost\"}\n\n"}), "lost");
+  EXPECT_EQ(words({200, "data: {\"error\":{\"message\":\"lost\"}}\n\n"}), "lost");
+  EXPECT_EQ(words({429, R"({"error":"slow down"})"}), "slow down");
+  EXPECT_EQ(words({502, "<html>"}), "HTTP 502 <html>");
+}
+
+TEST(RemoteChat, TakesAModelWithoutAName) {
+  for (const char* list : {R"({"data":[{"id":null}]})", R"({"data":[7]})"}) {
+    const CannedServer server({{200, list}});
+    const auto chat = remote_chat(server.url(), "");
+    ASSERT_TRUE(chat.ok()) << list;
+    EXPECT_EQ((*chat)->description(), "default at " + server.url());
+  }
+}
+
+}  // namespace
+}  // namespace outrider::tools

@@ -1,0 +1,102 @@
+#include "tools/http_streams.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "tools/canned_server.test.hpp"
+
+namespace outrider::tools {
+namespace {
+
+/// Sets the soft limit of open descriptors, and puts it back.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t soft) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit changed = before_;
+    changed.rlim_cur = soft;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &changed), 0);
+  }
+  ~DescriptorLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+  rlim_t hard() const { return before_.rlim_max; }
+
+ private:
+  rlimit before_{};
+};
+
+std::unique_ptr<HttpStreams> streams_to(const std::string& url,
+                                        Duration timeout = std::chrono::minutes(1)) {
+  auto streams = HttpStreams::create(url, "", timeout);
+  EXPECT_TRUE(streams.ok());
+  return std::move(*streams);
+}
+
+/// How a POST of `body` ends; `answer` gets what came.
+HttpEnd post(HttpStreams& streams, const std::string& body, std::string* answer = nullptr) {
+  HttpEnd ended;
+  streams.start(
+      "/", body,
+      [&](unsigned, std::string_view bytes) {
+        if (answer != nullptr) answer->append(bytes);
+      },
+      [&](const HttpEnd& end) { ended = end; });
+  streams.run();
+  return ended;
+}
+
+TEST(HttpStreams, TakesAServerAsTheOtherClientDoes) {
+  for (const char* url : {"", "https://x", "http://", "http:///v1", "/v1"}) {
+    const auto streams = HttpStreams::create(url, "", std::chrono::seconds(1));
+    ASSERT_FALSE(streams.ok()) << url;
+    EXPECT_EQ(streams.error().field, "url");
+  }
+  const CannedServer server({{200, "a"}, {200, "b"}});
+  const std::string host = server.url().substr(std::string("http://").size());
+  for (const std::string& url : {host, server.url() + "/v1/"}) {
+    EXPECT_EQ(post(*streams_to(url), "{}").status, 200u) << url;
+  }
+}
+
+TEST(HttpStreams, CallsOnlyItsOwnTimeLimitATimeout) {
+  const ListeningPort silent;
+  const HttpEnd end = post(*streams_to(silent.url(), std::chrono::milliseconds(1)), "{}");
+  EXPECT_EQ(end.failure, "timeout");
+  EXPECT_EQ(end.status, 0u);
+}
+
+TEST(HttpStreams, SaysThatDescriptorsRanOut) {
+  const ListeningPort silent;
+  const auto streams = streams_to(silent.url());
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(next, 0);
+  ::close(next);
+  const DescriptorLimit none_left(static_cast<rlim_t>(next));
+  const HttpEnd end = post(*streams, "{}");
+  EXPECT_EQ(end.failure, "transport");
+  EXPECT_EQ(end.detail, "Too many open files");
+}
+
+TEST(HttpStreams, RaisesTheLimitOfDescriptors) {
+  const DescriptorLimit low(64);
+  const auto streams = streams_to("127.0.0.1:1");
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, low.hard());
+}
+
+TEST(HttpStreams, GivesTheAnswerOfAServerThatDoesNotReadTheWholeRequest) {
+  const CannedServer server({{413, "too large"}});
+  std::string answer;
+  const HttpEnd end = post(*streams_to(server.url()), std::string(size_t{32} << 20, ' '), &answer);
+  EXPECT_EQ(end.failure, "") << end.detail;
+  EXPECT_EQ(end.status, 413u);
+  EXPECT_EQ(answer, "too large");
+}
+
+}  // namespace
+}  // namespace outrider::tools
