@@ -17,4 +17,8 @@ std::string describe(IntegerRange range) {
   return "a whole number from " + low + " to " + std::to_string(range.high);
 }
 
+std::string describe(SeedRange) {
+  return "a whole number from 0 to " + std::to_string(UINT64_MAX);
+}
+
 }  // namespace outrider

@@ -27,9 +27,17 @@ struct IntegerRange {
   constexpr bool holds(int64_t value) const { return value >= low && value <= high; }
 };
 
+/// All numbers of 64 bits.
+struct SeedRange {
+  using Value = uint64_t;
+
+  constexpr bool holds(uint64_t) const { return true; }
+};
+
 /// What is inside, for errors: "a number above 0, at most 1", "a whole number from 0 to 5".
 std::string describe(NumberRange range);
 std::string describe(IntegerRange range);
+std::string describe(SeedRange range);
 
 /// What clients may ask for, the same over the wire, as flags and in chat.
 namespace ranges {
@@ -42,8 +50,7 @@ inline constexpr NumberRange presence_penalty{-2, 2};
 inline constexpr NumberRange frequency_penalty{-2, 2};
 inline constexpr IntegerRange top_k{-1, INT32_MAX};  ///< -1 and 0: all
 inline constexpr IntegerRange max_tokens{0, INT32_MAX};
-/// Of flags and chat; JSON bodies may also say all 64 bits.
-inline constexpr IntegerRange seed{0, INT64_MAX};
+inline constexpr SeedRange seed;
 
 }  // namespace ranges
 }  // namespace outrider

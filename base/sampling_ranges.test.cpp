@@ -22,7 +22,8 @@ TEST(SamplingRanges, SayWhatIsInside) {
   EXPECT_EQ(describe(ranges::temperature), "a number from 0 to 2");
   EXPECT_EQ(describe(ranges::top_p), "a number above 0, at most 1");
   EXPECT_EQ(describe(IntegerRange{1, 16}), "a whole number from 1 to 16");
-  EXPECT_EQ(describe(ranges::seed), "a whole number of at least 0");
+  EXPECT_EQ(describe(IntegerRange{0, INT64_MAX}), "a whole number of at least 0");
+  EXPECT_EQ(describe(ranges::seed), "a whole number from 0 to 18446744073709551615");
 }
 
 }  // namespace

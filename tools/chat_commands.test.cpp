@@ -40,6 +40,8 @@ TEST(Conversation, SetShowsAndTakesEverySetting) {
     const std::string pair = std::string(name) + " 1";
     EXPECT_THAT(conversation.command("/set " + pair).text, HasSubstr(pair));
   }
+  conversation.command("/set seed 18446744073709551615");
+  EXPECT_EQ(conversation.sampling.params.seed, UINT64_MAX);
   EXPECT_THAT(conversation.command("/set temperature nan").text, HasSubstr("is not "));
   EXPECT_THAT(conversation.command("/set presence_penalty 3").text, HasSubstr("is not "));
 }

@@ -58,13 +58,14 @@ TEST(SamplingFlags, EveryFlagReachesTheWire) {
 }
 
 TEST(SamplingFlags, RefusesWhatIsNoNumberInsideItsRange) {
-  for (const char* line :
-       {"--temperature nan", "--temperature -nan", "--temperature inf", "--temperature -0.1",
-        "--top-p 1.01", "--min-p NaN", "--top-p x", "--repetition-penalty 0",
-        "--presence-penalty nan", "--frequency-penalty 2.5"}) {
+  for (const char* line : {"--temperature nan", "--temperature -nan", "--temperature inf",
+                           "--temperature -0.1", "--top-p 1.01", "--min-p NaN", "--top-p x",
+                           "--repetition-penalty 0", "--presence-penalty nan",
+                           "--frequency-penalty 2.5", "--seed -1", "--seed 18446744073709551616"}) {
     EXPECT_THROW(parse(line), CLI::ParseError) << line;
   }
   EXPECT_FLOAT_EQ(parse("--temperature 0.25").params.temperature, 0.25f);
+  EXPECT_EQ(parse("--seed 18446744073709551615").params.seed, UINT64_MAX);
 }
 
 }  // namespace
