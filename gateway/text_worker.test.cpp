@@ -42,7 +42,9 @@ struct BusyWorker {
                       }));
   }
   bool refuses(const std::string& tenant) {
-    auto result = push(tenant, -1)->wait(io.waitScope);
+    auto answer = push(tenant, -1);
+    if (!answer->poll(io.waitScope)) return false;
+    auto result = answer->wait(io.waitScope);
     return !result->ok() && result->error().code == ErrorCode::overloaded;
   }
 
