@@ -22,14 +22,13 @@ uint64_t logprobs_of(uint64_t tokens, int32_t alternatives) {
   return tokens * static_cast<uint64_t>(alternatives + 1);
 }
 
-/// Logprobs that come at once, of the prompt and of each output token. A stream's output comes in
-/// small parts.
+/// Logprobs of the prompt and of each output token.
 struct AnswerLogprobs {
   AnswerLogprobs(const ParsedRequest& parsed, const GenerationRequest& request) {
     // Completions repeat the prompt's beside each choice.
     const uint64_t copies = parsed.kind == RequestKind::chat ? 1 : request.choices;
     prompt = logprobs_of(copies * request.prompt.size(), request.prompt_logprobs);
-    per_token = parsed.stream ? 0 : logprobs_of(request.choices, request.logprobs);
+    per_token = logprobs_of(request.choices, request.logprobs);
   }
   uint64_t prompt = 0;
   uint64_t per_token = 0;
@@ -42,7 +41,9 @@ Result<void> check_logprobs(const ParsedRequest& parsed,
   for (const auto& request : requests) {
     const AnswerLogprobs logprobs(parsed, request);
     of_prompts += logprobs.prompt;
-    all += logprobs.prompt + logprobs.per_token * request.stop.max_tokens;
+    // A stream's output comes in small parts.
+    all += logprobs.prompt;
+    if (!parsed.stream) all += logprobs.per_token * request.stop.max_tokens;
   }
   if (all <= limits::answer_logprobs_max) return {};
   const char* field = parsed.kind == RequestKind::chat ? "top_logprobs" : "logprobs";
@@ -66,6 +67,7 @@ Result<void> fit_context(const ParsedRequest& parsed, const ServedModel& served,
   }
   const uint64_t room = context - prompt;
   uint64_t fallback = parsed.kind == RequestKind::chat ? room : std::min<uint64_t>(16, room);
+  // Of a stream, too: it says what the whole answer would.
   if (const AnswerLogprobs logprobs(parsed, request); logprobs.per_token > 0) {
     const uint64_t left =
         limits::answer_logprobs_max - std::min(logprobs.prompt, limits::answer_logprobs_max);

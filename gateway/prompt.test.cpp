@@ -72,6 +72,10 @@ TEST(PrepareRequest, AChatWithoutALimitOfItsOwnFillsTheContextOrTheLogprobs) {
   body["logprobs"] = true;
   body["top_logprobs"] = 20;
   EXPECT_EQ(open_end(), limits::answer_logprobs_max / 21);
+  body["stream"] = true;
+  EXPECT_EQ(open_end(), limits::answer_logprobs_max / 21);
+  body["max_tokens"] = 90'000;  // small parts may be many
+  EXPECT_EQ(open_end(), 90'000u);
 }
 
 }  // namespace
