@@ -1,7 +1,9 @@
 #include "model/model_config.hpp"
 
+#include <charconv>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -9,6 +11,12 @@
 
 namespace outrider::model {
 namespace {
+
+/// The shortest text that reads back as the number.
+std::string number_text(double value) {
+  char text[32];
+  return {text, std::to_chars(text, std::end(text), value).ptr};
+}
 
 struct Architecture {
   std::string_view name;
@@ -72,11 +80,11 @@ class Reader {
     return checked(suffix, value->value_or(fallback), range);
   }
 
-  /// Finite and in (0, high].
+  /// In (0, high], and large enough to have an inverse.
   Result<float> positive(std::string_view suffix, double value, double high) const {
-    if (!(value > 0.0) || !(value <= high)) {
-      return bad(suffix, "is " + std::to_string(value) + ", expected a number above 0, at most " +
-                             std::to_string(high));
+    if (!(value >= std::numeric_limits<float>::min()) || !(value <= high)) {
+      return bad(suffix, "is " + number_text(value) +
+                             ", expected a normal number above 0, at most " + number_text(high));
     }
     return static_cast<float>(value);
   }

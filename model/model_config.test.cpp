@@ -249,6 +249,7 @@ const Refusal k_refusals[] = {
     {"EpsilonNan", "attention.layer_norm_rms_epsilon", f32(NAN), k_corrupt, "above 0"},
     {"EpsilonHuge", "attention.layer_norm_rms_epsilon", f32(2), k_corrupt, "above 0"},
     {"BaseZero", "rope.freq_base", f32(0), k_corrupt, "above 0"},
+    {"BaseDenormal", "rope.freq_base", f32(1e-44f), k_corrupt, "expected a normal number"},
     {"BaseInfinite", "rope.freq_base", f32(INFINITY), k_corrupt, "above 0"},
     {"BaseAsInteger", "rope.freq_base", u32(10000), k_corrupt, "expected a float"},
     {"RotationOverTheHead", "rope.dimension_count", u32(18), k_corrupt, "expected 2 to 16"},

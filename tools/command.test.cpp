@@ -49,6 +49,8 @@ TEST(Usage, SaysWhatAFlagExpected) {
   EXPECT_THAT(usage_of("generate -n abc"),
               AllOf(HasSubstr("\"abc\""), HasSubstr("a whole number from 0")));
   EXPECT_THAT(usage_of("generate --temperature 3"), HasSubstr("a number from 0 to 2"));
+  EXPECT_THAT(usage_of("load --rate nan"), HasSubstr("a number from 0.001"));
+  EXPECT_THAT(usage_of("load --slo-tpot nan"), HasSubstr("a number above 0"));
 }
 
 TEST(Usage, ChatTakesAModelOrAServerNotBoth) {

@@ -1,6 +1,6 @@
+#include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/limits.hpp"
@@ -25,17 +25,32 @@ struct GenerateFlags {
   bool json = false;
 };
 
+/// As much as the wire takes.
+Result<std::string> read_limited(std::istream& in) {
+  std::string text(limits::http_body_bytes_max + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (text.size() <= limits::http_body_bytes_max) return text;
+  return fail(
+      ErrorCode::too_large,
+      "file: the prompt is longer than " + std::to_string(limits::http_body_bytes_max) + " bytes",
+      "file");
+}
+
 Result<std::string> prompt_text(const GenerateFlags& flags) {
   if (flags.prompt_file.empty()) return flags.prompt;
   if (flags.prompt_file == "-") {
-    return std::string(std::istreambuf_iterator<char>(std::cin), {});
+    return read_limited(std::cin);
   }
+  const bool is_directory = std::filesystem::is_directory(flags.prompt_file);
   std::ifstream file(flags.prompt_file, std::ios::binary);
-  if (!file) {
-    return fail(ErrorCode::invalid_argument, "file: cannot read \"" + flags.prompt_file + "\"",
+  if (!file || is_directory) {
+    return fail(ErrorCode::invalid_argument,
+                "file: cannot read \"" + flags.prompt_file + "\"" +
+                    (is_directory ? ", it is a directory" : ""),
                 "file");
   }
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  return read_limited(file);
 }
 
 nlohmann::ordered_json logprob_json(const TokenOut& token, const model::Tokenizer& tokenizer) {

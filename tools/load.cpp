@@ -5,6 +5,7 @@
 #include "base/limits.hpp"
 #include "tools/command.hpp"
 #include "tools/load_run.hpp"
+#include "tools/sampling_flags.hpp"
 #include "tools/server_json.hpp"
 
 namespace outrider::tools {
@@ -19,6 +20,8 @@ constexpr uint32_t k_vocabulary_unknown = 16'384;
 
 /// Share of the time above which the table says that the client itself was late.
 constexpr double k_client_waiting_told = 0.02;
+
+constexpr NumberRange k_slo_ms{0, 1e9, true};
 
 struct LoadFlags {
   std::string url;
@@ -294,7 +297,7 @@ void add_load_flags(CLI::App& command, LoadFlags& flags) {
                   "open loop: requests/s on average (Poisson), comma separated")
       ->type_name("R")
       ->delimiter(',')
-      ->check(CLI::Range(1e-3, 1e5).description(""))
+      ->check(in_range(NumberRange{1e-3, 1e5}))
       ->excludes(closed);
   command.add_option("--requests", flags.requests, "of each load [10 a stream; open loop 100]")
       ->type_name("N")
@@ -324,12 +327,15 @@ void add_load_flags(CLI::App& command, LoadFlags& flags) {
       ->capture_default_str();
   command.add_option("--slo-ttft", flags.slo_ttft_ms, "bound of a good request")
       ->type_name("MS")
+      ->check(in_range(k_slo_ms))
       ->capture_default_str();
   command.add_option("--slo-tpot", flags.slo_tpot_ms, "bound of a good request")
       ->type_name("MS")
+      ->check(in_range(k_slo_ms))
       ->capture_default_str();
   command.add_option("--slo-e2e", flags.slo_e2e_ms, "bound of a good request [none]")
-      ->type_name("MS");
+      ->type_name("MS")
+      ->check(in_range(k_slo_ms));
   command.add_option("--timeout", flags.timeout_s, "of each request")
       ->type_name("S")
       ->check(count(86'400))

@@ -305,6 +305,20 @@ class LifeSuite(unittest.TestCase):
             self.assertNotIn("sk-secret", log)
             self.assertIn("e2e-rid-7", log)
 
+    def generate(self, *flags, stdout=subprocess.PIPE):
+        return subprocess.run([str(binary), "generate", "--model", str(model), "-n", "2", *flags],
+                              stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+    def test_output_that_a_full_disk_refuses_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            done = self.generate("-p", "hi", stdout=full)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not all output could be written", done.stderr)
+
+    def test_a_prompt_file_is_a_file_of_bounded_size(self):
+        self.assertIn("is a directory", self.generate("--file", "/tmp").stderr)
+        self.assertIn("longer than", self.generate("--file", "/dev/zero").stderr)
+
     def test_the_cpp_example_streams(self):
         self.assertIsNotNone(cpp_client, "--cpp-client is needed")
         with Server(binary, model) as server:

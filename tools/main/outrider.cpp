@@ -1,3 +1,6 @@
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <iostream>
 
 #include "tools/command.hpp"
@@ -24,7 +27,11 @@ int main(int argc, char** argv) {
     return k_exit_usage;
   }
   try {
-    return action();
+    const int code = action();
+    std::cout.flush();
+    if (std::cout && std::fflush(stdout) == 0) return code;
+    std::cerr << "outrider: not all output could be written: " << std::strerror(errno) << '\n';
+    return k_exit_failed;
   } catch (const std::exception& error) {
     std::cerr << "outrider: " << error.what() << '\n';
     return k_exit_failed;
