@@ -2,6 +2,10 @@
 
 #include <cstdlib>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "base/check.hpp"
 
 namespace outrider::kernels {
@@ -12,18 +16,32 @@ struct Available {
   size_t count = 1;
 };
 
+#if defined(__x86_64__)
+// Clang 14 knows no names for these two.
+
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 29 & 1) != 0;
+}
+
+bool has_avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;
+}
+#endif
+
 Available detect() {
   Available found;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                        __builtin_cpu_supports("f16c");
+  const bool has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   const bool has_avx512 =
       has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vnni");
   if (has_avx2) found.isas[found.count++] = Isa::avx2;
-  if (has_avx2 && __builtin_cpu_supports("avxvnni")) found.isas[found.count++] = Isa::avx_vnni;
+  if (has_avx2 && has_avx_vnni()) found.isas[found.count++] = Isa::avx_vnni;
   if (has_avx512) found.isas[found.count++] = Isa::avx512;
 #endif
   return found;
