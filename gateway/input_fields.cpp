@@ -122,11 +122,12 @@ Result<void> read_speculation(const Json& v, R&) {
 Result<void> read_kv(const Json& v, R&) {
   if (!v.is_object()) return wrong_type("kv", "an object", v);
   const Json neutral = {{"stop_rule", "best_effort"}, {"pin", false}, {"ttl_s", 0}};
-  for (const auto& [key, only] : neutral.items()) {
-    const Json value = v.value(key, Json());
-    if (value.is_null() || value == only) continue;
-    return unsupported(("kv." + key).c_str(), "kv." + key + " can only be " + only.dump() +
-                                                  " yet, not " + describe(value));
+  for (const auto& [key, value] : v.items()) {
+    const std::string name = "kv." + key.substr(0, 64);
+    const auto only = neutral.find(key);
+    if (only == neutral.end()) return unsupported(name.c_str(), name + " is not supported");
+    if (value.is_null() || value == *only) continue;
+    return unsupported(name.c_str(), name + " can only be " + only->dump() + " yet");
   }
   return {};
 }

@@ -27,7 +27,7 @@ Result<void> read_fields(std::span<const RequestField> fields, const Json& body,
 /// A field that other servers know and that would change the answer: to ignore it would be to lie.
 struct UnsupportedField {
   const char* name;
-  double neutral = 0;  ///< A number that asks for nothing, as false, "" and empty lists do.
+  double neutral = 0;  ///< A number that asks for nothing, as null, false, "" and [] do.
 };
 
 constexpr UnsupportedField k_unsupported[] = {
@@ -54,6 +54,7 @@ constexpr UnsupportedField k_unsupported[] = {
     {"continue_final_message"},
     {"reasoning_effort"},
     {"web_search_options"},
+    {"audio"},
     {"lora"},
     // how tokens are chosen; what only tunes one of these has no effect without it
     {"use_beam_search"},
@@ -66,12 +67,20 @@ constexpr UnsupportedField k_unsupported[] = {
     {"xtc_probability"},
     {"dynatemp_range"},
     {"top_n_sigma", -1},
+    {"samplers"},
+    {"penalty_last_n", -1},
+    {"min_keep"},
+    // how long the answer is, and what is told of it
+    {"n_predict", -1},
+    {"t_max_predict_ms"},
+    {"n_probs"},
 };
 
 Result<void> refuse_unsupported(const Json& body) {
   for (const auto& [name, neutral] : k_unsupported) {
     const auto it = body.find(name);
-    if (it == body.end() || it->is_null() || *it == false || it->empty() || *it == "") continue;
+    if (it == body.end() || it->is_null() || *it == false || *it == "") continue;
+    if (it->is_array() && it->empty()) continue;
     if (it->is_number() && it->get<double>() == neutral) continue;
     return fail(ErrorCode::unsupported, std::string(name) + " is not supported", name);
   }

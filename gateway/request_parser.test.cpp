@@ -96,6 +96,9 @@ TEST(RequestParser, ListsUnknownFieldsAndGoesOn) {
 
 TEST(RequestParser, RefusesByNameWhatWouldHaveConstrainedTheAnswer) {
   for (const char* field : {R"("guided_json":{"type":"object"})",
+                            R"("guided_json":{})",
+                            R"("n_predict":2)",
+                            R"("samplers":["top_k"])",
                             R"("guided_regex":"a+")",
                             R"("guided_choice":["a"])",
                             R"("structured_outputs":{"regex":"a"})",
@@ -380,6 +383,7 @@ const BadCase k_bad_inputs[] = {
     {k_chat, CHAT(R"("kv":{"stop_rule":"timeout"})"), "kv.stop_rule"},
     {k_chat, CHAT(R"("kv":{"pin":true})"), "kv.pin"},
     {k_chat, CHAT(R"("kv":{"ttl_s":9})"), "kv.ttl_s"},
+    {k_chat, CHAT(R"("kv":{"tier":"cold"})"), "kv.tier"},
     {k_chat, R"({"messages":[{"role":"assistant","content":null,"function_call":{"name":"f"}}]})",
      "messages[0].function_call"},
     {k_completion, "{}", "prompt"},

@@ -120,13 +120,12 @@ int inspect_cluster(const std::string& url, const std::string& api_key) {
 void add_inspect(CLI::App& app, Action& action) {
   auto* inspect = app.add_subcommand("inspect", "What is in a model file or a running cluster");
   inspect->require_subcommand(1);
-  inspect->footer("Example: outrider inspect model smollm2-135m --tensors");
-
   auto* model = inspect->add_subcommand("model", "Metadata and tensors of a GGUF");
   auto name = std::make_shared<std::string>();
   auto tensors = std::make_shared<bool>(false);
   model->add_option("model", *name, "GGUF file, or a fetched name")->type_name("FILE")->required();
   model->add_flag("--tensors", *tensors, "list each tensor");
+  model->footer("Example: outrider inspect model smollm2-135m --tensors");
   model->callback([name, tensors, &action] {
     action = [name, tensors] { return inspect_model(*name, *tensors); };
   });
@@ -136,6 +135,7 @@ void add_inspect(CLI::App& app, Action& action) {
   auto key = std::make_shared<std::string>();
   cluster->add_option("--url", *url, "HTTP address of a gateway [" + *url + "]")->type_name("URL");
   cluster->add_option("--api-key", *key, "API key, when the server wants one")->type_name("KEY");
+  cluster->footer("What runs and waits is as of the last heartbeat.");
   cluster->callback(
       [url, key, &action] { action = [url, key] { return inspect_cluster(*url, *key); }; });
 }
