@@ -21,6 +21,8 @@ std::string usage_of(const std::string& line) {
   add_chat(app, action);
   add_inspect(app, action);
   add_config(app, action);
+  add_bench(app, action);
+  add_load(app, action);
   try {
     app.parse(line);
   } catch (const CLI::CallForHelp&) {
