@@ -2,34 +2,17 @@
 
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <sstream>
 
 #include "base/limits.hpp"
+#include "gateway/descriptor_limit.test.hpp"
 #include "gateway/descriptors.hpp"
 
 namespace outrider::gateway {
 namespace {
-
-/// The soft limit of open descriptors while it lives, and the old one afterwards.
-class DescriptorLimit {
- public:
-  explicit DescriptorLimit(rlim_t soft) {
-    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    rlimit lowered = before_;
-    lowered.rlim_cur = soft;
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &lowered), 0);
-  }
-  ~DescriptorLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  DescriptorLimit(const DescriptorLimit&) = delete;
-  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 TEST(Listener, AcceptsAgainAfterTheDescriptorsRanOut) {
   auto io = kj::setupAsyncIo();

@@ -2,32 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
+#include "gateway/descriptor_limit.test.hpp"
 #include "tools/canned_server.test.hpp"
 
 namespace outrider::tools {
 namespace {
-
-/// Sets the soft limit of open descriptors, and puts it back.
-class DescriptorLimit {
- public:
-  explicit DescriptorLimit(rlim_t soft) {
-    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    rlimit changed = before_;
-    changed.rlim_cur = soft;
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &changed), 0);
-  }
-  ~DescriptorLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  DescriptorLimit(const DescriptorLimit&) = delete;
-  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
-
-  rlim_t hard() const { return before_.rlim_max; }
-
- private:
-  rlimit before_{};
-};
 
 std::unique_ptr<HttpStreams> streams_to(const std::string& url,
                                         Duration timeout = std::chrono::minutes(1)) {
@@ -75,14 +56,14 @@ TEST(HttpStreams, SaysThatDescriptorsRanOut) {
   const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   ASSERT_GE(next, 0);
   ::close(next);
-  const DescriptorLimit none_left(static_cast<rlim_t>(next));
+  const gateway::DescriptorLimit none_left(static_cast<rlim_t>(next));
   const HttpEnd end = post(*streams, "{}");
   EXPECT_EQ(end.failure, "transport");
   EXPECT_EQ(end.detail, "Too many open files");
 }
 
 TEST(HttpStreams, RaisesTheLimitOfDescriptors) {
-  const DescriptorLimit low(64);
+  const gateway::DescriptorLimit low(64);
   const auto streams = streams_to("127.0.0.1:1");
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);

@@ -102,6 +102,31 @@ struct ChunkWork {
   }
 };
 
+/// Scores of the keys of tile t and those behind it.
+template <class Weights>
+OUTRIDER_INLINE Tile<Weights> score_tile(const ChunkWork& w, const Weights& keys, size_t t) {
+  return {.weights = keys,
+          .x = w.q,
+          .x_stride = w.head_dim,
+          .k = w.head_dim,
+          .acc = w.scores + 16 * t,
+          .acc_stride = k_chunk_positions,
+          .from_zero = true};
+}
+
+/// Adds the values of `tiles` tiles from t on, elements d and up.
+template <class Weights>
+OUTRIDER_INLINE Tile<Weights> value_tile(const ChunkWork& w, const Weights& values, size_t t,
+                                         size_t tiles, size_t d) {
+  return {.weights = values,
+          .x = w.scores + 16 * t,
+          .x_stride = k_chunk_positions,
+          .k = 16 * tiles,
+          .acc = w.values + d,
+          .acc_stride = whole_lanes(w.head_dim),
+          .from_zero = t == 0};
+}
+
 template <bool half>
 static void score_stored(const ChunkWork& w) {
   for (size_t t = 0; t < w.tiles.count; t += 4) {
@@ -111,14 +136,7 @@ static void score_stored(const ChunkWork& w) {
       keys.panel[i] = w.tiles.keys[t + i];
       keys.ahead[i] = w.tiles.values[t + i];
     }
-    run_tiles<StoredPanels<half>>({.weights = keys,
-                                   .x = w.q,
-                                   .x_stride = w.head_dim,
-                                   .k = w.head_dim,
-                                   .acc = w.scores + 16 * t,
-                                   .acc_stride = k_chunk_positions,
-                                   .from_zero = true},
-                                  w.queries, count);
+    run_tiles(score_tile(w, keys, t), w.queries, count);
   }
 }
 
@@ -136,14 +154,7 @@ static void sum_stored(const ChunkWork& w) {
         values.panel[p] = w.tiles.values[t] + (d / 16 + p) * k_vector_bytes;
         values.ahead[p] = ahead + (d / 16 + p) * 16 * k_vector_bytes;
       }
-      run_tiles<StoredPanels<half>>({.weights = values,
-                                     .x = w.scores + 16 * t,
-                                     .x_stride = k_chunk_positions,
-                                     .k = 16,
-                                     .acc = w.values + d,
-                                     .acc_stride = w.head_dim,
-                                     .from_zero = t == 0},
-                                    w.queries, panels);
+      run_tiles(value_tile(w, values, t, 1, d), w.queries, panels);
     }
   }
 }
@@ -187,19 +198,11 @@ static void score_strips(const ChunkWork& w, bool half) {
       fetch(w.tiles.values[t + i], 16 * w.head_dim * (half ? 2 : 4));
       decode_keys(w.tiles.keys[t + i], half, w.head_dim, w.strip + i * 16 * w.head_dim);
     }
-    run_tiles<Strip>({.weights = {w.strip, 16 * w.head_dim},
-                      .x = w.q,
-                      .x_stride = w.head_dim,
-                      .k = w.head_dim,
-                      .acc = w.scores + 16 * t,
-                      .acc_stride = k_chunk_positions,
-                      .from_zero = true},
-                     w.queries, count);
+    run_tiles(score_tile(w, Strip{w.strip, 16 * w.head_dim}, t), w.queries, count);
   }
 }
 
 static void sum_strips(const ChunkWork& w, bool half) {
-  const size_t width = whole_lanes(w.head_dim);
   const size_t strip_tiles = strip_tiles_max(w.head_dim);
   for (size_t t = 0; t < w.tiles.count; t += strip_tiles) {
     const size_t count = min_of(strip_tiles, w.tiles.count - t);
@@ -207,14 +210,8 @@ static void sum_strips(const ChunkWork& w, bool half) {
       fetch(w.ahead_of_values(t + i), 16 * w.head_dim * (half ? 2 : 4));
       decode_values(w.tiles.values[t + i], half, w.head_dim, strip_tiles * 256, w.strip + i * 256);
     }
-    run_tiles<Strip>({.weights = {w.strip, strip_tiles * 256},
-                      .x = w.scores + 16 * t,
-                      .x_stride = k_chunk_positions,
-                      .k = 16 * count,
-                      .acc = w.values,
-                      .acc_stride = width,
-                      .from_zero = t == 0},
-                     w.queries, width / 16);
+    run_tiles(value_tile(w, Strip{w.strip, strip_tiles * 256}, t, count, 0), w.queries,
+              whole_lanes(w.head_dim) / 16);
   }
 }
 

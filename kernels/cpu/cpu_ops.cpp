@@ -52,7 +52,6 @@ KvLayer kv_layer(const KvGeometry& g, uint32_t layer, std::byte* pool) {
 /// One product of a call, cut into items: blocks of rows that stay in cache, times panels.
 struct MatmulJob {
   MatmulArgs args;
-  bool coded = false;
   size_t panel_count = 0;
   size_t block_rows = 0;
   size_t row_blocks = 0;
@@ -107,9 +106,8 @@ struct MatmulCall {
                 .bias = product.bias,
                 .accumulate = product.accumulate,
                 .y = y};
-    job.coded = panel_layout(matrix.kind()).super != 0;
     job.panel_count = matrix.panels();
-    (job.coded ? any_coded : any_float) = true;
+    (panel_layout(matrix.kind()).super != 0 ? any_coded : any_float) = true;
   }
   size_t panels() const {
     size_t sum = 0;
