@@ -11,10 +11,6 @@ constexpr float k_lowest = -__builtin_inff();
 /// Room for the tiles of 16 positions whose keys or values are converted to float at a time.
 constexpr size_t k_strip_floats = 4 * 16 * 256;
 static_assert(k_strip_floats >= 16 * k_head_dim_max);
-/// Up to so many queries convert keys and values in registers, again for each tile of queries; more
-/// share one conversion.
-constexpr size_t k_direct_queries = 2 * k_rows_2;
-
 /// Up to four tiles.
 OUTRIDER_INLINE size_t strip_tiles_max(size_t head_dim) {
   return min_of(4, k_strip_floats / (16 * whole_lanes(head_dim)));
@@ -61,27 +57,46 @@ OUTRIDER_INLINE Vec load_stored(const std::byte* at, bool half) {
   return half ? load_half(at) : load(reinterpret_cast<const float*>(at));
 }
 
-/// Up to four panels of 16 lanes as they are stored: keys of as many tiles, or elements of values.
-/// What lies at `ahead` is wanted soon; 16 lanes of it are fetched for each vector that is used.
 template <bool half>
-struct StoredPanels {
+constexpr size_t k_vector_bytes = half ? 32 : 64;
+
+/// Keys of up to four tiles as they are stored, one panel a tile. What lies at `ahead` is wanted
+/// soon; 16 lanes of it are fetched for each vector that is used.
+template <bool half>
+struct StoredKeys {
   const std::byte* panel[4];
   const std::byte* ahead[4];
-  size_t step;  ///< bytes from one k to the next
-
-  static constexpr size_t k_vector_bytes = half ? 32 : 64;
 
   [[gnu::always_inline]] Vec weight(size_t p, size_t k) const {
-    if (!half || k % 2 == 0) __builtin_prefetch(ahead[p] + k * k_vector_bytes, 0, 2);
-    return load_stored(panel[p] + k * step, half);
+    if (!half || k % 2 == 0) __builtin_prefetch(ahead[p] + k * k_vector_bytes<half>, 0, 2);
+    return load_stored(panel[p] + k * k_vector_bytes<half>, half);
   }
-  [[gnu::always_inline]] StoredPanels from_panel(size_t first) const {
-    StoredPanels rest = *this;
+  [[gnu::always_inline]] StoredKeys from_panel(size_t first) const {
+    StoredKeys rest = *this;
     for (size_t p = first; p < 4; ++p) {
       rest.panel[p - first] = panel[p];
       rest.ahead[p - first] = ahead[p];
     }
     return rest;
+  }
+};
+
+/// Values of all tiles of a chunk as they are stored, k over their positions; a panel is 16
+/// elements of the head. Fetches `ahead` likewise.
+template <bool half>
+struct StoredValues {
+  const std::byte* const* tiles;
+  const std::byte* const* ahead;  ///< for each tile
+  size_t row_bytes;
+  size_t at;  ///< of panel 0 in a row
+
+  [[gnu::always_inline]] Vec weight(size_t p, size_t k) const {
+    const size_t place = k % 16 * row_bytes + at + p * k_vector_bytes<half>;
+    if (!half || p % 2 == 0) __builtin_prefetch(ahead[k / 16] + place, 0, 2);
+    return load_stored(tiles[k / 16] + place, half);
+  }
+  [[gnu::always_inline]] StoredValues from_panel(size_t p) const {
+    return {tiles, ahead, row_bytes, at + p * k_vector_bytes<half>};
   }
 };
 
@@ -114,15 +129,15 @@ OUTRIDER_INLINE Tile<Weights> score_tile(const ChunkWork& w, const Weights& keys
           .from_zero = true};
 }
 
-/// Adds the values of `tiles` tiles from t on, elements d and up.
+/// Adds the values of `tiles` tiles from t on.
 template <class Weights>
 OUTRIDER_INLINE Tile<Weights> value_tile(const ChunkWork& w, const Weights& values, size_t t,
-                                         size_t tiles, size_t d) {
+                                         size_t tiles) {
   return {.weights = values,
           .x = w.scores + 16 * t,
           .x_stride = k_chunk_positions,
           .k = 16 * tiles,
-          .acc = w.values + d,
+          .acc = w.values,
           .acc_stride = whole_lanes(w.head_dim),
           .from_zero = t == 0};
 }
@@ -131,7 +146,7 @@ template <bool half>
 static void score_stored(const ChunkWork& w) {
   for (size_t t = 0; t < w.tiles.count; t += 4) {
     const size_t count = min_of(4, w.tiles.count - t);
-    StoredPanels<half> keys{{}, {}, StoredPanels<half>::k_vector_bytes};
+    StoredKeys<half> keys{};
     for (size_t i = 0; i < count; ++i) {
       keys.panel[i] = w.tiles.keys[t + i];
       keys.ahead[i] = w.tiles.values[t + i];
@@ -143,20 +158,10 @@ static void score_stored(const ChunkWork& w) {
 /// head_dim is a multiple of 16.
 template <bool half>
 static void sum_stored(const ChunkWork& w) {
-  constexpr size_t k_vector_bytes = StoredPanels<half>::k_vector_bytes;
-  const size_t row_bytes = w.head_dim / 16 * k_vector_bytes;
-  for (size_t t = 0; t < w.tiles.count; ++t) {
-    const std::byte* ahead = w.ahead_of_values(t);
-    for (size_t d = 0; d < w.head_dim; d += 64) {
-      StoredPanels<half> values{{}, {}, row_bytes};
-      const size_t panels = min_of(4, (w.head_dim - d) / 16);
-      for (size_t p = 0; p < panels; ++p) {
-        values.panel[p] = w.tiles.values[t] + (d / 16 + p) * k_vector_bytes;
-        values.ahead[p] = ahead + (d / 16 + p) * 16 * k_vector_bytes;
-      }
-      run_tiles(value_tile(w, values, t, 1, d), w.queries, panels);
-    }
-  }
+  const std::byte* ahead[k_chunk_positions / 16];
+  for (size_t t = 0; t < w.tiles.count; ++t) ahead[t] = w.ahead_of_values(t);
+  const StoredValues<half> values{w.tiles.values, ahead, w.head_dim / 16 * k_vector_bytes<half>, 0};
+  run_tiles(value_tile(w, values, 0, w.tiles.count), w.queries, w.head_dim / 16);
 }
 
 OUTRIDER_INLINE void fetch(const std::byte* at, size_t bytes) {
@@ -210,7 +215,7 @@ static void sum_strips(const ChunkWork& w, bool half) {
       fetch(w.ahead_of_values(t + i), 16 * w.head_dim * (half ? 2 : 4));
       decode_values(w.tiles.values[t + i], half, w.head_dim, strip_tiles * 256, w.strip + i * 256);
     }
-    run_tiles(value_tile(w, Strip{w.strip, strip_tiles * 256}, t, count, 0), w.queries,
+    run_tiles(value_tile(w, Strip{w.strip, strip_tiles * 256}, t, count), w.queries,
               whole_lanes(w.head_dim) / 16);
   }
 }

@@ -13,6 +13,9 @@ constexpr size_t k_code_rows = 2;
 #else
 constexpr size_t k_code_rows = 4;  // Some are kept in memory: the products need more room anyway.
 #endif
+// Up to so many queries convert keys and values in registers, again for each tile of queries; more
+// share one conversion.
+constexpr size_t k_direct_queries = 2 * k_rows_2;
 
 struct Vec {
   __m256 lo, hi;

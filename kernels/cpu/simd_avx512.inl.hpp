@@ -7,8 +7,11 @@ namespace outrider::kernels::OUTRIDER_ISA {
 // Tiles that fill 32 registers: accumulators, weights and one broadcast.
 constexpr size_t k_rows_1 = 8;
 constexpr size_t k_rows_2 = 8;
-constexpr size_t k_rows_4 = 6;
+constexpr size_t k_rows_4 = 7;
 constexpr size_t k_code_rows = 8;
+// Up to so many queries convert keys and values in registers, again for each tile of queries; more
+// share one conversion.
+constexpr size_t k_direct_queries = ~size_t{0};  // Loads that convert are free here.
 
 struct Vec {
   __m512 v;
