@@ -9,7 +9,6 @@
 
 #include "actors/engine_loop.hpp"
 #include "actors/front_desk.hpp"
-#include "actors/step_costs.hpp"
 #include "actors/system_config.hpp"
 #include "actors/target_actor.hpp"
 #include "base/hash.hpp"
@@ -285,27 +284,6 @@ TEST_F(RealEngine, TellsTheClientWhatTheModelCannotTake) {
   const Answer answer = open(wrong)->wait();
   EXPECT_EQ(answer.done.outcome, StreamDone::Outcome::rejected);
   EXPECT_EQ(answer.done.error->code, ErrorCode::invalid_argument);
-}
-
-TEST(StepCosts, AreSolvedFromTwoTimes) {
-  // T(n) = 1000 n + 10 n^2 / 2 ns
-  const auto time = [](int64_t n) { return Duration(1000 * n + 5 * n * n); };
-  const StepCosts costs = solve_step_costs(64, time(64), 256, time(256));
-  EXPECT_EQ(costs.prefill_row_ns, 1000u);
-  EXPECT_EQ(costs.attention_pair_ps, 10'000u);
-  const StepCosts noisy = solve_step_costs(64, Duration(900'000), 256, Duration(1'000'000));
-  EXPECT_EQ(noisy.attention_pair_ps, 0u);
-  EXPECT_GT(noisy.prefill_row_ns, 0u);
-}
-
-TEST(StepCosts, AreMeasuredOnAnIdleEngineThatStaysClean) {
-  const SteadyClock clock;
-  const auto engine = make_engine(clock);
-  const auto costs = measure_step_costs(*engine, clock, 100);
-  ASSERT_TRUE(costs);
-  EXPECT_GT(costs->prefill_row_ns, 0u);
-  EXPECT_TRUE(engine->idle());
-  engine->check_conservation();
 }
 
 }  // namespace

@@ -90,6 +90,13 @@ class Engine {
   void preempt_all();
   /// The token budget of the next steps, for the harness and the bench. Bits do not change.
   void set_batch_tokens(uint32_t batch_tokens);
+  uint32_t batch_tokens() const;
+
+  /// Time of one step of an idle engine: `rows` rows (at most batch_tokens) of one sequence behind
+  /// `context` tokens, the last `sampled` of them up to their logits. The tokens of context and
+  /// rows are at most `probe_tokens_max()`.
+  Duration time_step(uint32_t rows, uint32_t context, uint32_t sampled);
+  uint32_t probe_tokens_max() const;
 
  private:
   Engine();

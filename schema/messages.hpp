@@ -192,6 +192,10 @@ struct Announce {
   /// Measured at start: cost of one prefill row, and of one row attending to one earlier token.
   uint64_t prefill_row_ns = 0;
   uint64_t attention_pair_ps = 0;
+  /// Likewise: what steps of few rows of one sequence take, by context and rows.
+  std::vector<uint32_t> step_rows;      ///< ascending
+  std::vector<uint32_t> step_contexts;  ///< tokens, ascending
+  std::vector<uint64_t> step_ns;        ///< [step_contexts][step_rows]
 };
 
 /// A worker's state, each heartbeat. `running`, `waiting` and `parked` count choices; work is

@@ -33,7 +33,8 @@ OUTRIDER_INSPECT(Tokens, x.key, x.choice, x.first_index, x.tokens, x.prompt_firs
 OUTRIDER_INSPECT(Done, x.key, x.error, x.timings)
 OUTRIDER_INSPECT(Announce, x.worker, x.incarnation, x.role, x.name, x.target, x.model,
                  x.fingerprint, x.context_tokens, x.sequences, x.waiting, x.blocks_total,
-                 x.block_tokens, x.prefill_row_ns, x.attention_pair_ps)
+                 x.block_tokens, x.prefill_row_ns, x.attention_pair_ps, x.step_rows,
+                 x.step_contexts, x.step_ns)
 OUTRIDER_INSPECT(Load, x.worker, x.incarnation, x.sequence, x.running, x.waiting, x.parked,
                  x.blocks_free, x.blocks_total, x.queued_rows, x.rows_per_s)
 OUTRIDER_INSPECT(AnnounceAgain, x.worker)

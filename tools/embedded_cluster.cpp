@@ -7,19 +7,16 @@
 
 #include "actors/engine_loop.hpp"
 #include "actors/front_desk.hpp"
-#include "actors/step_costs.hpp"
 #include "actors/system_config.hpp"
 #include "actors/target_actor.hpp"
 #include "base/system.hpp"
 #include "gateway/caf_bridge.hpp"
+#include "model/step_costs.hpp"
 #include "router/router_actor.hpp"
 #include "tools/cluster_view.hpp"
 
 namespace outrider::tools {
 namespace {
-
-/// Prompt of the start-up probe: long enough for a stable cost per row, a fraction of a second.
-constexpr uint32_t k_probe_tokens = 128;
 
 const char* role_name(schema::Role role) {
   switch (role) {
@@ -46,6 +43,34 @@ schema::Announce announcement(const model::Engine& engine, const std::string& na
   announce.blocks_total = engine.stats().blocks_total;
   announce.block_tokens = options.block_tokens;
   return announce;
+}
+
+void announce_costs(const model::StepCosts& costs, schema::Announce& announce) {
+  announce.prefill_row_ns = costs.prefill_row_ns;
+  announce.attention_pair_ps = costs.attention_pair_ps;
+  announce.step_rows = costs.rows;
+  announce.step_contexts = costs.contexts;
+  for (const Duration time : costs.times) {
+    announce.step_ns.push_back(static_cast<uint64_t>(time.count()));
+  }
+}
+
+/// {"rows": […], "contexts": […], "ms": [contexts][rows], …}
+nlohmann::ordered_json describe_costs(const schema::Announce& announce) {
+  auto table = nlohmann::ordered_json::array();
+  const size_t width = announce.step_rows.size();
+  for (size_t at = 0; at + width <= announce.step_ns.size() && width > 0; at += width) {
+    auto row = nlohmann::ordered_json::array();
+    for (size_t i = at; i < at + width; ++i) {
+      row.push_back(static_cast<double>(announce.step_ns[i] / 1000) / 1000);
+    }
+    table.push_back(std::move(row));
+  }
+  return {{"rows", announce.step_rows},
+          {"contexts", announce.step_contexts},
+          {"ms", std::move(table)},
+          {"prefill_row_ns", announce.prefill_row_ns},
+          {"attention_pair_ps", announce.attention_pair_ps}};
 }
 
 /// The target actor's hold on its engine. Shared, so that metrics can look at a live engine without
@@ -112,10 +137,7 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
   auto engine = model::Engine::create(model, options, clock_);
   if (!engine) return engine.error();
   schema::Announce announce = announcement(**engine, name, options);
-  const auto costs = actors::measure_step_costs(**engine, clock_, k_probe_tokens);
-  if (!costs) return costs.error();
-  announce.prefill_row_ns = costs->prefill_row_ns;
-  announce.attention_pair_ps = costs->attention_pair_ps;
+  announce_costs(model::measure_step_costs(**engine, clock_), announce);
   return Prepared{std::move(model), std::move(*engine), std::move(announce)};
 }
 
@@ -179,6 +201,7 @@ std::string EmbeddedCluster::describe() const {
                               {"context_tokens", announce.context_tokens},
                               {"silent_ms", worker.silent_ms},
                               {"charged_choices", worker.charged_choices},
+                              {"step_costs", describe_costs(announce)},
                               {"load",
                                {{"running", load.running},
                                 {"waiting", load.waiting},

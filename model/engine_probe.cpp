@@ -1,0 +1,43 @@
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.hpp"
+#include "model/engine_state.hpp"
+
+namespace outrider::model {
+
+uint32_t Engine::batch_tokens() const {
+  return state_->batch_tokens;
+}
+
+uint32_t Engine::probe_tokens_max() const {
+  const uint64_t room =
+      uint64_t{state_->cache->pool().free()} * state_->cache->geometry().block_tokens;
+  return static_cast<uint32_t>(std::min<uint64_t>(room, state_->context_tokens));
+}
+
+Duration Engine::time_step(uint32_t rows, uint32_t context, uint32_t sampled) {
+  State& s = *state_;
+  OUTRIDER_CHECK(idle() && rows >= 1 && rows <= s.batch_tokens && sampled <= rows, rows, sampled);
+  KvSequence sequence(*s.cache);
+  const bool has_room = sequence.append(context + rows);
+  OUTRIDER_CHECK(has_room && context + rows <= s.context_tokens, context, rows);
+  s.ids.assign(rows, 0);
+  s.positions.resize(rows);
+  std::iota(s.positions.begin(), s.positions.end(), static_cast<int32_t>(context));
+  s.segments.assign(1, {.block_table = sequence.table().data(),
+                        .first_row = 0,
+                        .rows = rows,
+                        .first_position = context});
+  std::vector<uint32_t> read(sampled);
+  std::iota(read.begin(), read.end(), rows - sampled);
+  const TimePoint start = s.clock.now();
+  s.transformer.forward({s.ids, s.positions, s.segments}, s.cache->memory());
+  const size_t at_once = s.transformer.logit_rows_max();
+  for (size_t first = 0; first < read.size(); first += at_once) {
+    s.transformer.logits(std::span(read).subspan(first, std::min(at_once, read.size() - first)));
+  }
+  return s.clock.now() - start;
+}
+
+}  // namespace outrider::model

@@ -1,0 +1,113 @@
+#include "model/step_costs.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/check.hpp"
+
+namespace outrider::model {
+namespace {
+
+constexpr uint32_t k_rows[] = {1, 2, 4, 8, 16, 32};
+constexpr uint32_t k_contexts[] = {0, 1024, 4096};
+/// Rows of the prefill chunk, and the context that tells what a pair costs.
+constexpr uint32_t k_chunk_rows = 128;
+constexpr uint32_t k_chunk_context = 1024;
+/// A step is repeated within this time, up to so often: the least time is what it takes when nobody
+/// disturbs.
+constexpr Duration k_repeat_for = std::chrono::milliseconds(60);
+constexpr int k_repeats_max = 5;
+
+Duration least_time(Engine& engine, const Clock& clock, uint32_t rows, uint32_t context,
+                    uint32_t sampled) {
+  const TimePoint end = clock.now() + k_repeat_for;
+  Duration least = engine.time_step(rows, context, sampled);
+  for (int i = 1; i < k_repeats_max && clock.now() < end; ++i) {
+    least = std::min(least, engine.time_step(rows, context, sampled));
+  }
+  return least;
+}
+
+/// Value at x of the line through the two points around it, or the two nearest; ys[i] is at xs[i].
+template <class At>
+double interpolate(std::span<const uint32_t> xs, double x, At at) {
+  if (xs.size() == 1) return at(0);
+  size_t right = 1;
+  while (right + 1 < xs.size() && xs[right] < x) ++right;
+  const double from = xs[right - 1];
+  const double part = (x - from) / (xs[right] - from);
+  return at(right - 1) + part * (at(right) - at(right - 1));
+}
+
+double ns(Duration time) {
+  return static_cast<double>(time.count());
+}
+
+void measure_table(Engine& engine, const Clock& clock, StepCosts& costs) {
+  const uint32_t room = engine.probe_tokens_max();
+  for (const uint32_t rows : k_rows) {
+    if (rows <= std::min(room, engine.batch_tokens())) costs.rows.push_back(rows);
+  }
+  for (const uint32_t context : k_contexts) {
+    if (context + costs.rows.back() <= room) costs.contexts.push_back(context);
+  }
+  for (const uint32_t context : costs.contexts) {
+    for (size_t i = 0; i < costs.rows.size(); ++i) {
+      Duration time = least_time(engine, clock, costs.rows[i], context, costs.rows[i]);
+      if (i > 0) time = std::max(time, costs.times.back());
+      if (context > 0) time = std::max(time, costs.times[costs.times.size() - costs.rows.size()]);
+      costs.times.push_back(time);
+    }
+  }
+}
+
+void measure_prefill(Engine& engine, const Clock& clock, StepCosts& costs) {
+  const uint32_t room = engine.probe_tokens_max();
+  const uint32_t rows = std::min({k_chunk_rows, room, engine.batch_tokens()});
+  const double plain = ns(least_time(engine, clock, rows, 0, 1));
+  const uint32_t context = std::min(k_chunk_context, room - rows);
+  double pair = 0;
+  if (context >= rows) {
+    const double behind = ns(least_time(engine, clock, rows, context, 1));
+    pair = std::max(0.0, (behind - plain) / (double{1} * rows * context));
+  }
+  const double own_pairs = pair * rows * rows / 2;
+  costs.prefill_row_ns = static_cast<uint64_t>(std::max(1.0, (plain - own_pairs) / rows));
+  costs.attention_pair_ps = static_cast<uint64_t>(pair * 1000);
+}
+
+}  // namespace
+
+double StepCosts::without_context(double row_count) const {
+  return interpolate(rows, row_count, [this](size_t i) { return ns(times[i]); });
+}
+
+double StepCosts::of_context(const StepShare& share) const {
+  return interpolate(contexts, share.context, [&](size_t c) {
+    return interpolate(rows, share.rows,
+                       [&](size_t i) { return ns(times[c * rows.size() + i]) - ns(times[i]); });
+  });
+}
+
+Duration StepCosts::step(std::span<const StepShare> shares) const {
+  OUTRIDER_CHECK(!rows.empty() && times.size() == rows.size() * contexts.size(), times.size());
+  double total_rows = 0;
+  double sum = 0;
+  for (const StepShare& share : shares) {
+    if (share.rows == 0) continue;
+    total_rows += share.rows;
+    sum += std::max(0.0, of_context(share));
+  }
+  if (total_rows == 0) return {};
+  return Duration(static_cast<Duration::rep>(sum + without_context(total_rows)));
+}
+
+StepCosts measure_step_costs(Engine& engine, const Clock& clock) {
+  engine.time_step(1, 0, 1);  // Cold caches and pages are not the machine.
+  StepCosts costs;
+  measure_table(engine, clock, costs);
+  measure_prefill(engine, clock, costs);
+  return costs;
+}
+
+}  // namespace outrider::model

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "model/engine.hpp"
+
+namespace outrider::model {
+
+/// Rows of one sequence in a step: consecutive positions, the first one behind `context` tokens.
+struct StepShare {
+  uint32_t rows = 0;
+  uint32_t context = 0;
+};
+
+/// What steps take on this machine. A step reads the weights once whatever its rows, computes each
+/// row, and reads each sequence's keys and values; so a step of many sequences is predicted as the
+/// step of all its rows without context, plus what the context of each costs.
+struct StepCosts {
+  std::vector<uint32_t> rows;      ///< ascending, from 1
+  std::vector<uint32_t> contexts;  ///< ascending, from 0
+  /// [contexts][rows] of one sequence, each row sampled; never less than with fewer rows or a
+  /// shorter context.
+  std::vector<Duration> times;
+  uint64_t prefill_row_ns = 0;     ///< One row of a long chunk, which is not sampled.
+  uint64_t attention_pair_ps = 0;  ///< One such row that attends to one earlier token.
+
+  /// Linear between what was measured and beyond it.
+  Duration step(std::span<const StepShare> shares) const;
+
+ private:
+  double without_context(double rows) const;
+  double of_context(const StepShare& share) const;
+};
+
+/// Times steps on an idle engine, which this warms up as well. Contexts that the engine cannot hold
+/// are left out; takes about half a second for a small model, 1 to 3 s for some billion weights.
+StepCosts measure_step_costs(Engine& engine, const Clock& clock);
+
+}  // namespace outrider::model

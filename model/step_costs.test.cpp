@@ -1,0 +1,96 @@
+#include "model/step_costs.hpp"
+
+#include <gtest/gtest.h>
+
+#include "model/engine_world.test.hpp"
+
+namespace outrider::model {
+namespace {
+
+/// A step takes 100 + 10 a row; each row pays 1 for each 10 tokens before it.
+StepCosts line() {
+  StepCosts costs;
+  costs.rows = {1, 4, 16};
+  costs.contexts = {0, 1000};
+  for (const int64_t context : {0, 1000}) {
+    for (const int64_t rows : {1, 4, 16}) {
+      costs.times.emplace_back(100 + 10 * rows + rows * context / 10);
+    }
+  }
+  return costs;
+}
+
+/// Costs of the tiny model on this machine's own clock.
+struct Measured {
+  explicit Measured(const EngineOptions& options)
+      : engine(Engine::create(EngineWorld::model(), options, clock).value()),
+        costs(measure_step_costs(*engine, clock)) {}
+
+  SteadyClock clock;
+  std::unique_ptr<Engine> engine;
+  StepCosts costs;
+};
+
+int64_t predict(const StepCosts& costs, std::vector<StepShare> shares) {
+  return costs.step(shares).count();
+}
+
+TEST(StepCosts, AreWhatWasMeasuredAtThePointsOfTheTable) {
+  const StepCosts costs = line();
+  EXPECT_EQ(predict(costs, {{1, 0}}), 110);
+  EXPECT_EQ(predict(costs, {{4, 1000}}), 140 + 400);
+}
+
+TEST(StepCosts, AreLinearBetweenAndBeyond) {
+  const StepCosts costs = line();
+  EXPECT_EQ(predict(costs, {{10, 0}}), 200);
+  EXPECT_EQ(predict(costs, {{32, 0}}), 420);
+  EXPECT_EQ(predict(costs, {{4, 500}}), 140 + 200);
+  EXPECT_EQ(predict(costs, {{2, 3000}}), 120 + 600);
+}
+
+TEST(StepCosts, CountTheWeightsOnceAndEachSequencesContext) {
+  const StepCosts costs = line();
+  EXPECT_EQ(predict(costs, {{1, 1000}, {1, 2000}, {4, 500}}), 160 + 100 + 200 + 200);
+  EXPECT_EQ(predict(costs, {{1, 1000}, {0, 2000}}), 110 + 100);
+  EXPECT_EQ(predict(costs, {}), 0);
+}
+
+TEST(StepCosts, OfATableWithoutContextsGrowWithRowsOnly) {
+  StepCosts costs = line();
+  costs.contexts = {0};
+  costs.times.resize(3);
+  EXPECT_EQ(predict(costs, {{4, 1000}}), 140);
+}
+
+TEST(StepCosts, AreMeasuredOnAnIdleEngineThatStaysClean) {
+  const Measured world(EngineWorld::small());
+  const StepCosts& costs = world.costs;
+  ASSERT_FALSE(costs.rows.empty());
+  EXPECT_EQ(costs.rows.front(), 1u);
+  EXPECT_LE(costs.rows.back(), world.engine->batch_tokens());
+  // A context of 128 has no room for the deeper ones.
+  EXPECT_EQ(costs.contexts, std::vector<uint32_t>{0});
+  ASSERT_EQ(costs.times.size(), costs.rows.size());
+  for (const Duration time : costs.times) EXPECT_GT(time.count(), 0);
+  EXPECT_GT(costs.prefill_row_ns, 0u);
+  EXPECT_TRUE(world.engine->idle());
+  EXPECT_EQ(world.engine->stats().blocks_free, world.engine->stats().blocks_total);
+  world.engine->check_conservation();
+}
+
+TEST(StepCosts, NeverFallWithContextOrRows) {
+  EngineOptions options = EngineWorld::small();
+  options.kv_memory_bytes = uint64_t{64} << 20;
+  options.context_tokens = EngineWorld::model()->config.context_length;
+  const StepCosts costs = Measured(options).costs;
+  const size_t width = costs.rows.size();
+  ASSERT_GT(costs.times.size(), 1u);
+  for (size_t i = 0; i < costs.times.size(); ++i) {
+    if (i >= width) EXPECT_GE(costs.times[i], costs.times[i - width]);
+    if (i % width > 0) EXPECT_GE(costs.times[i], costs.times[i - 1]);
+  }
+}
+
+}  // namespace
+}  // namespace outrider::model
