@@ -19,10 +19,10 @@ struct BlockCodes {
   float m = 0;
 };
 
-/// Weights that share a scale; 0 for F32, F16 and BF16. The type is known.
-size_t code_group(WeightType type);
+/// Takes apart one block of a type.
+using BlockSplitter = void (*)(const std::byte* block, BlockCodes& out);
 
-/// Takes apart one block of a quantised type.
-void split_block(WeightType type, const std::byte* block, BlockCodes& out);
+/// Null for F32, F16 and BF16. The type is known.
+BlockSplitter block_splitter(WeightType type);
 
 }  // namespace outrider::kernels

@@ -44,12 +44,28 @@ void set_scales(const std::byte* in, bool has_offset, BlockCodes& out) {
   out.m = has_offset ? read_half(in + 2) : 0;
 }
 
-void split_nibbles(const std::byte* nibbles, uint32_t fifth_bits, int zero, BlockCodes& out) {
-  for (int i = 0; i < 16; ++i) {
-    const int low = static_cast<int>(fifth_bits >> i & 1u) << 4;
-    const int high = static_cast<int>(fifth_bits >> (i + 16) & 1u) << 4;
-    out.code[i] = code((low_nibble(nibbles[i]) | low) - zero);
-    out.code[i + 16] = code((high_nibble(nibbles[i]) | high) - zero);
+// Eight bytes at a time in one number.
+constexpr uint64_t k_each_byte = 0x0101'0101'0101'0101u;
+
+/// 16 in byte i where bit i is set: the bits are multiplied into all bytes, each byte keeps its own
+/// and carries it into its highest bit.
+uint64_t spread_fifth_bits(uint64_t bits) {
+  const uint64_t own = bits * k_each_byte & 0x8040'2010'0804'0201u;
+  return (own + 0x7F * k_each_byte) >> 3 & 0x10 * k_each_byte;
+}
+
+void split_nibbles(const std::byte* nibbles, uint32_t fifth_bits, uint64_t zero, BlockCodes& out) {
+  for (int i = 0; i < 16; i += 8) {
+    uint64_t bytes;
+    std::memcpy(&bytes, nibbles + i, sizeof(bytes));
+    for (int half = 0; half < 2; ++half) {
+      const uint64_t low = bytes >> (4 * half) & 15 * k_each_byte;
+      const uint64_t codes = low | spread_fifth_bits(fifth_bits >> (i + 16 * half) & 255);
+      // The highest bit of each byte takes the borrow.
+      const uint64_t coded =
+          ((codes | 0x80 * k_each_byte) - zero * k_each_byte) ^ 0x80 * k_each_byte;
+      std::memcpy(out.code + i + 16 * half, &coded, sizeof(coded));
+    }
   }
 }
 
@@ -147,7 +163,7 @@ struct Codec {
   WeightType type;
   WeightTypeInfo info;
   size_t group;  ///< weights that share a scale; 0: none do
-  void (*split)(const std::byte*, BlockCodes&);
+  BlockSplitter split;
 };
 
 constexpr Codec k_codecs[] = {
@@ -195,12 +211,8 @@ const WeightTypeInfo* weight_type_info(WeightType type) {
   return codec == nullptr ? nullptr : &codec->info;
 }
 
-size_t code_group(WeightType type) {
-  return known_codec(type).group;
-}
-
-void split_block(WeightType type, const std::byte* block, BlockCodes& out) {
-  known_codec(type).split(block, out);
+BlockSplitter block_splitter(WeightType type) {
+  return known_codec(type).split;
 }
 
 void dequantize(WeightType type, const std::byte* data, size_t elements, float* out) {

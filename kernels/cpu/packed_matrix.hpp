@@ -26,9 +26,6 @@ class PackedMatrix final : public Matrix {
   void read_row(size_t row, float* out) const;
 
  private:
-  void pack_panel(const WeightView& weights, size_t panel);
-  void pack_codes(const WeightView& weights, size_t row, std::byte* panel);
-  void pack_floats(const WeightView& weights, size_t row, std::byte* panel);
   void read_floats(size_t row, float* out) const;
 
   PanelKind kind_;
