@@ -163,6 +163,15 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string n
   return file;
 }
 
+void GgufFile::release(std::span<const std::byte> bytes) const {
+  if (mapping_ == nullptr) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data()) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size());
+  // Only advice: what it cannot do costs memory until the file is closed.
+  (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 const GgufValue* GgufFile::find_value(std::string_view key) const {
   const auto found = metadata_index_.find(key);
   return found == metadata_index_.end() ? nullptr : &metadata_[found->second].value;

@@ -97,6 +97,9 @@ class GgufFile {
   /// A norm or bias of `size` finite values, stored as F32, F16 or BF16.
   Result<std::vector<float>> vector(std::string_view name, uint64_t size) const;
 
+  /// Lets the memory go that mapped bytes of the file take; reading them again brings them back.
+  void release(std::span<const std::byte> bytes) const;
+
  private:
   friend class GgufParser;
   GgufFile() = default;

@@ -1,7 +1,10 @@
 #include "model/gguf.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -177,6 +180,38 @@ TEST(GgufFile, ReportsFilesThatCannotBeOpened) {
   std::ofstream(path).close();
   EXPECT_EQ(GgufFile::open(path.string()).error().code, ErrorCode::corrupt);
   std::filesystem::remove(path);
+}
+
+/// Whether this address has a page in memory, by the highest bit of its entry in the page map.
+bool is_resident(const std::byte* address) {
+  const int map = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  uint64_t entry = 0;
+  const uint64_t page = reinterpret_cast<uintptr_t>(address) / 4096;
+  EXPECT_EQ(::pread(map, &entry, sizeof(entry), static_cast<off_t>(page * 8)), 8);
+  ::close(map);
+  return entry >> 63 != 0;
+}
+
+TEST(GgufFile, ReleasedBytesLeaveMemoryAndComeBackWhenRead) {
+  const auto file = GgufFile::open("tests/support/models/tiny-llama.gguf");
+  ASSERT_TRUE(file) << file.error().message;
+  const std::span<const std::byte> data = file->find_tensor("token_embd.weight")->data;
+  const std::vector<std::byte> before(data.begin(), data.end());
+  EXPECT_TRUE(is_resident(data.data()));
+  file->release(data);
+  for (const size_t at : {size_t{0}, data.size() / 2, data.size() - 1}) {
+    EXPECT_FALSE(is_resident(data.data() + at)) << at;
+  }
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), data.begin()));
+}
+
+TEST(GgufFile, ReleasingBytesThatAreNotMappedKeepsThem) {
+  const auto bytes = sample();
+  const auto before = bytes;
+  const auto file = GgufFile::parse(bytes);
+  ASSERT_TRUE(file) << file.error().message;
+  file->release(bytes);
+  EXPECT_EQ(bytes, before);
 }
 
 TEST(GgufFile, StaysValidWhenMoved) {

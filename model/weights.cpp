@@ -1,5 +1,6 @@
 #include "model/weights.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <set>
 #include <string>
@@ -8,6 +9,9 @@
 
 namespace outrider::model {
 namespace {
+
+/// What one thread digests at a time: part of every weights digest.
+constexpr size_t k_piece_bytes = size_t{128} << 10;
 
 /// Tensors that say nothing beyond the configuration: rotary frequencies, now and as old
 /// converters wrote them.
@@ -79,13 +83,14 @@ Result<void> Loader::plan_layer(uint32_t index, LayerWeights& layer) {
 }
 
 Result<void> Loader::plan(Weights& weights) {
+  // The largest first, when the least is packed: what is mapped of it comes on top.
   OUTRIDER_TRY(matrix("token_embd.weight", config_.vocab, config_.hidden, weights.token_embd));
-  weights.layers.resize(config_.layers);  // before any job points into it
-  for (uint32_t i = 0; i < config_.layers; ++i) OUTRIDER_TRY(plan_layer(i, weights.layers[i]));
-  OUTRIDER_TRY(vector("output_norm.weight", config_.hidden, weights.output_norm));
   if (!config_.tied_head) {
     OUTRIDER_TRY(matrix("output.weight", config_.vocab, config_.hidden, weights.output));
   }
+  weights.layers.resize(config_.layers);  // before any job points into it
+  for (uint32_t i = 0; i < config_.layers; ++i) OUTRIDER_TRY(plan_layer(i, weights.layers[i]));
+  OUTRIDER_TRY(vector("output_norm.weight", config_.hidden, weights.output_norm));
   return check_all_used();
 }
 
@@ -103,8 +108,9 @@ Result<void> Loader::check_all_used() const {
   return {};
 }
 
-/// The numbers of the configuration that output bits depend on.
-void digest_config(const ModelConfig& config, Sha256& sha) {
+/// SHA-256 over the numbers of the configuration that output bits depend on, and the tensors.
+Digest256 digest_network(const ModelConfig& config, const Digest256& tensors) {
+  Sha256 sha;
   sha.update(config.architecture.size()).update(config.architecture);
   for (const uint32_t number : {config.layers, config.hidden, config.ffn, config.heads,
                                 config.kv_heads, config.head_dim, config.vocab}) {
@@ -116,30 +122,39 @@ void digest_config(const ModelConfig& config, Sha256& sha) {
     sha.update(uint64_t{std::bit_cast<uint32_t>(number)});
   }
   sha.update(rope.factors.size()).update(std::as_bytes(std::span(rope.factors)));
+  return sha.update(std::as_bytes(std::span(tensors))).finish();
 }
 
-void digest_tensor(const GgufTensor& tensor, Sha256& sha) {
+/// SHA-256 over name, encoding, shape and the digests of the bytes' pieces, which any thread takes.
+Digest256 digest_tensor(const GgufTensor& tensor, kernels::Ops& ops) {
+  std::vector<Digest256> pieces((tensor.data.size() + k_piece_bytes - 1) / k_piece_bytes);
+  ops.parallel_for(pieces.size(), [&](size_t i) {
+    const size_t begin = i * k_piece_bytes;
+    const size_t size = std::min(k_piece_bytes, tensor.data.size() - begin);
+    pieces[i] = Sha256().update(tensor.data.subspan(begin, size)).finish();
+  });
+  Sha256 sha;
   sha.update(tensor.name.size()).update(tensor.name);
   sha.update(static_cast<uint64_t>(tensor.type));
   for (const uint64_t dim : tensor.dims) sha.update(dim);
-  sha.update(tensor.data);
+  return sha.update(std::as_bytes(std::span(pieces))).finish();
 }
 
 Result<void> Loader::pack(kernels::Ops& ops, const LoadProgress& progress, Weights& weights) const {
   for (const Job& job : jobs_) weights.file_bytes += job.tensor->data.size();
-  Sha256 sha;
-  digest_config(config_, sha);
+  Sha256 tensors;
   uint64_t done = 0;
   for (const Job& job : jobs_) {
-    // The digest comes right before packing, so that packing finds the bytes in cache.
-    digest_tensor(*job.tensor, sha);
+    const Digest256 digest = digest_tensor(*job.tensor, ops);
+    tensors.update(std::as_bytes(std::span(digest)));
     if (job.target != nullptr) *job.target = ops.pack(job.view);
+    file_.release(job.tensor->data);
     done += job.tensor->data.size();
     if (progress && !progress(done, weights.file_bytes)) {
       return fail(ErrorCode::cancelled, "the loading was stopped");
     }
   }
-  weights.digest = sha.finish();
+  weights.digest = digest_network(config_, tensors.finish());
   return {};
 }
 

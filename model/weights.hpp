@@ -42,8 +42,9 @@ struct Weights {
   std::vector<LayerWeights> layers;
   std::vector<float> output_norm;           ///< [hidden]
   std::unique_ptr<kernels::Matrix> output;  ///< [vocab, hidden], null when tied
-  /// SHA-256 over the configuration's numbers and each tensor's name, encoding, shape and bytes, in
-  /// the network's order: independent of the file's layout. Equal digests mean equal networks.
+  /// SHA-256 over the configuration's numbers and the digests of each tensor's name, encoding,
+  /// shape and bytes, in the network's order: independent of the file's layout. Equal digests mean
+  /// equal networks.
   Digest256 digest{};
   uint64_t file_bytes = 0;  ///< tensor data read from the file
 
@@ -51,7 +52,8 @@ struct Weights {
 };
 
 /// Packs all matrices of `file` with `ops`, checking each shape. A tensor that the network does not
-/// use is an error: a model that needs it would answer wrongly without it.
+/// use is an error: a model that needs it would answer wrongly without it. The file's pages leave
+/// memory as soon as they are packed.
 Result<Weights> load_weights(const GgufFile& file, const ModelConfig& config, kernels::Ops& ops,
                              const LoadProgress& progress = {});
 

@@ -126,6 +126,16 @@ TEST(Weights, DigestIsThatOfTheNetworkAndNothingElse) {
   EXPECT_NE(load(bytes, &with_factors)->digest, digest);
 }
 
+TEST(Weights, DigestDoesNotDependOnWhoComputesIt) {
+  const auto bytes = tiny_llama();
+  const auto file = GgufFile::parse(bytes);
+  const ModelConfig config = config_of(bytes);
+  for (const uint32_t threads : {1u, 3u}) {
+    const auto ops = kernels::make_cpu_ops(threads, kernels::default_isa());
+    EXPECT_EQ(load_weights(*file, config, *ops)->digest, load(bytes)->digest) << threads;
+  }
+}
+
 TEST(Weights, RefusesAMissingTensorByName) {
   for (const std::string_view name :
        {"blk.1.attn_q.weight", "blk.2.ffn_norm.weight", "output_norm.weight"}) {
