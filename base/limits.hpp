@@ -66,6 +66,8 @@ inline constexpr size_t logged_prompt_bytes_max = size_t{16} << 10;
 inline constexpr uint32_t api_keys_max = 65'536;
 /// One Cap'n Proto message (words of 8 bytes).
 inline constexpr uint64_t rpc_message_words_max = http_body_bytes_max / 8;
+/// All that an RPC client may send before it has logged in: a login takes less than 1 KiB.
+inline constexpr size_t rpc_login_bytes_max = size_t{64} << 10;
 /// Parameters of calls that have not been taken up yet, per connection; then it is not read from.
 inline constexpr uint64_t rpc_waiting_words_max = 4 * rpc_message_words_max;
 /// One reply that our own client takes: the longest answer with all its logprobs is below. Cap'n

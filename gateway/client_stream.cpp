@@ -1,7 +1,6 @@
 #include "gateway/client_stream.hpp"
 
 #include <algorithm>
-#include <string_view>
 
 namespace outrider::gateway {
 namespace {
@@ -11,7 +10,7 @@ constexpr std::string_view k_http_1_0 = "HTTP/1.0";
 }  // namespace
 
 kj::Promise<size_t> ClientStream::tryRead(void* buffer, size_t bytes_min, size_t bytes_max) {
-  auto read = socket_->tryRead(buffer, bytes_min, bytes_max);
+  auto read = SocketStream::tryRead(buffer, bytes_min, bytes_max);
   if (line_ended_) return read;
   return read.then([this, buffer](size_t size) {
     note({static_cast<const char*>(buffer), size});

@@ -3,6 +3,7 @@
 #include <capnp/rpc-twoparty.h>
 
 #include "base/limits.hpp"
+#include "gateway/login_stream.hpp"
 #include "gateway/rpc_service.hpp"
 
 namespace outrider::gateway {
@@ -47,7 +48,8 @@ void RpcServer::listen(kj::Own<kj::ConnectionReceiver> port) {
 
 kj::Promise<void> RpcServer::serve(kj::Own<kj::AsyncIoStream> stream) {
   auto logged_in = std::make_shared<bool>(false);
-  auto connection = kj::heap<RpcConnection>(kj::mv(stream), new_login(shared_, logged_in));
+  auto connection = kj::heap<RpcConnection>(kj::heap<LoginStream>(kj::mv(stream), logged_in),
+                                            new_login(shared_, logged_in));
   // As HTTP's headers: who has not shown a key by then holds a place for nothing.
   auto too_late = shared_->timer.afterDelay(shared_->settings.header_timeout_ms * kj::MILLISECONDS)
                       .then([logged_in]() -> kj::Promise<void> {

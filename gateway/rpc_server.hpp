@@ -14,8 +14,8 @@ namespace outrider::gateway {
 struct RpcShared;
 
 /// The Cap'n Proto port (schema/outrider.capnp): messages bounded in words and nesting, connections
-/// bounded in number and in the time before they have logged in. KJ thread; must be destroyed
-/// before `serving`.
+/// bounded in number, and in time and bytes before they have logged in. KJ thread; must be
+/// destroyed before `serving`.
 class RpcServer {
  public:
   RpcServer(Serving& serving, kj::Timer& timer, const HttpSettings& settings);

@@ -334,14 +334,20 @@ TEST_F(RpcServerTest, AllJsonInTextFieldsDrawsOnOneBudget) {
   EXPECT_EQ(failure(request.send())["param"], "kv");
 }
 
+/// Options with one key, sk-good.
+struct KeyFile {
+  KeyFile() {
+    FILE* file = std::fopen(options.api_key_file.c_str(), "w");
+    std::fputs("team:sk-good\n", file);
+    std::fclose(file);
+  }
+  ~KeyFile() { std::remove(options.api_key_file.c_str()); }
+  GatewayOptions options{.api_key_file = testing::TempDir() + "outrider_rpc_keys"};
+};
+
 TEST(RpcKeys, AreNeededWhereTheyAreSet) {
-  const std::string path = testing::TempDir() + "outrider_rpc_keys";
-  FILE* file = std::fopen(path.c_str(), "w");
-  std::fputs("team:sk-good\n", file);
-  std::fclose(file);
-  GatewayOptions options;
-  options.api_key_file = path;
-  LoopbackGateway guarded(options);
+  const KeyFile keys;
+  LoopbackGateway guarded(keys.options);
   RpcClient bad(guarded, "sk-bad");
   Json error;
   auto caught = kj::runCatchingExceptions(
@@ -352,7 +358,34 @@ TEST(RpcKeys, AreNeededWhereTheyAreSet) {
   EXPECT_EQ(error["code"], 401);
   RpcClient good(guarded, "sk-good");
   good.service.healthRequest().send().wait(guarded.io.waitScope);
-  std::remove(path.c_str());
+}
+
+TEST(RpcLogin, ComesBeforeAnythingLong) {
+  const KeyFile keys;
+  LoopbackGateway guarded(keys.options);
+  const std::string key(limits::rpc_login_bytes_max, 'x');
+  RpcClient bad(guarded, key.c_str());
+  auto caught =
+      kj::runCatchingExceptions([&] { bad.service.healthRequest().send().wait(bad.wait); });
+  KJ_IF_MAYBE (exception, caught) {
+    EXPECT_EQ(exception->getType(), kj::Exception::Type::DISCONNECTED)
+        << exception->getDescription().cStr();
+  } else {
+    ADD_FAILURE() << "the server took it";
+  }
+  // Sent before the answer to the login is there.
+  RpcClient good(guarded, "sk-good");
+  Sink::Seen seen;
+  const std::string words(1 << 20, ' ');
+  caught = kj::runCatchingExceptions(
+      [&] { good.generate_request(words.c_str(), seen).send().wait(good.wait); });
+  KJ_IF_MAYBE (exception, caught) {
+    EXPECT_EQ(error_of(*exception)["param"], "prompt");
+  } else {
+    ADD_FAILURE() << "the context took it";
+  }
+  EXPECT_EQ(std::string(good.service.healthRequest().send().wait(good.wait).getStatus().cStr()),
+            "ready");
 }
 
 TEST(RpcLogin, EndsConnectionsThatShowNoKeyInTime) {
