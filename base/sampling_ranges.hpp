@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/result.hpp"
+
 namespace outrider {
 
 /// A closed range; `open_low` excludes the low end.
@@ -53,4 +55,16 @@ inline constexpr IntegerRange max_tokens{0, INT32_MAX};
 inline constexpr SeedRange seed;
 
 }  // namespace ranges
+
+/// A prompt and its output share one context: the same rule and words over the wire and as flags.
+struct ContextShare {
+  uint64_t prompt_tokens = 0;
+  uint64_t context_tokens = 0;
+
+  /// Tokens that are left for output, at least one; else an error that names `prompt_field`.
+  Result<uint64_t> room(const std::string& prompt_field) const;
+  /// An error that says all numbers if `max_tokens` are more than the room.
+  Result<void> holds(uint64_t max_tokens) const;
+};
+
 }  // namespace outrider

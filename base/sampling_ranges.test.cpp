@@ -26,5 +26,20 @@ TEST(SamplingRanges, SayWhatIsInside) {
   EXPECT_EQ(describe(ranges::seed), "a whole number from 0 to 18446744073709551615");
 }
 
+TEST(SamplingRanges, APromptLeavesRoomForOneTokenAtLeast) {
+  EXPECT_EQ(*ContextShare({99, 100}).room("prompt"), 1u);
+  const auto full = ContextShare{100, 100}.room("messages");
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.error().field, "messages");
+  EXPECT_EQ(full.error().message,
+            "the prompt has 100 tokens, the context holds 100 for prompt and output together");
+  EXPECT_TRUE(ContextShare({90, 100}).holds(10).ok());
+  const auto over = ContextShare{90, 100}.holds(11);
+  ASSERT_FALSE(over.ok());
+  EXPECT_EQ(over.error().field, "max_tokens");
+  EXPECT_EQ(over.error().message,
+            "max_tokens is 11, but the context of 100 tokens leaves 10 after the prompt's 90");
+}
+
 }  // namespace
 }  // namespace outrider

@@ -70,7 +70,7 @@ std::string error_body(const ErrorReply& reply) {
   using nlohmann::ordered_json;
   ordered_json error = {{"message", reply.message}, {"type", reply.type}};
   error["param"] = reply.param.empty() ? ordered_json() : ordered_json(reply.param);
-  error["code"] = reply.status;
+  error["code"] = reply.code.empty() ? ordered_json(reply.status) : ordered_json(reply.code);
   const ordered_json body = {{"error", std::move(error)}};
   return body.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }

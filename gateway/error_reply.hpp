@@ -14,6 +14,7 @@ struct ErrorReply {
   std::string message;
   std::string param;           ///< The field at fault; empty: null on the wire.
   uint32_t retry_after_s = 0;  ///< Header Retry-After; 0: none.
+  std::string code = {};       ///< A word for programs; empty: the status.
 };
 
 /// `retry_after_ms` as a worker said it; 429 and 503 always get a Retry-After.

@@ -1,5 +1,9 @@
+#include <kj/encoding.h>
+
 #include <utility>
 
+#include "base/limits.hpp"
+#include "gateway/error_reply.hpp"
 #include "gateway/http_service.hpp"
 #include "gateway/json_values.hpp"
 #include "gateway/logprobs_json.hpp"
@@ -45,6 +49,20 @@ Reply models_page(const Serving& serving) {
   return json_reply(body);
 }
 
+/// Also what there is to say of a model that is not there: OpenAI's words, to the byte.
+Reply model_page(const std::string& escaped, const Serving& serving) {
+  const kj::String decoded = kj::decodeUriComponent(kj::arrayPtr(escaped.data(), escaped.size()));
+  const std::string name(decoded.begin(), decoded.size());
+  if (serving.served() && name == serving.served()->name) {
+    return json_reply(model_entry(*serving.served()));
+  }
+  return reply_of({.status = 404,
+                   .type = "invalid_request_error",
+                   .message = "The model '" + name + "' does not exist",
+                   .param = "model",
+                   .code = "model_not_found"});
+}
+
 Reply metrics_page(const Serving& serving) {
   if (serving.parts().before_metrics) serving.parts().before_metrics();
   Reply reply;
@@ -60,9 +78,12 @@ Result<Json> read_object(const std::string& body, const ServedModel& served, Jso
     return fail(ErrorCode::invalid_argument,
                 "the body must be a JSON object, not " + describe(*json));
   }
-  const Json model = json->value("model", Json());
-  if (!model.is_null() && model != served.name) {
-    return fail(ErrorCode::not_found, "this model is not served here", "model");
+  if (const auto model = json->find("model"); model != json->end() && !model->is_null()) {
+    const auto name = read_text(*model, "model", {1, limits::name_bytes_max});
+    if (!name) return name.error();
+    if (*name != served.name) {
+      return fail(ErrorCode::not_found, "the model " + *name + " is not served here", "model");
+    }
   }
   return json;
 }
@@ -129,10 +150,7 @@ std::optional<Reply> get_page(const std::string& path, Serving& serving) {
   if (path == "/metrics") return metrics_page(serving);
   if (path == "/v1/models") return models_page(serving);
   constexpr std::string_view k_one_model = "/v1/models/";
-  if (path.starts_with(k_one_model) && serving.served() &&
-      path.substr(k_one_model.size()) == serving.served()->name) {
-    return json_reply(model_entry(*serving.served()));
-  }
+  if (path.starts_with(k_one_model)) return model_page(path.substr(k_one_model.size()), serving);
   if (path == "/cluster" && serving.parts().cluster_json) {
     Reply reply;
     reply.body = serving.parts().cluster_json();

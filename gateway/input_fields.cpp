@@ -43,6 +43,7 @@ Result<void> read_prompt(const Json& v, R& r) {
                     std::to_string(limits::prompts_max),
                 "prompt");
   }
+  r.prompts_listed = true;
   for (size_t i = 0; i < v.size(); ++i) {
     const std::string name = "prompt[" + std::to_string(i) + "]";
     if (v[i].is_string()) {

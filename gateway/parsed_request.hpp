@@ -23,6 +23,7 @@ struct ParsedRequest {
   std::string model;  ///< Empty: the served one.
 
   std::vector<PromptInput> prompts;        ///< completion
+  bool prompts_listed = false;             ///< They came as a list, maybe of one.
   Json messages = Json::array();           ///< chat: normalised, content is a string
   Json tools;                              ///< chat: null or an array
   Json template_variables;                 ///< chat: null or an object

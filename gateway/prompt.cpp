@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/limits.hpp"
+#include "base/sampling_ranges.hpp"
 #include "gateway/json_values.hpp"
 #include "gateway/text.hpp"
 
@@ -12,9 +13,11 @@ namespace {
 
 Result<void> check_model_ranges(const GenerationRequest& request, const ServedModel& served) {
   OUTRIDER_TRY(check_token_ids(request.stop.stop_token_ids, "stop_token_ids", served));
-  std::vector<int32_t> biased;
-  for (const auto& [id, bias] : request.sampling.logit_bias) biased.push_back(id);
-  return check_token_ids(biased, "logit_bias", served);
+  for (const auto& [id, bias] : request.sampling.logit_bias) {
+    if (served.text.tokenizer->contains(id)) continue;
+    return unknown_token("logit_bias." + std::to_string(id), id, served);
+  }
+  return {};
 }
 
 /// Each token's own logprob and its alternatives; -1 of these is no logprobs at all.
@@ -53,20 +56,20 @@ Result<void> check_logprobs(const ParsedRequest& parsed,
                             ": ask for fewer tokens, choices or alternatives");
 }
 
+/// What errors call one of the prompts.
+std::string prompt_name(const ParsedRequest& parsed, size_t index) {
+  if (parsed.kind == RequestKind::chat) return "messages";
+  return parsed.prompts_listed ? "prompt[" + std::to_string(index) + "]" : "prompt";
+}
+
 /// The length rules of one prompt; sets max_tokens.
 Result<void> fit_context(const ParsedRequest& parsed, const ServedModel& served,
-                         GenerationRequest& request) {
-  const char* field = parsed.kind == RequestKind::chat ? "messages" : "prompt";
-  const uint64_t prompt = request.prompt.size();
-  const uint64_t context = served.context_tokens;
-  if (prompt == 0) return invalid(field, std::string(field) + " has no tokens");
-  if (prompt >= context) {
-    return invalid(field, "the prompt has " + std::to_string(prompt) +
-                              " tokens, the context holds " + std::to_string(context) +
-                              " for prompt and output together");
-  }
-  const uint64_t room = context - prompt;
-  uint64_t fallback = parsed.kind == RequestKind::chat ? room : std::min<uint64_t>(16, room);
+                         const std::string& field, GenerationRequest& request) {
+  const ContextShare share{request.prompt.size(), served.context_tokens};
+  if (request.prompt.empty()) return invalid(field, field + " has no tokens");
+  const auto room = share.room(field);
+  if (!room) return room.error();
+  uint64_t fallback = parsed.kind == RequestKind::chat ? *room : std::min<uint64_t>(16, *room);
   // Of a stream, too: it says what the whole answer would.
   if (const AnswerLogprobs logprobs(parsed, request); logprobs.per_token > 0) {
     const uint64_t left =
@@ -74,12 +77,7 @@ Result<void> fit_context(const ParsedRequest& parsed, const ServedModel& served,
     fallback = std::min(fallback, left / logprobs.per_token);
   }
   const uint64_t wanted = parsed.max_tokens.value_or(static_cast<uint32_t>(fallback));
-  if (wanted > room) {
-    return invalid("max_tokens", "max_tokens is " + std::to_string(wanted) +
-                                     ", but the context of " + std::to_string(context) +
-                                     " tokens leaves " + std::to_string(room) +
-                                     " after the prompt's " + std::to_string(prompt));
-  }
+  OUTRIDER_TRY(share.holds(wanted));
   // `echo` with 0: one token is generated and thrown away.
   request.stop.max_tokens = static_cast<uint32_t>(std::max<uint64_t>(wanted, 1));
   if (request.stop.min_tokens > request.stop.max_tokens) {
@@ -90,14 +88,16 @@ Result<void> fit_context(const ParsedRequest& parsed, const ServedModel& served,
   return {};
 }
 
-Result<std::vector<int32_t>> tokens_of(const PromptInput& input, const ParsedRequest& parsed,
+Result<std::vector<int32_t>> tokens_of(const ParsedRequest& parsed, size_t index,
                                        const ServedModel& served) {
+  const std::string name = prompt_name(parsed, index);
+  const PromptInput& input = parsed.prompts[index];
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&input)) {
-    OUTRIDER_TRY(check_token_ids(*ids, "prompt", served));
+    OUTRIDER_TRY(check_token_ids(*ids, name, served));
     return *ids;
   }
   return encode(std::get<std::string>(input), parsed.add_special_tokens.value_or(true), served,
-                "prompt");
+                name);
 }
 
 }  // namespace
@@ -119,14 +119,13 @@ Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel&
     out.prompts.push_back(parsed.generation);
     out.prompts.back().prompt = std::move(*tokens);
   }
-  for (const auto& input : parsed.prompts) {
-    if (parsed.kind == RequestKind::chat) break;
-    auto tokens = tokens_of(input, parsed, served);
+  for (size_t i = 0; i < parsed.prompts.size(); ++i) {
+    auto tokens = tokens_of(parsed, i, served);
     if (!tokens) return tokens.error();
     out.prompts.push_back(parsed.generation);
     out.prompts.back().prompt = std::move(*tokens);
     if (!parsed.echo) continue;
-    const auto* text = std::get_if<std::string>(&input);
+    const auto* text = std::get_if<std::string>(&parsed.prompts[i]);
     out.echo_texts.push_back(text ? *text : decode(out.prompts.back().prompt, served));
   }
   for (size_t i = 0; i < out.prompts.size(); ++i) {
@@ -134,7 +133,7 @@ Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel&
     request.sampling.seed += i * request.choices;
     // echo shows the prompt's tokens beside the output's
     if (parsed.echo) request.prompt_logprobs = std::max(request.prompt_logprobs, request.logprobs);
-    OUTRIDER_TRY(fit_context(parsed, served, request));
+    OUTRIDER_TRY(fit_context(parsed, served, prompt_name(parsed, i), request));
   }
   OUTRIDER_TRY(check_logprobs(parsed, out.prompts));
   out.parsed = std::move(parsed);

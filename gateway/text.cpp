@@ -20,7 +20,7 @@ uint32_t longest_token_bytes(const model::Tokenizer& tokenizer) {
 }
 
 Result<std::vector<int32_t>> encode(std::string_view text, bool add_special,
-                                    const ServedModel& served, const char* field) {
+                                    const ServedModel& served, const std::string& field) {
   const uint64_t bytes_per_token = k_normalisation_shrink * served.longest_token_bytes;
   if (bytes_per_token > 0 && text.size() / bytes_per_token > served.context_tokens) {
     return fail(ErrorCode::invalid_argument,
@@ -38,14 +38,18 @@ std::string decode(std::span<const int32_t> ids, const ServedModel& served) {
 
 Result<void> check_token_ids(std::span<const int32_t> ids, const std::string& field,
                              const ServedModel& served) {
-  for (const int32_t id : ids) {
-    if (served.text.tokenizer->contains(id)) continue;
-    return fail(ErrorCode::invalid_argument,
-                field + " holds the token id " + std::to_string(id) + ", the vocabulary has " +
-                    std::to_string(served.text.tokenizer->size()),
-                field);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (served.text.tokenizer->contains(ids[i])) continue;
+    return unknown_token(field + "[" + std::to_string(i) + "]", ids[i], served);
   }
   return {};
+}
+
+Error unknown_token(const std::string& field, int32_t id, const ServedModel& served) {
+  return fail(ErrorCode::invalid_argument,
+              field + " has the token id " + std::to_string(id) + ", the vocabulary has " +
+                  std::to_string(served.text.tokenizer->size()),
+              field);
 }
 
 Result<std::vector<int32_t>> chat_prompt_tokens(const ParsedRequest& chat,

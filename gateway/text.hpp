@@ -16,13 +16,14 @@ namespace outrider::gateway {
 /// A text that cannot fit the context whatever its tokens are is refused before it costs the KJ
 /// thread the time to tokenize it; the error says both numbers and names `field`.
 Result<std::vector<int32_t>> encode(std::string_view text, bool add_special,
-                                    const ServedModel& served, const char* field);
+                                    const ServedModel& served, const std::string& field);
 /// Bytes of the longest token.
 uint32_t longest_token_bytes(const model::Tokenizer& tokenizer);
 /// Text of the ids, special ones included, with what is no UTF-8 replaced.
 std::string decode(std::span<const int32_t> ids, const ServedModel& served);
-/// An error that names the field and the id that the vocabulary does not have.
+/// An error for the first id that the vocabulary does not have; `field` gets its index.
 Result<void> check_token_ids(std::span<const int32_t> ids, const std::string& field,
                              const ServedModel& served);
+Error unknown_token(const std::string& field, int32_t id, const ServedModel& served);
 
 }  // namespace outrider::gateway

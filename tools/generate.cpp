@@ -5,7 +5,8 @@
 
 #include "base/limits.hpp"
 #include "base/metrics.hpp"
-#include "base/utf8.hpp"
+#include "base/sampling_ranges.hpp"
+#include "gateway/logprobs_json.hpp"
 #include "model/generator.hpp"
 #include "tools/command.hpp"
 #include "tools/engine_options.hpp"
@@ -21,6 +22,7 @@ struct GenerateFlags {
   std::string prompt;
   std::string prompt_file;
   int32_t logprobs = -1;
+  bool names_max_tokens = false;
   bool chat = false;
   bool json = false;
 };
@@ -53,33 +55,34 @@ Result<std::string> prompt_text(const GenerateFlags& flags) {
   return read_limited(file);
 }
 
-nlohmann::ordered_json logprob_json(const TokenOut& token, const model::Tokenizer& tokenizer) {
-  nlohmann::ordered_json out;
-  out["token"] = utf8_replace_invalid(tokenizer.token_bytes(token.id));
-  out["logprob"] = token.logprob->logprob;
-  out["top_logprobs"] = nlohmann::ordered_json::array();
-  for (const auto& [id, logprob] : token.logprob->top) {
-    out["top_logprobs"].push_back({{"id", id}, {"logprob", logprob}});
+/// As in a chat's reply, with the ids, which --json is for.
+nlohmann::ordered_json logprobs_json(const model::Generation& result,
+                                     const model::Tokenizer& tokenizer) {
+  nlohmann::ordered_json entries = gateway::chat_logprobs(tokenizer, result.tokens)["content"];
+  for (size_t i = 0; i < entries.size(); ++i) {
+    auto& alternatives = entries[i]["top_logprobs"];
+    for (size_t k = 0; k < alternatives.size(); ++k) {
+      alternatives[k]["id"] = result.tokens[i].logprob->top[k].first;
+    }
   }
-  return out;
+  return entries;
 }
 
 nlohmann::ordered_json result_json(const model::Generation& result, const model::LoadedModel& model,
-                                   const SamplingParams& sampling) {
+                                   const SamplingParams& sampling, bool with_logprobs) {
   nlohmann::ordered_json out;
   out["text"] = result.text;
   out["ids"] = nlohmann::ordered_json::array();
-  for (const TokenOut& token : result.tokens) {
-    out["ids"].push_back(token.id);
-    if (token.logprob) out["logprobs"].push_back(logprob_json(token, *model.tokenizer));
-  }
+  for (const TokenOut& token : result.tokens) out["ids"].push_back(token.id);
+  if (with_logprobs) out["logprobs"] = logprobs_json(result, *model.tokenizer);
   const RequestTimings& timings = result.timings;
   out["finish_reason"] = to_string(result.finish.reason);
   out["seed"] = sampling.seed;
   out["usage"] = {{"prompt_tokens", timings.prompt_tokens},
                   {"completion_tokens", result.tokens.size()},
                   {"total_tokens", timings.prompt_tokens + result.tokens.size()}};
-  out["timings"] = {{"prefill_ms", static_cast<double>(timings.prefill_us) / 1e3},
+  out["timings"] = {{"queue_ms", static_cast<double>(timings.queue_us) / 1e3},
+                    {"prefill_ms", static_cast<double>(timings.prefill_us) / 1e3},
                     {"decode_ms", static_cast<double>(timings.decode_us) / 1e3}};
   return out;
 }
@@ -89,6 +92,16 @@ Result<GenerationRequest> make_request(const GenerateFlags& flags,
   if (!flags.chat) return generator.request(text);
   const auto messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", text}}});
   return generator.chat_request(messages);
+}
+
+/// As the server refuses it. Only a number that was asked for: the usual one is what there is room
+/// for, there and here.
+Result<void> check_fits(const GenerateFlags& flags, const GenerationRequest& request,
+                        model::Generator& generator) {
+  const ContextShare share{request.prompt.size(), generator.engine().context_tokens()};
+  if (const auto room = share.room("prompt"); !room) return room.error();
+  if (!flags.names_max_tokens) return {};
+  return share.holds(request.stop.max_tokens);
 }
 
 int generate(const GenerateFlags& flags) {
@@ -109,6 +122,9 @@ int generate(const GenerateFlags& flags) {
   if (!request) return report(request.error());
   flags.sampling.apply(*request);
   request->logprobs = flags.logprobs;
+  if (const auto fits = check_fits(flags, *request, **generator); !fits) {
+    return report(fits.error());
+  }
   const SamplingParams sampling = request->sampling;
 
   Interrupt interrupt;
@@ -122,7 +138,8 @@ int generate(const GenerateFlags& flags) {
                          [&] { return interrupt.raised(); });
   if (!results) return report(results.error());
   if (flags.json) {
-    std::cout << result_json(results->front(), **loaded, sampling).dump(2) << '\n';
+    std::cout << result_json(results->front(), **loaded, sampling, flags.logprobs >= 0).dump(2)
+              << '\n';
   } else {
     std::cout << '\n';
   }
@@ -149,7 +166,10 @@ void add_generate(CLI::App& app, Action& action) {
   command->footer(
       "Example: outrider generate --model smollm2-135m -p \"The capital of France is\" -n 16 "
       "--temperature 0");
-  command->callback([flags, &action] { action = [flags] { return generate(*flags); }; });
+  command->callback([flags, command, &action] {
+    flags->names_max_tokens = command->count("--max-tokens") > 0;
+    action = [flags] { return generate(*flags); };
+  });
 }
 
 }  // namespace outrider::tools

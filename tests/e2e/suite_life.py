@@ -315,6 +315,30 @@ class LifeSuite(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("not all output could be written", done.stderr)
 
+    def test_generate_refuses_what_the_server_refuses_in_its_words(self):
+        with Server(binary, model, ["--ctx", "64"]) as server:
+            for prompt, tokens in (("hi", "64"), ("word " * 70, "1")):
+                _, _, body = server.request("POST", "/v1/completions",
+                                            {"prompt": prompt, "max_tokens": int(tokens)})
+                done = subprocess.run([str(binary), "generate", "--model", str(model), "--ctx",
+                                       "64", "-p", prompt, "-n", tokens],
+                                      capture_output=True, text=True)
+                self.assertEqual(done.stderr.splitlines()[-1],
+                                 "outrider: " + json.loads(body)["error"]["message"])
+                self.assertEqual(done.returncode, 2)
+
+    def test_generate_has_the_servers_logprobs(self):
+        done = self.generate("-p", "hi", "--chat", "--json", "--logprobs", "3", "--temperature", "0")
+        found = json.loads(done.stdout)["logprobs"]
+        for entry in found:
+            self.assertEqual([top.pop("id") >= 0 for top in entry["top_logprobs"]], [True] * 3)
+        with Server(binary, model) as server:
+            _, _, body = server.request("POST", "/v1/chat/completions",
+                                        {"messages": [{"role": "user", "content": "hi"}],
+                                         "logprobs": True, "top_logprobs": 3, "temperature": 0,
+                                         "max_tokens": 2})
+        self.assertEqual(found, json.loads(body)["choices"][0]["logprobs"]["content"])
+
     def test_a_prompt_file_is_a_file_of_bounded_size(self):
         self.assertIn("is a directory", self.generate("--file", "/tmp").stderr)
         self.assertIn("longer than", self.generate("--file", "/dev/zero").stderr)

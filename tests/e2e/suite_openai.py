@@ -182,6 +182,10 @@ class OpenAiSuite(unittest.TestCase):
         self.assertTrue(caught.exception.request_id)
         with self.assertRaises(openai.NotFoundError):
             self.client.completions.create(model="gpt-9", prompt="x")
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.client.models.retrieve("gpt-9")
+        self.assertEqual(caught.exception.code, "model_not_found")
+        self.assertEqual(caught.exception.param, "model")
         with self.assertRaises(openai.BadRequestError) as caught:
             self.complete(max_tokens=10_000_000)
         self.assertEqual(caught.exception.param, "max_tokens")
