@@ -181,6 +181,36 @@ TEST(AttentionTest, BitsOfARowDependOnItsOwnPrefixOnly) {
   }
 }
 
+/// Batch mates whose tables begin with the same blocks: their reads are shared, their bits are not.
+TEST(AttentionTest, RowsThatShareBlocksGetTheBitsThatTheyGetAlone) {
+  for (const Shape& s : k_shapes) {
+    if (s.head_dim > 300) continue;
+    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
+                {560, 530, 600, 300, 270}, k_seed);
+    const auto backends = cpu_backends();
+    scene.append_all(*backends.front());
+    const auto share = [&](size_t from, size_t to, size_t tokens) {
+      std::copy_n(scene.tables[from].begin(), tokens / s.block_tokens, scene.tables[to].begin());
+    };
+    share(0, 1, 512);
+    share(0, 2, 512);
+    share(0, 3, 256);
+    const std::vector<Scene::Piece> pieces = {{3, 299, 1}, {0, 550, 3}, {4, 269, 1},
+                                              {2, 599, 1}, {1, 520, 2}, {2, 530, 24}};
+    for (const auto& ops : backends) {
+      const bool is_slow = ops->description().find("portable") != std::string_view::npos;
+      if (is_slow && scene.q_row() > 200) continue;
+      std::vector<float> alone;
+      for (const Scene::Piece& piece : pieces) {
+        const std::vector<float> one = scene.attend(*ops, {piece});
+        alone.insert(alone.end(), one.begin(), one.end());
+      }
+      EXPECT_TRUE(same_bits(scene.attend(*ops, pieces), alone))
+          << ops->description() << " head_dim " << s.head_dim << " block " << s.block_tokens;
+    }
+  }
+}
+
 /// What lies behind a row's own position, and in blocks that are not its own, never shows.
 TEST(AttentionTest, StaleNumbersBehindARowDoNotShow) {
   const auto ops = make_cpu_ops(2, available_isas().back());

@@ -48,49 +48,60 @@ OUTRIDER_INLINE void write_out(const float* values, float sum, size_t head_dim, 
   }
 }
 
-OUTRIDER_INLINE size_t query_at(const AttentionArgs& a, const AttentionItem& item, size_t j) {
-  const size_t row = item.first_row + j / item.heads;
-  return (row * a.heads + item.first_head + j % item.heads) * a.kv.head_dim;
+OUTRIDER_INLINE size_t query_at(const AttentionArgs& a, const AttentionUnit& unit, size_t j) {
+  const size_t row = unit.first_row + j / unit.heads;
+  return (row * a.heads + unit.first_head + j % unit.heads) * a.kv.head_dim;
 }
 
-/// The item's queries, scaled so that scores come out as powers of two.
-static void load_queries(const AttentionArgs& a, const AttentionItem& item, float* out) {
+/// The queries of an item's units, scaled so that scores come out as powers of two. How many.
+static size_t load_queries(const AttentionArgs& a, const AttentionItem& item, float* out) {
   const Vec scale = broadcast(a.scale * 0x1.715476p+0f);
   const size_t head_dim = a.kv.head_dim;
-  for (size_t j = 0; j < item.rows * item.heads; ++j) {
-    const float* q = a.q + query_at(a, item, j);
-    for (size_t d = 0; d < head_dim; d += 16) {
-      const size_t n = min_of(16, head_dim - d);
-      store_first(out + j * head_dim + d, load_first(q + d, n) * scale, n);
+  size_t count = 0;
+  for (size_t u = item.first_unit; u < item.first_unit + item.units; ++u) {
+    const AttentionUnit& unit = a.units[u];
+    for (size_t j = 0; j < unit.rows * unit.heads; ++j, ++count) {
+      const float* q = a.q + query_at(a, unit, j);
+      for (size_t d = 0; d < head_dim; d += 16) {
+        const size_t n = min_of(16, head_dim - d);
+        store_first(out + count * head_dim + d, load_first(q + d, n) * scale, n);
+      }
     }
   }
+  return count;
 }
 
 /// Rows that end before the chunk have no part in it.
-OUTRIDER_INLINE size_t first_query(const AttentionItem& item, size_t chunk) {
+OUTRIDER_INLINE size_t first_query(const AttentionUnit& unit, size_t chunk) {
   const size_t base = chunk * k_chunk_positions;
-  return base > item.first_position ? (base - item.first_position) * item.heads : 0;
+  return base > unit.first_position ? (base - unit.first_position) * unit.heads : 0;
 }
 
-/// One chunk of an item that has partial results.
-static void store_partials(const AttentionItem& item, size_t chunk, size_t head_dim,
+/// One chunk of an item whose units have partial results.
+static void store_partials(const AttentionArgs& a, const AttentionItem& item, size_t chunk,
                            const ChunkResult& result) {
-  const size_t queries = item.rows * item.heads;
-  const size_t width = whole_lanes(head_dim);
-  float* partials = item.partials + (chunk - item.first_chunk) * queries * partial_floats(head_dim);
-  for (size_t j = first_query(item, chunk); j < queries; ++j) {
-    float* partial = partials + j * partial_floats(head_dim);
-    partial[0] = result.max[j];
-    partial[1] = result.sum[j];
-    __builtin_memcpy(partial + 16, result.values + j * width, width * sizeof(float));
+  const size_t width = whole_lanes(a.kv.head_dim);
+  const size_t stride = partial_floats(a.kv.head_dim);
+  size_t at = 0;
+  for (size_t u = item.first_unit; u < item.first_unit + item.units; ++u) {
+    const AttentionUnit& unit = a.units[u];
+    const size_t queries = unit.rows * unit.heads;
+    float* partials = unit.partials + chunk * queries * stride;
+    for (size_t j = first_query(unit, chunk); j < queries; ++j) {
+      float* partial = partials + j * stride;
+      partial[0] = result.max[at + j];
+      partial[1] = result.sum[at + j];
+      __builtin_memcpy(partial + 16, result.values + (at + j) * width, width * sizeof(float));
+    }
+    at += queries;
   }
 }
 
-/// The next chunk of an item that covers all of its own is merged into the total.
-static void merge_chunk(const AttentionItem& item, size_t chunk, size_t width,
+/// The next chunk of a unit that one item covers is merged into the total.
+static void merge_chunk(const AttentionUnit& unit, size_t chunk, size_t width,
                         const ChunkResult& result, ChunkResult& total) {
-  const size_t first = first_query(item, chunk);
-  const size_t queries = item.rows * item.heads;
+  const size_t first = first_query(unit, chunk);
+  const size_t queries = unit.rows * unit.heads;
   MergeWeights weights;
   merge_sums(total.max + first, total.sum + first, result.max + first, result.sum + first,
              queries - first, weights);
@@ -101,48 +112,52 @@ static void merge_chunk(const AttentionItem& item, size_t chunk, size_t width,
 }
 
 static void attend(const AttentionArgs& a, const AttentionItem* items, size_t count) {
-  const size_t head_dim = a.kv.head_dim;
-  const size_t width = whole_lanes(head_dim);
+  const size_t width = whole_lanes(a.kv.head_dim);
   AttentionScratch scratch;
   ChunkResult result;
   ChunkResult total;
-  ChunkTiles tiles = chunk_tiles(a.kv, items[0], items[0].first_chunk);
+  const auto first_unit = [&](size_t i) -> const AttentionUnit& {
+    return a.units[items[i].first_unit];
+  };
+  ChunkTiles tiles = chunk_tiles(a.kv, first_unit(0), items[0].first_chunk);
   for (size_t i = 0; i < count; ++i) {
     const AttentionItem& item = items[i];
-    const bool whole = item.partials == nullptr;
+    const AttentionUnit& unit = first_unit(i);
+    const bool whole = unit.partials == nullptr;
     const size_t end = item.first_chunk + item.chunks;
-    load_queries(a, item, scratch.q);
+    const size_t queries = load_queries(a, item, scratch.q);
     for (size_t c = item.first_chunk; c < end; ++c) {
       ChunkTiles next;
       if (c + 1 < end) {
-        next = chunk_tiles(a.kv, item, c + 1);
+        next = chunk_tiles(a.kv, unit, c + 1);
       } else if (i + 1 < count) {
-        next = chunk_tiles(a.kv, items[i + 1], items[i + 1].first_chunk);
+        next = chunk_tiles(a.kv, first_unit(i + 1), items[i + 1].first_chunk);
       }
-      attend_chunk(a.kv, item, c, first_query(item, c), tiles, next, scratch,
+      attend_chunk(a.kv, unit, c, first_query(unit, c), queries, tiles, next, scratch,
                    whole && c == 0 ? total : result);
       if (!whole) {
-        store_partials(item, c, head_dim, result);
+        store_partials(a, item, c, result);
       } else if (c > 0) {
-        merge_chunk(item, c, width, result, total);
+        merge_chunk(unit, c, width, result, total);
       }
       tiles = next;
     }
-    for (size_t j = 0; whole && j < item.rows * item.heads; ++j) {
-      write_out(total.values + j * width, total.sum[j], head_dim, a.out + query_at(a, item, j));
+    for (size_t j = 0; whole && j < queries; ++j) {
+      write_out(total.values + j * width, total.sum[j], a.kv.head_dim,
+                a.out + query_at(a, unit, j));
     }
   }
 }
 
-static void combine(const AttentionArgs& a, const AttentionItem& item) {
+static void combine(const AttentionArgs& a, const AttentionUnit& unit) {
   const size_t head_dim = a.kv.head_dim;
   const size_t stride = partial_floats(head_dim);
-  const size_t queries = item.rows * item.heads;
+  const size_t queries = unit.rows * unit.heads;
   float max[k_queries_max], sum[k_queries_max], max_in[k_queries_max], sum_in[k_queries_max];
   MergeWeights weights;
-  for (size_t c = 0; c < item.chunks; ++c) {
-    const size_t first = first_query(item, c);
-    const float* parts = item.partials + c * queries * stride;
+  for (size_t c = 0; c < unit.chunks; ++c) {
+    const size_t first = first_query(unit, c);
+    const float* parts = unit.partials + c * queries * stride;
     for (size_t j = first; j < queries; ++j) {
       (c == 0 ? max : max_in)[j] = parts[j * stride];
       (c == 0 ? sum : sum_in)[j] = parts[j * stride + 1];
@@ -150,12 +165,12 @@ static void combine(const AttentionArgs& a, const AttentionItem& item) {
     if (c == 0) continue;
     merge_sums(max + first, sum + first, max_in + first, sum_in + first, queries - first, weights);
     for (size_t j = first; j < queries; ++j) {
-      merge_values(item.partials + j * stride + 16, parts + j * stride + 16,
+      merge_values(unit.partials + j * stride + 16, parts + j * stride + 16,
                    weights.keep[j - first], weights.add[j - first], whole_lanes(head_dim));
     }
   }
   for (size_t j = 0; j < queries; ++j) {
-    write_out(item.partials + j * stride + 16, sum[j], head_dim, a.out + query_at(a, item, j));
+    write_out(unit.partials + j * stride + 16, sum[j], head_dim, a.out + query_at(a, unit, j));
   }
 }
 

@@ -37,15 +37,15 @@ struct ChunkTiles {
   size_t count = 0;
 };
 
-static ChunkTiles chunk_tiles(const KvLayer& kv, const AttentionItem& item, size_t chunk) {
+static ChunkTiles chunk_tiles(const KvLayer& kv, const AttentionUnit& unit, size_t chunk) {
   ChunkTiles tiles;
   const size_t base = chunk * k_chunk_positions;
-  const size_t end = item.first_position + item.rows;
+  const size_t end = unit.first_position + unit.rows;
   tiles.count = (min_of(k_chunk_positions, end - base) + 15) / 16;
   for (size_t i = 0; i < tiles.count; ++i) {
     const size_t tile = base / 16 + i;
-    const auto block = static_cast<size_t>(item.block_table[tile / kv.block_tiles]);
-    const std::byte* head = kv.pool + block * kv.block_bytes + item.kv_head * kv.head_bytes;
+    const auto block = static_cast<size_t>(unit.block_table[tile / kv.block_tiles]);
+    const std::byte* head = kv.pool + block * kv.block_bytes + unit.kv_head * kv.head_bytes;
     const size_t elements = tile % kv.block_tiles * k_tile_positions * kv.head_dim;
     tiles.keys[i] = head + elements * (kv.k_half ? 2 : 4);
     tiles.values[i] = head + kv.v_at + elements * (kv.v_half ? 2 : 4);
@@ -249,12 +249,13 @@ OUTRIDER_INLINE void softmax_chunk(float* scores, size_t valid, size_t tiles, fl
   *sum_out = reduce_add(sum);
 }
 
-/// Results of one chunk for the item's queries from `first` on; earlier rows end before it.
-static void attend_chunk(const KvLayer& kv, const AttentionItem& item, size_t chunk, size_t first,
-                         const ChunkTiles& tiles, const ChunkTiles& next, AttentionScratch& s,
-                         ChunkResult& out) {
+/// Results of one chunk for queries [first, queries) of an item; earlier ones end before it. `unit`
+/// is the item's first: any others come after it, all with rows behind the chunk.
+static void attend_chunk(const KvLayer& kv, const AttentionUnit& unit, size_t chunk, size_t first,
+                         size_t queries, const ChunkTiles& tiles, const ChunkTiles& next,
+                         AttentionScratch& s, ChunkResult& out) {
   const ChunkWork work = {.head_dim = kv.head_dim,
-                          .queries = item.rows * item.heads - first,
+                          .queries = queries - first,
                           .tiles = tiles,
                           .next = next,
                           .q = s.q + first * kv.head_dim,
@@ -268,8 +269,8 @@ static void attend_chunk(const KvLayer& kv, const AttentionItem& item, size_t ch
     score_strips(work, kv.k_half);
   }
   const size_t base = chunk * k_chunk_positions;
-  for (size_t j = first; j < first + work.queries; ++j) {
-    const size_t end = item.first_position + j / item.heads + 1;
+  for (size_t j = first; j < queries; ++j) {
+    const size_t end = unit.first_position + j / unit.heads + 1;
     softmax_chunk(s.scores + j * k_chunk_positions, min_of(k_chunk_positions, end - base),
                   tiles.count, &out.max[j], &out.sum[j]);
   }

@@ -16,64 +16,173 @@ size_t ceil_div(size_t a, size_t b) {
   return (a + b - 1) / b;
 }
 
-size_t chunk_cost(const AttentionItem& unit) {
-  return unit.rows * unit.heads + k_reading_queries;
+/// Chunks that lie before all of its rows.
+size_t chunks_before(const Segment& segment) {
+  return segment.first_position / k_chunk_positions;
+}
+
+/// The blocks of chunks [0, chunks_before).
+std::span<const int32_t> blocks_before(const Segment& segment, size_t block_tokens) {
+  return {segment.block_table, ceil_div(chunks_before(segment) * k_chunk_positions, block_tokens)};
 }
 
 }  // namespace
 
-void AttentionPlan::add_units(const KvGeometry& geometry, const Segment& segment, size_t heads) {
-  const size_t group = heads / geometry.kv_heads;
-  const size_t queries = queries_max(geometry.head_dim);
-  const size_t heads_per_unit = std::min(group, queries);
-  const size_t rows_per_unit = queries / heads_per_unit;
-  for (size_t row = 0; row < segment.rows; row += rows_per_unit) {
-    const size_t rows = std::min(rows_per_unit, segment.rows - row);
-    const size_t end = segment.first_position + row + rows;
-    for (size_t kv_head = 0; kv_head < geometry.kv_heads; ++kv_head) {
-      for (size_t head = 0; head < group; head += heads_per_unit) {
-        units_.push_back({.block_table = segment.block_table,
-                          .first_row = segment.first_row + row,
-                          .rows = rows,
-                          .first_position = segment.first_position + row,
-                          .kv_head = kv_head,
-                          .first_head = kv_head * group + head,
-                          .heads = std::min(heads_per_unit, group - head),
-                          .first_chunk = 0,
-                          .chunks = ceil_div(end, k_chunk_positions),
-                          .partials = nullptr});
-      }
-    }
-  }
-}
-
 void AttentionPlan::build(const KvGeometry& geometry, std::span<const Segment> segments,
                           size_t heads, uint32_t threads) {
+  const size_t queries = queries_max(geometry.head_dim);
+  shape_ = {.kv_heads = geometry.kv_heads,
+            .group = heads / geometry.kv_heads,
+            .heads_per_unit = std::min(heads / geometry.kv_heads, queries),
+            .block_tokens = geometry.block_tokens};
+  shape_.rows_per_unit = queries / shape_.heads_per_unit;
+  small_.clear();
   units_.clear();
-  items_.clear();
-  runs_.clear();
-  split_units_.clear();
-  for (const Segment& segment : segments) add_units(geometry, segment, heads);
+  works_.clear();
+  for (const Segment& segment : segments) {
+    if (segment.rows > 0 && segment.rows <= shape_.rows_per_unit) small_.push_back({segment});
+  }
+  const auto is_long = [](const Small& s) { return chunks_before(s.segment) > 0; };
+  if (std::count_if(small_.begin(), small_.end(), is_long) > 1) {
+    sort_small();
+    share(0, small_.size(), 0);
+  }
+  add_small_units();
+  for (const Segment& segment : segments) {
+    if (segment.rows > shape_.rows_per_unit) add_large(segment);
+  }
   cut_runs(threads == 1 ? 1 : threads * k_runs_per_thread);
   place_partials(partial_floats(geometry.head_dim));
 }
 
+/// Unit `index` of the shape, of the segment's rows from `row` on.
+AttentionUnit AttentionPlan::unit(const Segment& segment, size_t row, size_t index) const {
+  const size_t kv_head = index / shape_.units_per_kv_head();
+  const size_t head = index % shape_.units_per_kv_head() * shape_.heads_per_unit;
+  const size_t rows = std::min(shape_.rows_per_unit, segment.rows - row);
+  const size_t first_position = segment.first_position + row;
+  return {.block_table = segment.block_table,
+          .first_row = segment.first_row + row,
+          .rows = rows,
+          .first_position = first_position,
+          .kv_head = kv_head,
+          .first_head = kv_head * shape_.group + head,
+          .heads = std::min(shape_.heads_per_unit, shape_.group - head),
+          .chunks = ceil_div(first_position + rows, k_chunk_positions)};
+}
+
+bool AttentionPlan::same_chunk(const Small& a, const Small& b, size_t chunk) const {
+  if (chunk >= std::min(chunks_before(a.segment), chunks_before(b.segment))) return false;
+  const size_t begin = chunk * k_chunk_positions / shape_.block_tokens;
+  const size_t end = ceil_div((chunk + 1) * k_chunk_positions, shape_.block_tokens);
+  return std::equal(a.segment.block_table + begin, a.segment.block_table + end,
+                    b.segment.block_table + begin);
+}
+
+/// Those that begin alike come to stand side by side.
+void AttentionPlan::sort_small() {
+  std::sort(small_.begin(), small_.end(), [this](const Small& a, const Small& b) {
+    const auto left = blocks_before(a.segment, shape_.block_tokens);
+    const auto right = blocks_before(b.segment, shape_.block_tokens);
+    if (!std::equal(left.begin(), left.end(), right.begin(), right.end())) {
+      return std::lexicographical_compare(left.begin(), left.end(), right.begin(), right.end());
+    }
+    return a.segment.first_row < b.segment.first_row;
+  });
+}
+
+/// small_[begin, end) agree on all chunks before `chunk`.
+void AttentionPlan::share(size_t begin, size_t end, size_t chunk) {
+  while (begin < end) {
+    const auto all_share = [&](size_t last, size_t c) {
+      return same_chunk(small_[begin], small_[last], c);
+    };
+    size_t same = begin + 1;
+    while (same < end && all_share(same, chunk)) ++same;
+    if (same - begin > 1) {
+      size_t to = chunk + 1;
+      // Sorted: what the first and the last have in common, all have.
+      while (all_share(same - 1, to)) ++to;
+      add_shared(begin, same, chunk, to);
+      share(begin, same, to);
+    }
+    begin = same;
+  }
+}
+
+void AttentionPlan::add_shared(size_t begin, size_t end, size_t first_chunk, size_t end_chunk) {
+  for (size_t i = begin; i < end; ++i) small_[i].shared_chunks = end_chunk;
+  const size_t rows_max = shape_.rows_per_unit;
+  while (begin < end) {
+    size_t rows = 0;
+    size_t next = begin;
+    while (next < end && rows + small_[next].segment.rows <= rows_max) {
+      rows += small_[next++].segment.rows;
+    }
+    for (size_t index = 0; index < shape_.units(); ++index) {
+      works_.push_back({.first_unit = index * small_.size() + begin,
+                        .units = next - begin,
+                        .first_chunk = first_chunk,
+                        .chunks = end_chunk - first_chunk});
+    }
+    begin = next;
+  }
+}
+
+/// Their units, and the chunks that each has for itself.
+void AttentionPlan::add_small_units() {
+  for (size_t index = 0; index < shape_.units(); ++index) {
+    for (const Small& small : small_) units_.push_back(unit(small.segment, 0, index));
+  }
+  for (size_t i = 0; i < small_.size(); ++i) {
+    for (size_t index = 0; index < shape_.units(); ++index) {
+      const size_t at = index * small_.size() + i;
+      works_.push_back({.first_unit = at,
+                        .first_chunk = small_[i].shared_chunks,
+                        .chunks = units_[at].chunks - small_[i].shared_chunks});
+    }
+  }
+}
+
+void AttentionPlan::add_large(const Segment& segment) {
+  for (size_t row = 0; row < segment.rows; row += shape_.rows_per_unit) {
+    for (size_t index = 0; index < shape_.units(); ++index) {
+      units_.push_back(unit(segment, row, index));
+      works_.push_back({.first_unit = units_.size() - 1, .chunks = units_.back().chunks});
+    }
+  }
+}
+
+size_t AttentionPlan::queries(const AttentionItem& item) const {
+  size_t count = 0;
+  for (size_t u = item.first_unit; u < item.first_unit + item.units; ++u) {
+    count += units_[u].rows * units_[u].heads;
+  }
+  return count;
+}
+
+size_t AttentionPlan::chunk_cost(const AttentionItem& item) const {
+  return queries(item) + k_reading_queries;
+}
+
 void AttentionPlan::cut_runs(size_t runs) {
+  items_.clear();
+  runs_.clear();
   size_t total = 0;
-  for (const AttentionItem& unit : units_) total += unit.chunks * chunk_cost(unit);
+  for (const AttentionItem& work : works_) total += work.chunks * chunk_cost(work);
   size_t done = 0;
   size_t first_item = 0;
-  for (const AttentionItem& unit : units_) {
-    const size_t cost = chunk_cost(unit);
-    for (size_t chunk = 0; chunk < unit.chunks;) {
+  for (const AttentionItem& work : works_) {
+    const size_t cost = chunk_cost(work);
+    for (size_t chunk = 0; chunk < work.chunks;) {
       const size_t boundary = std::min(total, ceil_div(total * (runs_.size() + 1), runs));
-      size_t taken = unit.chunks - chunk;
+      size_t taken = work.chunks - chunk;
       if (done + taken * cost > boundary + total / runs / k_slack_parts) {
         const size_t room = boundary - std::min(done, boundary);
         taken = std::clamp<size_t>((room + cost / 2) / cost, 1, taken);
       }
-      AttentionItem item = unit;
-      item.first_chunk = chunk;
+      AttentionItem item = work;
+      item.first_chunk += chunk;
       item.chunks = taken;
       items_.push_back(item);
       chunk += taken;
@@ -87,26 +196,23 @@ void AttentionPlan::cut_runs(size_t runs) {
   if (first_item < items_.size()) runs_.push_back({first_item, items_.size()});
 }
 
+/// Room for the partial results of units that more than one item works for; `floats` of each.
 void AttentionPlan::place_partials(size_t floats) {
-  const auto is_split = [](const AttentionItem& item) {
-    return item.first_chunk > 0 ||
-           item.chunks * k_chunk_positions < item.first_position + item.rows;
-  };
+  split_units_.clear();
   size_t total = 0;
   for (const AttentionItem& item : items_) {
-    if (is_split(item)) total += item.chunks * item.rows * item.heads * floats;
+    const AttentionUnit& unit = units_[item.first_unit];
+    // The last chunk is always a unit's own, so it shows whether there are others.
+    if (item.first_chunk == 0 || item.first_chunk + item.chunks < unit.chunks) continue;
+    split_units_.push_back(item.first_unit);
+    total += unit.chunks * unit.rows * unit.heads * floats;
   }
   if (partials_.size() < total) partials_.resize(total);
   float* next = partials_.data();
-  for (AttentionItem& item : items_) {
-    if (!is_split(item)) continue;
-    item.partials = next;
-    next += item.chunks * item.rows * item.heads * floats;
-    if (item.first_chunk == 0) {
-      split_units_.push_back(item);
-    } else {
-      split_units_.back().chunks += item.chunks;
-    }
+  for (const size_t index : split_units_) {
+    AttentionUnit& unit = units_[index];
+    unit.partials = next;
+    next += unit.chunks * unit.rows * unit.heads * floats;
   }
 }
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
-#include <tuple>
 
 #include "base/philox.hpp"
 
@@ -13,43 +13,85 @@ namespace {
 
 constexpr uint64_t k_seed = 0x91A5;
 
+size_t queries_of(const AttentionPlan& plan, const AttentionItem& item) {
+  size_t queries = 0;
+  for (size_t u = 0; u < item.units; ++u) {
+    const AttentionUnit& unit = plan.units()[item.first_unit + u];
+    queries += unit.rows * unit.heads;
+  }
+  return queries;
+}
+
 size_t cost_of(const AttentionPlan& plan, Range run) {
   size_t cost = 0;
   for (size_t i = run.begin; i < run.end; ++i) {
     const AttentionItem& item = plan.items()[i];
-    cost += item.chunks * (item.rows * item.heads + 6);
+    cost += item.chunks * (queries_of(plan, item) + 6);
   }
   return cost;
 }
 
-/// Which chunks each (row, head) has been given, in order.
-using Given = std::map<std::pair<size_t, size_t>, std::vector<size_t>>;
+/// Sequences whose blocks begin like another's, for a random number of blocks of 16.
+class Tables {
+ public:
+  explicit Tables(Random& random) : random_(random) {}
+
+  const int32_t* add(uint32_t length, bool shares) {
+    std::vector<int32_t> table((length + 15) / 16);
+    size_t own = 0;
+    if (shares && !tables_.empty()) {
+      const auto& other = tables_[random_.below(static_cast<uint32_t>(tables_.size()))];
+      const size_t most = std::min(table.size(), other.size());
+      own = random_.below(static_cast<uint32_t>(most + 1));
+      std::copy_n(other.begin(), own, table.begin());
+    }
+    for (; own < table.size(); ++own) table[own] = next_++;
+    tables_.push_back(std::move(table));
+    return tables_.back().data();
+  }
+
+ private:
+  Random& random_;
+  std::deque<std::vector<int32_t>> tables_;
+  int32_t next_ = 0;
+};
+
+/// Which chunks each (row, head) has been given and from which first block, in order of chunks.
+using Given = std::map<std::pair<size_t, size_t>, std::map<size_t, int32_t>>;
 
 Given given_chunks(const AttentionPlan& plan) {
   Given given;
   for (const AttentionItem& item : plan.items()) {
-    for (size_t row = 0; row < item.rows; ++row) {
-      for (size_t head = 0; head < item.heads; ++head) {
-        auto& chunks = given[{item.first_row + row, item.first_head + head}];
-        for (size_t c = 0; c < item.chunks; ++c) chunks.push_back(item.first_chunk + c);
+    const int32_t* table = plan.units()[item.first_unit].block_table;
+    for (size_t u = item.first_unit; u < item.first_unit + item.units; ++u) {
+      const AttentionUnit& unit = plan.units()[u];
+      for (size_t query = 0; query < unit.rows * unit.heads; ++query) {
+        const size_t row = unit.first_row + query / unit.heads;
+        auto& chunks = given[{row, unit.first_head + query % unit.heads}];
+        for (size_t c = item.first_chunk; c < item.first_chunk + item.chunks; ++c) {
+          EXPECT_TRUE(chunks.emplace(c, table[c * 16]).second) << "chunk " << c << " given twice";
+        }
       }
     }
   }
   return given;
 }
 
-TEST(AttentionPlanTest, EveryRowAndHeadGetsEachOfItsChunksOnceInOrder) {
+TEST(AttentionPlanTest, EveryRowAndHeadGetsEachOfItsChunksOnceFromItsOwnBlocks) {
   Random random(k_seed);
   AttentionPlan plan;
+  size_t shared_items = 0;
   for (int round = 0; round < 60; ++round) {
     const KvGeometry geometry = {.layers = 1, .kv_heads = 1 + random.below(3), .head_dim = 64};
     const size_t heads = geometry.kv_heads * (1 + random.below(40));
     const uint32_t threads = 1 + random.below(9);
+    Tables tables(random);
     std::vector<Segment> segments;
     uint32_t rows = 0;
-    for (uint32_t i = 0; i <= random.below(6); ++i) {
+    for (uint32_t i = 0; i <= random.below(10); ++i) {
       const uint32_t own = random.below(3) == 0 ? 1 + random.below(300) : 1;
-      segments.push_back({nullptr, rows, own, random.below(5000)});
+      const uint32_t position = random.below(5000);
+      segments.push_back({tables.add(position + own, round % 4 != 0), rows, own, position});
       rows += own;
     }
     plan.build(geometry, segments, heads, threads);
@@ -62,11 +104,41 @@ TEST(AttentionPlanTest, EveryRowAndHeadGetsEachOfItsChunksOnceInOrder) {
         for (size_t head = 0; head < heads; ++head) {
           const auto& chunks = given.at({segment.first_row + row, head});
           ASSERT_GE(chunks.size(), needed) << "round " << round;
-          for (size_t c = 0; c < chunks.size(); ++c) ASSERT_EQ(chunks[c], c) << "round " << round;
+          for (size_t c = 0; c < needed; ++c) {
+            ASSERT_EQ(chunks.at(c), segment.block_table[c * 16]) << "round " << round;
+          }
         }
       }
     }
+    for (const AttentionItem& item : plan.items()) {
+      ASSERT_LE(queries_of(plan, item), queries_max(64)) << "round " << round;
+      shared_items += item.units > 1 ? 1 : 0;
+    }
   }
+  EXPECT_GT(shared_items, 50u);
+}
+
+TEST(AttentionPlanTest, ChunksOfTheSameBlocksAreReadOnce) {
+  // 20 sequences: all share four chunks, half of them two more; then each has its own.
+  const KvGeometry geometry = {.layers = 1, .kv_heads = 2, .head_dim = 64};
+  std::deque<std::vector<int32_t>> tables;
+  std::vector<Segment> segments;
+  for (uint32_t i = 0; i < 20; ++i) {
+    std::vector<int32_t> table(160);
+    for (size_t b = 0; b < table.size(); ++b) {
+      const bool common = b < 64 || (i % 2 == 0 && b < 96);
+      table[b] = static_cast<int32_t>(common ? b : 1000 * (i + 1) + b);
+    }
+    tables.push_back(std::move(table));
+    segments.push_back({tables.back().data(), i, 1, 2500});
+  }
+  AttentionPlan plan;
+  plan.build(geometry, segments, 6, 2);
+  size_t read = 0;
+  for (const AttentionItem& item : plan.items()) read += item.chunks;
+  // Own chunks: 2500 / 256 = 9, and the tenth that is not full.
+  EXPECT_EQ(read, geometry.kv_heads * (4 + 2 + 10 * 4 + 10 * 6));
+  EXPECT_EQ(plan.split_units().size(), 40u);
 }
 
 TEST(AttentionPlanTest, RunsCoverTheItemsAndAreAboutEquallyCostly) {
@@ -77,9 +149,11 @@ TEST(AttentionPlanTest, RunsCoverTheItemsAndAreAboutEquallyCostly) {
     const KvGeometry geometry = {.layers = 1, .kv_heads = kv_heads, .head_dim = 64};
     const uint32_t threads = 2 + random.below(31);
     const uint32_t depth = random.below(8000);
+    Tables tables(random);
     std::vector<Segment> segments;
     for (uint32_t i = 0; i <= random.below(6); ++i) {
-      segments.push_back({nullptr, i, 1, depth / 2 + random.below(depth / 2 + 1)});
+      const uint32_t position = depth / 2 + random.below(depth / 2 + 1);
+      segments.push_back({tables.add(position + 1, false), i, 1, position});
     }
     plan.build(geometry, segments, 3 * kv_heads, threads);
     size_t next = 0;
@@ -100,29 +174,24 @@ TEST(AttentionPlanTest, RunsCoverTheItemsAndAreAboutEquallyCostly) {
   }
 }
 
-TEST(AttentionPlanTest, SplitUnitsHoldThePartialResultsOfTheirItems) {
+TEST(AttentionPlanTest, UnitsOfSeveralItemsHaveRoomForEachPartialResult) {
   AttentionPlan plan;
   const KvGeometry geometry = {.layers = 1, .kv_heads = 2, .head_dim = 64};
-  const Segment segment = {nullptr, 0, 1, 4095};
+  const std::vector<int32_t> table(256);
+  const Segment segment = {table.data(), 0, 1, 4095};
   plan.build(geometry, {&segment, 1}, 6, 4);
   ASSERT_EQ(plan.split_units().size(), 2u);
-  for (const AttentionItem& unit : plan.split_units()) {
-    EXPECT_EQ(unit.chunks, 16u);
-    size_t next = 0;
-    for (const AttentionItem& item : plan.items()) {
-      if (item.kv_head != unit.kv_head) continue;
-      EXPECT_EQ(item.first_chunk, next);
-      EXPECT_EQ(item.partials, unit.partials + next * 3 * partial_floats(64));
-      next += item.chunks;
-    }
-    EXPECT_EQ(next, unit.chunks);
-  }
+  const AttentionUnit& first = plan.units()[plan.split_units()[0]];
+  const AttentionUnit& second = plan.units()[plan.split_units()[1]];
+  EXPECT_EQ(first.chunks, 16u);
+  EXPECT_EQ(second.partials, first.partials + 16 * 3 * partial_floats(64));
 }
 
 TEST(AttentionPlanTest, OneThreadCutsNothing) {
   AttentionPlan plan;
   const KvGeometry geometry = {.layers = 1, .kv_heads = 2, .head_dim = 64};
-  const Segment segment = {nullptr, 0, 1, 8000};
+  const std::vector<int32_t> table(501);
+  const Segment segment = {table.data(), 0, 1, 8000};
   plan.build(geometry, {&segment, 1}, 6, 1);
   EXPECT_EQ(plan.runs().size(), 1u);
   EXPECT_EQ(plan.items().size(), 2u);

@@ -355,19 +355,21 @@ void CpuOps::attention(const KvGeometry& geometry, uint32_t layer,
                        const std::byte* pool, float* out) {
   OUTRIDER_CHECK(heads % geometry.kv_heads == 0, heads, geometry.kv_heads);
   OUTRIDER_CHECK(geometry.head_dim <= k_head_dim_max, geometry.head_dim);
-  // The kernels only read through this pointer here; one struct serves reading and appending.
+  plan_.build(geometry, segments, heads, threads());
+  // The kernels only read through the pool's pointer here; one struct serves reading and appending.
   const AttentionArgs args = {.kv = kv_layer(geometry, layer, const_cast<std::byte*>(pool)),
+                              .units = plan_.units().data(),
                               .q = q,
                               .out = out,
                               .heads = heads,
                               .scale = scale};
-  plan_.build(geometry, segments, heads, threads());
   pool_.parallel_for(plan_.runs().size(), [&](size_t i) {
     const Range run = plan_.runs()[i];
     kernels_.attend(args, plan_.items().data() + run.begin, run.end - run.begin);
   });
-  pool_.parallel_for(plan_.split_units().size(),
-                     [&](size_t i) { kernels_.combine(args, plan_.split_units()[i]); });
+  pool_.parallel_for(plan_.split_units().size(), [&](size_t i) {
+    kernels_.combine(args, plan_.units()[plan_.split_units()[i]]);
+  });
 }
 
 }  // namespace

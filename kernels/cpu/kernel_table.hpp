@@ -100,28 +100,38 @@ static_assert(k_query_floats_max >= k_head_dim_max && k_head_dim_max % 16 == 0);
   return whole_lanes(head_dim) + 16;
 }
 
-struct AttentionArgs {
-  KvLayer kv;
-  const float* q = nullptr;  ///< [rows, heads, head_dim]
-  float* out = nullptr;      ///< likewise
-  size_t heads = 0;
-  float scale = 1.0f;
-};
-
-/// A piece of work: some rows of one segment, some heads of one kv head's group, some chunks.
-struct AttentionItem {
+/// Some rows of one segment and some heads of one kv head's group: the queries whose results are
+/// merged together. At most queries_max(head_dim).
+struct AttentionUnit {
   const int32_t* block_table = nullptr;
   size_t first_row = 0;  ///< in q and out
   size_t rows = 0;
   size_t first_position = 0;  ///< of first_row in its sequence
   size_t kv_head = 0;
-  size_t first_head = 0;  ///< in q; rows * heads <= queries_max(head_dim)
+  size_t first_head = 0;  ///< in q
   size_t heads = 0;
-  size_t first_chunk = 0;
-  size_t chunks = 0;
-  /// Null: chunks are all of them, merged and written to out. Else [chunks][rows * heads] partial
+  size_t chunks = 0;  ///< up to its last row's
+  /// Null: one item computes all chunks and writes to out. Else [chunks][rows * heads] partial
   /// results for `combine`.
   float* partials = nullptr;
+};
+
+/// A piece of work: some chunks of one unit; or of several units whose blocks are the same there,
+/// all with rows behind these chunks only. At most queries_max(head_dim) queries in all.
+struct AttentionItem {
+  size_t first_unit = 0;
+  size_t units = 1;
+  size_t first_chunk = 0;
+  size_t chunks = 0;
+};
+
+struct AttentionArgs {
+  KvLayer kv;
+  const AttentionUnit* units = nullptr;
+  const float* q = nullptr;  ///< [rows, heads, head_dim]
+  float* out = nullptr;      ///< likewise
+  size_t heads = 0;
+  float scale = 1.0f;
 };
 
 struct KernelTable {
@@ -131,8 +141,8 @@ struct KernelTable {
                        float* sums, float* scale);
   /// Items in turn; each fetches what the one after it reads first.
   void (*attend)(const AttentionArgs&, const AttentionItem*, size_t count);
-  /// Merges an item's partial results of all chunks into out.
-  void (*combine)(const AttentionArgs&, const AttentionItem&);
+  /// Merges a unit's partial results of all chunks into out.
+  void (*combine)(const AttentionArgs&, const AttentionUnit&);
   /// Keys and values [rows, kv_heads, head_dim] of consecutive positions.
   void (*kv_append)(const KvLayer&, const int32_t* block_table, size_t first_position, size_t rows,
                     const float* k, const float* v);
