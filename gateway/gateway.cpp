@@ -89,9 +89,12 @@ kj::Promise<bool> Gateway::drain() {
 
 kj::Promise<void> Gateway::stop() {
   serving_.stop();
-  // An RPC call's answer leaves in the turns after its request has ended.
-  auto told = serving_.idle().then([this] { return http_->drain(); }).then([] {
-    return kj::evalLast([] {});
+  auto told = serving_.idle().then([this] {
+    // An RPC call's answer leaves in the turns after its request has ended.
+    auto rpc = kj::evalLast([this] {
+                 return rpc_ ? rpc_->drain() : kj::Promise<void>(kj::READY_NOW);
+               }).eagerlyEvaluate(nullptr);
+    return http_->drain().then([rpc = kj::mv(rpc)]() mutable { return kj::mv(rpc); });
   });
   auto timeout = timer_.afterDelay(options_.stop_flush_ms * kj::MILLISECONDS);
   return told.exclusiveJoin(kj::mv(timeout));

@@ -28,6 +28,8 @@ class Listener final : private kj::TaskSet::ErrorHandler {
   uint16_t port() { return static_cast<uint16_t>(parts_.port->getPort()); }
   /// No new connections from now on; open ones go on.
   void stop_accepting() { accepting_ = nullptr; }
+  /// Resolves when no connection is open.
+  kj::Promise<void> idle() { return connections_.onEmpty(); }
 
  private:
   kj::Promise<void> accept_loop();

@@ -3,8 +3,8 @@
 #include <capnp/rpc-twoparty.h>
 
 #include "base/limits.hpp"
-#include "gateway/login_stream.hpp"
 #include "gateway/rpc_service.hpp"
+#include "gateway/rpc_stream.hpp"
 
 namespace outrider::gateway {
 namespace {
@@ -17,14 +17,14 @@ capnp::ReaderOptions reader_options() {
 }
 
 struct RpcConnection {
-  RpcConnection(kj::Own<kj::AsyncIoStream> client, kj::Own<rpc::Login::Server> login)
+  RpcConnection(kj::Own<RpcStream> client, kj::Own<rpc::Login::Server> login)
       : stream(kj::mv(client)),
         network(*stream, capnp::rpc::twoparty::Side::SERVER, reader_options()),
         system(capnp::makeRpcServer(network, rpc::Login::Client(kj::mv(login)))) {
     system.setFlowLimit(limits::rpc_waiting_words_max);
   }
 
-  kj::Own<kj::AsyncIoStream> stream;
+  kj::Own<RpcStream> stream;
   capnp::TwoPartyVatNetwork network;
   capnp::RpcSystem<capnp::rpc::twoparty::VatId> system;
 };
@@ -48,7 +48,7 @@ void RpcServer::listen(kj::Own<kj::ConnectionReceiver> port) {
 
 kj::Promise<void> RpcServer::serve(kj::Own<kj::AsyncIoStream> stream) {
   auto logged_in = std::make_shared<bool>(false);
-  auto connection = kj::heap<RpcConnection>(kj::heap<LoginStream>(kj::mv(stream), logged_in),
+  auto connection = kj::heap<RpcConnection>(kj::heap<RpcStream>(kj::mv(stream), logged_in),
                                             new_login(shared_, logged_in));
   // As HTTP's headers: who has not shown a key by then holds a place for nothing.
   auto too_late = shared_->timer.afterDelay(shared_->settings.header_timeout_ms * kj::MILLISECONDS)
@@ -56,8 +56,20 @@ kj::Promise<void> RpcServer::serve(kj::Own<kj::AsyncIoStream> stream) {
                         if (*logged_in) return kj::NEVER_DONE;
                         return kj::READY_NOW;
                       });
-  auto gone = connection->network.onDisconnect().exclusiveJoin(kj::mv(too_late));
+  auto half_closed =
+      drains_.addBranch()
+          .then([stream = connection->stream.get()] { return stream->end_writing(); })
+          .then([] { return kj::Promise<void>(kj::NEVER_DONE); });
+  auto gone = connection->network.onDisconnect()
+                  .exclusiveJoin(kj::mv(too_late))
+                  .exclusiveJoin(kj::mv(half_closed));
   return gone.attach(kj::mv(connection));
+}
+
+kj::Promise<void> RpcServer::drain() {
+  listener_->stop_accepting();
+  draining_.fulfiller->fulfill();
+  return listener_->idle();
 }
 
 }  // namespace outrider::gateway

@@ -390,7 +390,7 @@ TEST(RpcLogin, ComesBeforeAnythingLong) {
 
 TEST(RpcLogin, EndsConnectionsThatShowNoKeyInTime) {
   GatewayOptions options;
-  options.http.header_timeout_ms = 60;
+  options.http.header_timeout_ms = 200;
   LoopbackGateway gateway(options);
   RpcClient known(gateway);
   known.service.healthRequest().send().wait(known.wait);
@@ -404,6 +404,30 @@ TEST(RpcLogin, EndsConnectionsThatShowNoKeyInTime) {
   char byte = 0;
   EXPECT_EQ(silent->tryRead(&byte, 1, 1).wait(known.wait), 0u);
   known.service.healthRequest().send().wait(known.wait);
+}
+
+TEST(RpcStop, WaitsForClientsToReadWhatTheyWereTold) {
+  GatewayOptions options;
+  options.stop_flush_ms = 600'000;
+  LoopbackGateway gateway(options);
+  auto client = gateway.io.provider->getNetwork()
+                    .parseAddress("127.0.0.1", gateway.gateway->rpc_port())
+                    .wait(gateway.io.waitScope)
+                    ->connect()
+                    .wait(gateway.io.waitScope);
+  gateway.run_until([&] { return gateway.metrics.connections_open.Value() == 1; });
+  gateway.gateway->drain().wait(gateway.io.waitScope);
+  bool stopped = false;
+  auto stop = gateway.gateway->stop().then([&] { stopped = true; }).eagerlyEvaluate(nullptr);
+  bool ended = false;
+  char byte = 0;
+  auto end =
+      client->tryRead(&byte, 1, 1).then([&](size_t) { ended = true; }).eagerlyEvaluate(nullptr);
+  gateway.run_until([&] { return ended || stopped; });
+  EXPECT_TRUE(ended);
+  EXPECT_FALSE(stopped);
+  client->shutdownWrite();
+  gateway.run_until([&] { return stopped; });
 }
 
 TEST_F(RpcServerTest, PromptLogprobsComeOnce) {
