@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/limits.hpp"
+#include "base/sampling_ranges.hpp"
 
 namespace outrider::model {
 namespace {
@@ -25,12 +26,8 @@ Result<void> check(const GenerationRequest& request, const LoadedModel& model,
   if (request.prompt.empty()) {
     return fail(ErrorCode::invalid_argument, "the prompt has no tokens", "prompt");
   }
-  if (request.prompt.size() >= context_tokens) {
-    return fail(ErrorCode::too_large,
-                "the prompt has " + std::to_string(request.prompt.size()) +
-                    " tokens; with at least one token of output it must fit a context of " +
-                    std::to_string(context_tokens),
-                "prompt");
+  if (const auto room = ContextShare{request.prompt.size(), context_tokens}.room("prompt"); !room) {
+    return room.error();
   }
   OUTRIDER_TRY(check_ids(request.prompt, model.config.vocab, "prompt"));
   OUTRIDER_TRY(check_ids(request.committed, model.config.vocab, "committed"));

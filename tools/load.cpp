@@ -5,6 +5,7 @@
 #include "base/limits.hpp"
 #include "tools/command.hpp"
 #include "tools/load_run.hpp"
+#include "tools/progress.hpp"
 #include "tools/sampling_flags.hpp"
 #include "tools/server_json.hpp"
 
@@ -168,7 +169,9 @@ Result<CellResult> run_cell(const LoadFlags& flags, const LoadCell& cell, Target
     run_load(streams, clock, warm, all.first(warm_up), random);
   }
   CellResult result{.cell = cell};
-  result.outcome = run_load(streams, clock, cell, all.subspan(warm_up), random);
+  ProgressBar bar(cell.name());
+  result.outcome = run_load(streams, clock, cell, all.subspan(warm_up), random,
+                            [&](size_t ended) { bar.update(ended, count); });
   result.summary = summarise(result.outcome.records, flags.slo());
   return result;
 }

@@ -28,8 +28,9 @@ struct ThreadTimes {
 /// One load while it runs: what the callbacks share.
 class Run {
  public:
-  Run(HttpStreams& streams, const Clock& clock, std::span<const std::string> bodies)
-      : streams_(streams), clock_(clock), bodies_(bodies), start_(clock.now()) {
+  Run(HttpStreams& streams, const Clock& clock, std::span<const std::string> bodies,
+      const std::function<void(size_t)>& on_end)
+      : streams_(streams), clock_(clock), bodies_(bodies), on_end_(on_end), start_(clock.now()) {
     outcome_.records.resize(bodies.size());
   }
 
@@ -79,6 +80,8 @@ class Run {
         [this, reader, &record, then = std::move(then)](const HttpEnd& end) {
           reader->end(end, now_s());
           if (!record.ok()) outcome_.details.try_emplace(record.error, reader->detail());
+          ++ended_;
+          if (on_end_) on_end_(ended_);
           then();
         });
   }
@@ -86,8 +89,10 @@ class Run {
   HttpStreams& streams_;
   const Clock& clock_;
   std::span<const std::string> bodies_;
+  const std::function<void(size_t)>& on_end_;
   TimePoint start_;
   size_t next_ = 0;
+  size_t ended_ = 0;
   LoadOutcome outcome_;
 };
 
@@ -150,9 +155,10 @@ double poisson_gap_s(double rate, float uniform) {
 }
 
 LoadOutcome run_load(HttpStreams& streams, const Clock& clock, const LoadCell& cell,
-                     std::span<const std::string> bodies, Random& random) {
+                     std::span<const std::string> bodies, Random& random,
+                     const std::function<void(size_t)>& on_end) {
   const ThreadTimes before = ThreadTimes::now();
-  Run run(streams, clock, bodies);
+  Run run(streams, clock, bodies, on_end);
   if (cell.rate == 0) {
     run.closed_loop(cell.streams);
   } else {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -55,9 +56,10 @@ struct LoadOutcome {
 };
 
 /// Sends each body once to /v1/completions and returns when all have ended. `random` gives the
-/// arrival times of an open loop.
+/// arrival times of an open loop. `on_end` hears how many have ended, after each.
 LoadOutcome run_load(HttpStreams& streams, const Clock& clock, const LoadCell& cell,
-                     std::span<const std::string> bodies, Random& random);
+                     std::span<const std::string> bodies, Random& random,
+                     const std::function<void(size_t ended)>& on_end = {});
 
 /// Pauses between arrivals of a Poisson process: exponential, from a uniform draw in [0, 1).
 double poisson_gap_s(double rate, float uniform);

@@ -113,7 +113,10 @@ TEST(RunLoad, CountsEachRequestToAServerThatIsNotThereAsOneError) {
   const SteadyClock clock;
   Random random(1);
   for (const LoadCell& cell : {LoadCell{.streams = 2}, LoadCell{.rate = 1000}}) {
-    const LoadOutcome outcome = run_load(**streams, clock, cell, bodies, random);
+    std::vector<size_t> ended;
+    const LoadOutcome outcome = run_load(**streams, clock, cell, bodies, random,
+                                         [&](size_t count) { ended.push_back(count); });
+    EXPECT_EQ(ended, (std::vector<size_t>{1, 2, 3, 4, 5}));
     const LoadSummary summary = summarise(outcome.records, {});
     EXPECT_EQ(summary.completed, 0u);
     EXPECT_EQ(summary.errors, (std::map<std::string, uint64_t>{{"disconnected", 5}}));
