@@ -69,6 +69,11 @@ uint64_t hash64(std::string_view text, uint64_t seed) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
+std::array<uint64_t, 2> hash128(std::span<const std::byte> bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.low64, hash.high64};
+}
+
 bool constant_time_equal(const Digest256& a, const Digest256& b) {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -40,6 +40,9 @@ std::string to_hex(std::span<const uint8_t> bytes);
 uint64_t hash64(std::span<const std::byte> bytes, uint64_t seed = 0);
 uint64_t hash64(std::string_view text, uint64_t seed = 0);
 
+/// XXH3, 128 bits, low half first: a check sum for data of any size.
+std::array<uint64_t, 2> hash128(std::span<const std::byte> bytes);
+
 /// True if both are equal, in the same time whatever they are. For secrets: compare their digests.
 bool constant_time_equal(const Digest256& a, const Digest256& b);
 

@@ -189,6 +189,31 @@ inline constexpr int64_t template_range_max = 100'000;
 /// text within template_output_bytes_max reaches it; PCRE2's own 10 million would be too few.
 inline constexpr uint32_t split_match_steps_max = 1u << 28;
 
+// -- KV store ------------------------------------------------------------------------------------
+/// One stored record: a block of 16 tokens takes 0.2 to 5 MiB in published models.
+inline constexpr size_t kv_record_bytes_max = size_t{64} << 20;
+inline constexpr uint32_t kv_record_tensors_max = 64;
+inline constexpr uint32_t kv_record_tokens_max = 4096;
+inline constexpr size_t kv_tensor_name_bytes_max = 24;
+/// Rows of the index in memory, about 250 bytes each: 400 GB of the smallest model's blocks.
+inline constexpr uint32_t kv_index_rows_max = 1u << 20;
+/// Tenants that are accounted by name; all later ones share one account.
+inline constexpr uint32_t kv_tenants_max = 65'536;
+/// Blocks whose touches are remembered before they are worth storing: a day of 8k prompts at one a
+/// minute, 64 bytes each.
+inline constexpr uint32_t kv_touched_blocks_max = 1u << 19;
+/// Loads that wait for the read threads; beyond it a load is a miss.
+inline constexpr uint32_t kv_loads_max = 1024;
+/// Records of one load that are read, but not yet taken by their reader.
+inline constexpr uint32_t kv_load_window_records = 32;
+/// SST files of the payload family, each an open descriptor and a filter to ask: buffers are sized
+/// so that half of them hold the whole cap, the rest is for buffers that were flushed early.
+inline constexpr uint32_t kv_payload_files_max = 512;
+/// Pause before a store that cannot write (disk full, gone) tries again.
+inline constexpr uint32_t kv_write_retry_ms = 5'000;
+/// Between two reads whose only purpose is to know how fast reads are now.
+inline constexpr uint32_t kv_probe_interval_ms = 1'000;
+
 static_assert(split_match_steps_max >= 4 * template_output_bytes_max);
 static_assert(heartbeat_timeout_ms >= 4 * heartbeat_interval_ms,
               "a worker may lose three heartbeats before it counts as lost");

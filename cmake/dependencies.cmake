@@ -11,6 +11,7 @@ find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(RocksDB REQUIRED)
 
 # Debian's CAF, PCRE2 and xxHash carry no CMake configuration.
 find_path(CAF_INCLUDE_DIR caf/all.hpp REQUIRED)

@@ -1,0 +1,224 @@
+#include "kvstore/cold_index.hpp"
+
+#include "base/check.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+/// The account of all tenants beyond the bound.
+constexpr uint64_t k_other_tenants = 0;
+
+}  // namespace
+
+ColdIndex::Account& ColdIndex::account(uint64_t tenant) {
+  if (const auto found = accounts_.find(tenant); found != accounts_.end()) return found->second;
+  if (accounts_.size() >= limits_.tenants_max && tenant != k_other_tenants) {
+    return account(k_other_tenants);
+  }
+  Account& made = accounts_[tenant];
+  made.quota_bytes = limits_.default_quota_bytes;
+  return made;
+}
+
+const Row* ColdIndex::find(const BlockId& id) const {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ? nullptr : &found->second.row;
+}
+
+size_t ColdIndex::match(uint64_t ns, std::span<const BlockId> chain, int64_t now) const {
+  size_t matched = 0;
+  for (const BlockId& id : chain) {
+    const Row* row = find(id);
+    if (row == nullptr || row->ns != ns) break;
+    if (row->expires_at != 0 && row->expires_at <= now) break;
+    ++matched;
+  }
+  return matched;
+}
+
+void ColdIndex::use(std::span<const BlockId> chain, int64_t now) {
+  for (size_t i = chain.size(); i-- > 0;) {
+    const auto found = nodes_.find(chain[i]);
+    if (found == nodes_.end()) continue;
+    Node& node = found->second;
+    ++node.row.hits;
+    node.row.used_at = now;
+    if (node.row.place == Place::pinned) continue;
+    std::list<BlockId>& used = account(node.row.tenant).used;
+    used.splice(used.end(), used, node.used);
+  }
+}
+
+Room ColdIndex::reserve(const BlockId& id, uint64_t tenant, uint64_t bytes,
+                        std::vector<BlockId>& evicted) {
+  if (nodes_.contains(id)) return Room::duplicate;
+  Account& owner = account(tenant);
+  const uint64_t fixed = owner.pinned_bytes + owner.reserved_bytes;
+  if (bytes > owner.quota_bytes || fixed > owner.quota_bytes - bytes) return Room::over_quota;
+  const auto too_many_rows = [&] { return nodes_.size() + reserved_rows_ >= limits_.rows_max; };
+  if (too_many_rows() && owner.used.empty()) return Room::index_full;
+  while (owner.bytes + owner.reserved_bytes + bytes > owner.quota_bytes || too_many_rows()) {
+    OUTRIDER_CHECK(!owner.used.empty(), "what is fixed was counted above");
+    evicted.push_back(owner.used.front());
+    erase(nodes_.find(owner.used.front()));
+  }
+  owner.reserved_bytes += bytes;
+  reserved_bytes_ += bytes;
+  ++owner.reserved_rows;
+  ++reserved_rows_;
+  return Room::granted;
+}
+
+void ColdIndex::release(uint64_t tenant, uint64_t bytes) {
+  Account& owner = account(tenant);
+  OUTRIDER_CHECK(owner.reserved_bytes >= bytes && owner.reserved_rows > 0);
+  owner.reserved_bytes -= bytes;
+  reserved_bytes_ -= bytes;
+  --owner.reserved_rows;
+  --reserved_rows_;
+}
+
+bool ColdIndex::insert(const BlockId& id, const Row& row) {
+  if (nodes_.size() + reserved_rows_ >= limits_.rows_max) return false;
+  // From a hostile directory too: two rows of one write.
+  if (row.place == Place::fifo && by_sequence_.contains(row.sequence)) return false;
+  const auto [at, fresh] = nodes_.try_emplace(id);
+  OUTRIDER_CHECK(fresh);
+  at->second.row = row;
+  attach(at->second, id);
+  if (row.expires_at != 0) by_expiry_[{row.expires_at, id}] = true;
+  Account& owner = account(row.tenant);
+  ++owner.rows;
+  owner.bytes += row.bytes;
+  bytes_ += row.bytes;
+  return true;
+}
+
+void ColdIndex::attach(Node& node, const BlockId& id) {
+  Account& owner = account(node.row.tenant);
+  if (node.row.place == Place::pinned) {
+    owner.pinned_bytes += node.row.bytes;
+    pinned_bytes_ += node.row.bytes;
+    return;
+  }
+  node.used = owner.used.insert(owner.used.end(), id);
+  const bool unique = by_sequence_.emplace(node.row.sequence, id).second;
+  OUTRIDER_CHECK(unique, node.row.sequence);  // `insert` looked; what moves was just written
+}
+
+void ColdIndex::detach(Node& node) {
+  Account& owner = account(node.row.tenant);
+  if (node.row.place == Place::pinned) {
+    owner.pinned_bytes -= node.row.bytes;
+    pinned_bytes_ -= node.row.bytes;
+    return;
+  }
+  owner.used.erase(node.used);
+  by_sequence_.erase(node.row.sequence);
+}
+
+bool ColdIndex::erase(const BlockId& id) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end()) return false;
+  erase(found);
+  return true;
+}
+
+void ColdIndex::erase(Nodes::iterator at) {
+  const Row& row = at->second.row;
+  Account& owner = account(row.tenant);
+  --owner.rows;
+  owner.bytes -= row.bytes;
+  bytes_ -= row.bytes;
+  if (row.expires_at != 0) by_expiry_.erase({row.expires_at, at->first});
+  detach(at->second);
+  nodes_.erase(at);
+}
+
+void ColdIndex::move(const BlockId& id, Place place, uint64_t sequence) {
+  Node& node = nodes_.at(id);
+  detach(node);
+  node.row.place = place;
+  node.row.sequence = sequence;
+  attach(node, id);
+}
+
+void ColdIndex::set_expiry(const BlockId& id, int64_t expires_at) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end()) return;
+  Row& row = found->second.row;
+  if (row.expires_at != 0) by_expiry_.erase({row.expires_at, id});
+  row.expires_at = expires_at;
+  if (expires_at != 0) by_expiry_[{expires_at, id}] = true;
+}
+
+void ColdIndex::set_quota(uint64_t tenant, uint64_t bytes) {
+  Account& owner = account(tenant);
+  owner.quota_bytes = bytes;
+  owner.own_quota = true;
+}
+
+void ColdIndex::age_out(uint64_t oldest_sequence, std::vector<BlockId>& removed) {
+  while (!by_sequence_.empty() && by_sequence_.begin()->first < oldest_sequence) {
+    removed.push_back(by_sequence_.begin()->second);
+    erase(nodes_.find(removed.back()));
+  }
+}
+
+void ColdIndex::expire(int64_t now, std::vector<std::pair<BlockId, Place>>& removed) {
+  while (!by_expiry_.empty() && by_expiry_.begin()->first.first <= now) {
+    const auto at = nodes_.find(by_expiry_.begin()->first.second);
+    removed.emplace_back(at->first, at->second.row.place);
+    erase(at);
+  }
+}
+
+std::vector<TenantUse> ColdIndex::tenants() const {
+  std::vector<TenantUse> out;
+  for (const auto& [tenant, use] : accounts_) {
+    out.push_back({tenant, use.rows, use.bytes, use.pinned_bytes, use.quota_bytes});
+  }
+  return out;
+}
+
+std::vector<std::pair<BlockId, Row>> ColdIndex::all() const {
+  std::vector<std::pair<BlockId, Row>> out;
+  out.reserve(nodes_.size());
+  for (const auto& [id, node] : nodes_) out.emplace_back(id, node.row);
+  return out;
+}
+
+std::vector<BlockId> ColdIndex::eviction_order(uint64_t tenant) const {
+  const auto found = accounts_.find(tenant);
+  if (found == accounts_.end()) return {};
+  return {found->second.used.begin(), found->second.used.end()};
+}
+
+bool ColdIndex::consistent() const {
+  uint64_t rows = 0, bytes = 0, pinned = 0, reserved = 0, reserved_rows = 0, listed = 0;
+  for (const auto& [tenant, use] : accounts_) {
+    if (use.bytes + use.reserved_bytes > use.quota_bytes && !use.own_quota) return false;
+    rows += use.rows;
+    bytes += use.bytes;
+    pinned += use.pinned_bytes;
+    reserved += use.reserved_bytes;
+    reserved_rows += use.reserved_rows;
+    listed += use.used.size();
+    for (const BlockId& id : use.used) {
+      if (!nodes_.contains(id)) return false;
+    }
+  }
+  size_t expiring = 0;
+  uint64_t row_bytes = 0;
+  for (const auto& [id, node] : nodes_) {
+    row_bytes += node.row.bytes;
+    expiring += node.row.expires_at != 0;
+    if (node.row.place == Place::fifo && !by_sequence_.contains(node.row.sequence)) return false;
+  }
+  return rows == nodes_.size() && bytes == bytes_ && row_bytes == bytes_ &&
+         pinned == pinned_bytes_ && reserved == reserved_bytes_ &&
+         reserved_rows == reserved_rows_ && listed == by_sequence_.size() &&
+         expiring == by_expiry_.size();
+}
+
+}  // namespace outrider::kvstore

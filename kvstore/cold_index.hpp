@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kvstore/index_row.hpp"
+
+namespace outrider::kvstore {
+
+/// Why a record may not come in.
+enum class Room : uint8_t { granted, duplicate, over_quota, index_full };
+
+struct IndexLimits {
+  uint32_t rows_max = 0;
+  uint32_t tenants_max = 0;
+  uint64_t default_quota_bytes = 0;  ///< of a tenant without one of its own
+};
+
+struct TenantUse {
+  uint64_t tenant = 0;
+  uint64_t rows = 0;
+  uint64_t bytes = 0;
+  uint64_t pinned_bytes = 0;
+  uint64_t quota_bytes = 0;
+};
+
+/// Which records the store has, whose they are, and who goes when room is needed: each tenant's
+/// own least recently used record first. Pinned records never make room. Pure state: no clock, no
+/// disk; owned by one thread or guarded by its owner.
+class ColdIndex {
+ public:
+  explicit ColdIndex(IndexLimits limits) : limits_(limits) {}
+
+  const Row* find(const BlockId& id) const;
+  /// Length of the longest prefix of a chain that is here, of this namespace and not expired.
+  size_t match(uint64_t ns, std::span<const BlockId> chain, int64_t now) const;
+  /// Counts a use of each block of a chain (root first). Its leaves become older than its root, so
+  /// that what makes room is never in the middle of a chain.
+  void use(std::span<const BlockId> chain, int64_t now);
+
+  /// Promises room for a record, which `insert` takes up or `release` gives back. The records that
+  /// left to make it are appended to `evicted`.
+  Room reserve(const BlockId& id, uint64_t tenant, uint64_t bytes, std::vector<BlockId>& evicted);
+  void release(uint64_t tenant, uint64_t bytes);
+
+  /// Newest of its tenant. The id must not be here. Returns false (and does nothing) if the index
+  /// is full or knows another FIFO row of this sequence: only for rows that are read back at start.
+  bool insert(const BlockId& id, const Row& row);
+  bool erase(const BlockId& id);
+  /// The record was written again, elsewhere or later; it counts as used last.
+  void move(const BlockId& id, Place place, uint64_t sequence);
+  void set_expiry(const BlockId& id, int64_t expires_at);
+  void set_quota(uint64_t tenant, uint64_t bytes);
+
+  /// Removes FIFO rows written before `oldest_sequence`, and rows that expired; ids are appended.
+  void age_out(uint64_t oldest_sequence, std::vector<BlockId>& removed);
+  void expire(int64_t now, std::vector<std::pair<BlockId, Place>>& removed);
+
+  size_t rows() const { return nodes_.size(); }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t pinned_bytes() const { return pinned_bytes_; }
+  uint64_t reserved_bytes() const { return reserved_bytes_; }
+  std::vector<TenantUse> tenants() const;
+  std::vector<std::pair<BlockId, Row>> all() const;
+  /// The records of a tenant that make room, first to go first.
+  std::vector<BlockId> eviction_order(uint64_t tenant) const;
+  /// Conservation: every list and sum agrees with the rows. For tests.
+  bool consistent() const;
+
+ private:
+  struct IdHash {
+    size_t operator()(const BlockId& id) const { return short_of(id); }
+  };
+  struct Node {
+    Row row;
+    std::list<BlockId>::iterator used;  ///< in its account; only unless pinned
+  };
+  struct Account {
+    std::list<BlockId> used;  ///< least recently used first, without pinned ones
+    uint64_t rows = 0, bytes = 0, pinned_bytes = 0, reserved_bytes = 0, reserved_rows = 0;
+    uint64_t quota_bytes = 0;
+    bool own_quota = false;
+  };
+  using Nodes = std::unordered_map<BlockId, Node, IdHash>;
+
+  IndexLimits limits_;
+  Nodes nodes_;
+  std::map<uint64_t, Account> accounts_;
+  std::map<uint64_t, BlockId> by_sequence_;  // FIFO rows
+  std::map<std::pair<int64_t, BlockId>, bool> by_expiry_;
+  uint64_t bytes_ = 0, pinned_bytes_ = 0, reserved_bytes_ = 0, reserved_rows_ = 0;
+
+  Account& account(uint64_t tenant);
+  void attach(Node& node, const BlockId& id);
+  void detach(Node& node);
+  void erase(Nodes::iterator at);
+};
+
+}  // namespace outrider::kvstore

@@ -1,0 +1,316 @@
+#include "kvstore/cold_store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <set>
+
+#include "kvstore/cold_open.hpp"
+#include "kvstore/fixture.test.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+using namespace testing;  // NOLINT: this folder's own helpers
+
+class ColdStoreTest : public ::testing::Test {
+ protected:
+  TemporaryDirectory directory_;
+  TestClock clock_;
+
+  std::unique_ptr<ColdStore> open(ColdStoreOptions options, StoreEvents events = {}) {
+    auto store =
+        std::make_unique<ColdStore>(std::move(options), surroundings(clock_), std::move(events));
+    store->drain();
+    return store;
+  }
+  std::unique_ptr<ColdStore> open() { return open(small_options(directory_.path())); }
+
+  static void expect_whole_chain(ColdStore& store, uint64_t chain, uint32_t blocks,
+                                 size_t bytes = 4096) {
+    const LoadOutcome out = load(store, chain_request(chain, blocks, bytes));
+    EXPECT_EQ(out.summary.stopped, Miss::none) << to_string(out.summary.stopped);
+    ASSERT_EQ(out.blocks.size(), blocks);
+    for (uint32_t i = 0; i < blocks; ++i) {
+      EXPECT_TRUE(same_content(out.blocks[i].record, make_block(chain, i, bytes))) << i;
+    }
+  }
+};
+
+TEST_F(ColdStoreTest, AChainIsFoundAgainAfterARestart) {
+  auto store = open();
+  store->put(chain_blocks(1, 20), {});
+  store->drain();
+  expect_whole_chain(*store, 1, 20);
+  const std::string uuid = store->stats().store_uuid;
+  store.reset();
+  store = open();
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 25)), 20u);
+  expect_whole_chain(*store, 1, 20);
+  const ColdStats stats = store->stats();
+  EXPECT_EQ(stats.store_uuid, uuid);
+  EXPECT_EQ(stats.counters.unclean_starts, 0u);
+  EXPECT_EQ(stats.rows, 20u);
+}
+
+TEST_F(ColdStoreTest, ALoadGivesTheLongestPrefixAndSaysWhyItEnds) {
+  auto store = open();
+  std::vector<Block> blocks = chain_blocks(1, 6);
+  blocks.erase(blocks.begin() + 3);
+  store->put(std::move(blocks), {});
+  store->drain();
+  const LoadOutcome out = load(*store, chain_request(1, 6));
+  EXPECT_EQ(out.summary.stopped, Miss::absent);
+  EXPECT_EQ(out.summary.matched, 3u);
+  EXPECT_EQ(out.blocks.size(), 3u);
+  EXPECT_EQ(store->stats().counters.loads[Miss::absent], 1u);
+}
+
+TEST_F(ColdStoreTest, BlocksAreAnnouncedOnlyWhenDurable) {
+  std::mutex mutex;
+  std::set<BlockId> announced;
+  StoreEvents events;
+  events.published = [&](std::span<const BlockId> ids) {
+    const std::lock_guard lock(mutex);
+    announced.insert(ids.begin(), ids.end());
+  };
+  auto store = open(small_options(directory_.path()), events);
+  store->put(chain_blocks(1, 3), {});
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 3)), 0u);
+  store->drain();
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 3)), 3u);
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(announced.size(), 3u);
+}
+
+TEST_F(ColdStoreTest, OtherTokensUnderTheSameIdAreAMissAndTheRowGoes) {
+  auto store = open();
+  store->put(chain_blocks(1, 4), {});
+  store->drain();
+  LoadRequest request = chain_request(1, 4);
+  request.chain[2].tokens[5] ^= 1;
+  const LoadOutcome out = load(*store, std::move(request));
+  EXPECT_EQ(out.summary.stopped, Miss::wrong_tokens);
+  EXPECT_EQ(out.blocks.size(), 2u);
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 4)), 2u);
+}
+
+TEST_F(ColdStoreTest, AnotherModelsNamespaceIsAMiss) {
+  auto store = open();
+  store->put(chain_blocks(1, 4), {});
+  store->drain();
+  LoadRequest request = chain_request(1, 4);
+  request.ns = sha256("another model");
+  EXPECT_EQ(load(*store, request).summary.stopped, Miss::other_namespace);
+  // Namespaces that share the eight bytes that the index keeps: the record tells.
+  request.ns = k_test_ns;
+  request.ns[31] ^= 1;
+  const LoadOutcome out = load(*store, request);
+  EXPECT_EQ(out.summary.stopped, Miss::other_namespace);
+  EXPECT_TRUE(out.blocks.empty());
+}
+
+TEST_F(ColdStoreTest, TouchWantsWhatIsUsedTwiceAndNotYetStored) {
+  auto store = open();
+  const auto chain = chain_ids(1, 3);
+  EXPECT_EQ(store->touch(chain), std::vector<bool>(3, false));
+  EXPECT_EQ(store->touch(chain), std::vector<bool>(3, true));
+  store->put({make_block(1, 0)}, {});
+  EXPECT_EQ(store->touch(chain), (std::vector<bool>{false, true, true})) << "on its way";
+  store->drain();
+  EXPECT_EQ(store->touch(chain), (std::vector<bool>{false, true, true})) << "stored";
+  EXPECT_EQ(store->touch(chain_ids(2, 2), true), std::vector<bool>(2, true)) << "hinted";
+}
+
+TEST_F(ColdStoreTest, AFullQueueDropsTheNewestAndCountsIt) {
+  ColdStoreOptions options = small_options(directory_.path());
+  options.queue_bytes = encoded_bytes(make_block(0, 0)) * 2;
+  auto store = open(options);
+  // The thread is held inside a callback while the queue fills.
+  std::promise<void> entered, leave;
+  store->pin({}, 0, [&](PinSummary) {
+    entered.set_value();
+    leave.get_future().wait();
+  });
+  entered.get_future().wait();
+  store->put(chain_blocks(1, 5), {});
+  leave.set_value();
+  store->drain();
+  EXPECT_EQ(store->stats().counters.skipped[Skip::queue_full], 3u);
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 5)), 2u);
+  store->put(chain_blocks(1, 5), {});
+  store->drain();
+  EXPECT_EQ(store->stats().counters.skipped[Skip::duplicate], 2u);
+}
+
+TEST_F(ColdStoreTest, ATenantOverItsQuotaLosesItsOwnOldest) {
+  ColdStoreOptions options = small_options(directory_.path());
+  const uint64_t record = encoded_bytes(make_block(0, 0));
+  options.quota_bytes["small"] = 4 * record;
+  auto store = open(options);
+  store->put(chain_blocks(1, 10), {.tenant = "large"});
+  store->put(chain_blocks(2, 3), {.tenant = "small"});
+  store->put(chain_blocks(3, 3), {.tenant = "small"});
+  store->drain();
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 10)), 10u);
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(3, 3)), 3u);
+  const ColdStats stats = store->stats();
+  EXPECT_EQ(stats.rows, 14u);
+  EXPECT_EQ(stats.counters.removed[Removal::quota], 2u);
+  store->put({make_block(4, 0, 100'000)}, {.tenant = "small"});
+  store->drain();
+  EXPECT_EQ(store->stats().counters.skipped[Skip::over_quota], 1u) << "larger than all of it";
+}
+
+TEST_F(ColdStoreTest, ExpiredBlocksAreMissesAndLeave) {
+  auto store = open();
+  store->put(chain_blocks(1, 3), {.expires_at = clock_.wall_s() + 10});
+  store->put(chain_blocks(2, 3), {.expires_at = clock_.wall_s() + 10});
+  store->drain();
+  store->set_expiry(chain_ids(2, 3), clock_.wall_s() + 1000);
+  expect_whole_chain(*store, 1, 3);
+  clock_.advance(std::chrono::seconds(11));
+  EXPECT_EQ(load(*store, chain_request(1, 3)).summary.stopped, Miss::expired);
+  expect_whole_chain(*store, 2, 3);
+  store->drain();
+  EXPECT_EQ(store->stats().rows, 3u);
+  store.reset();
+  store = open();
+  expect_whole_chain(*store, 2, 3);
+}
+
+TEST_F(ColdStoreTest, PinnedBlocksOutliveTheFifoAndRestarts) {
+  auto store = open();
+  store->put(chain_blocks(1, 4), {});
+  store->put(chain_blocks(2, 2), {.pin = true});
+  store->drain();
+  const PinSummary summary = pin(*store, chain_ids(1, 5));
+  EXPECT_EQ(summary.changed, 4u);
+  EXPECT_EQ(summary.absent, 1u);
+  for (uint64_t chain = 100; chain < 110; ++chain) {
+    store->put(chain_blocks(chain, 16, 64 << 10), {});
+    store->drain();
+  }
+  EXPECT_GT(store->stats().counters.removed[Removal::aged_out], 0u);
+  expect_whole_chain(*store, 1, 4);
+  expect_whole_chain(*store, 2, 2);
+  store.reset();
+  store = open();
+  expect_whole_chain(*store, 1, 4);
+  EXPECT_EQ(unpin(*store, chain_ids(1, 4)).changed, 4u);
+  expect_whole_chain(*store, 1, 4);
+  EXPECT_EQ(store->stats().pinned_bytes, 2 * encoded_bytes(make_block(0, 0)));
+  store.reset();
+  store = open();
+  expect_whole_chain(*store, 1, 4);
+}
+
+TEST_F(ColdStoreTest, MorePinsThanTheirShareAreRefused) {
+  auto store = open();
+  const uint32_t fit =
+      static_cast<uint32_t>((uint64_t{8} << 20) / 10 / encoded_bytes(make_block(0, 0, 64 << 10)));
+  for (uint32_t i = 0; i < 3 * fit; ++i) {
+    store->put({make_block(1, i, 64 << 10)}, {.pin = true});
+  }
+  store->drain();
+  const ColdStats stats = store->stats();
+  EXPECT_LE(stats.rows, fit);
+  EXPECT_GE(stats.rows, fit / 2);
+  EXPECT_EQ(stats.counters.skipped[Skip::pinned_full], 3 * fit - stats.rows);
+}
+
+TEST_F(ColdStoreTest, AHotBlockNearTheEndOfTheFifoIsWrittenAgain) {
+  auto store = open();
+  store->put(chain_blocks(1, 4, 64 << 10), {});
+  store->drain();
+  for (uint64_t chain = 100; chain < 116; ++chain) {
+    store->put(chain_blocks(chain, 16, 64 << 10), {});
+    store->drain();
+    expect_whole_chain(*store, 1, 4, 64 << 10);
+    store->drain();
+  }
+  const ColdStats stats = store->stats();
+  EXPECT_GT(stats.counters.rewritten_bytes, 0u);
+  EXPECT_GT(stats.counters.removed[Removal::aged_out], 100u) << "the others went";
+}
+
+TEST_F(ColdStoreTest, DiskUseStaysBelowCapAndBuffersThroughALongFill) {
+  const ColdStoreOptions options = small_options(directory_.path());
+  auto store = open(options);
+  // Two flushes, the log and small families' buffers come on top.
+  const uint64_t allowance = 2 * options.buffer_bytes + (uint64_t{1} << 20);
+  uint64_t highest = 0;
+  for (uint64_t chain = 0; chain < 60; ++chain) {
+    store->put(chain_blocks(chain, 8, 64 << 10), {});
+    store->drain();
+    highest = std::max(highest, disk_bytes(directory_.path()));
+  }
+  EXPECT_LE(highest, options.cap_bytes + allowance);
+  const ColdStats stats = store->stats();
+  EXPECT_GT(stats.counters.stored_bytes, 3 * options.cap_bytes);
+  EXPECT_LE(static_cast<double>(stats.payload_written_bytes),
+            1.2 * static_cast<double>(stats.counters.stored_bytes));
+}
+
+TEST_F(ColdStoreTest, TheGateRefusesWhatIsFasterToCompute) {
+  auto store = open();
+  store->put(chain_blocks(1, 4), {});
+  store->drain();
+  LoadRequest request = chain_request(1, 4);
+  request.recompute = std::chrono::microseconds(1);
+  EXPECT_EQ(load(*store, request).summary.stopped, Miss::gated);
+  request.recompute = std::chrono::seconds(10);
+  EXPECT_EQ(load(*store, request).blocks.size(), 4u);
+}
+
+TEST_F(ColdStoreTest, StopRulesEndALoadBeforeItReads) {
+  auto store = open();
+  store->put(chain_blocks(1, 4), {});
+  store->drain();
+  LoadRequest request = chain_request(1, 4);
+  request.timeout = Duration(0);
+  EXPECT_EQ(load(*store, request).summary.stopped, Miss::timed_out);
+  request.timeout.reset();
+  request.cancelled = std::make_shared<const std::atomic<bool>>(true);
+  EXPECT_EQ(load(*store, request).summary.stopped, Miss::cancelled);
+}
+
+TEST_F(ColdStoreTest, AClosedStoreAnswersWithMissesAndSkips) {
+  auto store = open();
+  store->put(chain_blocks(1, 4), {});
+  store->close();
+  EXPECT_EQ(load(*store, chain_request(1, 4)).summary.stopped, Miss::unavailable);
+  store->put(chain_blocks(2, 1), {});
+  store->drain();
+  EXPECT_EQ(store->stats().counters.skipped[Skip::unavailable], 1u);
+  EXPECT_EQ(store->stats().outage, Outage::closed);
+  store = open();
+  expect_whole_chain(*store, 1, 4);
+}
+
+TEST_F(ColdStoreTest, LoadsAndWritesFromManyThreadsGiveOnlyWholePrefixes) {
+  auto store = open();
+  std::vector<std::thread> threads;
+  std::atomic<uint32_t> wrong{0};
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 0; i < 12; ++i) {
+        const uint64_t chain = (t + i) % 6;
+        store->touch(chain_ids(chain, 8));
+        store->put(chain_blocks(chain, 8), {.tenant = t % 2 == 0 ? "a" : "b"});
+        const LoadOutcome out = load(*store, chain_request(chain, 8));
+        for (uint32_t b = 0; b < out.blocks.size(); ++b) {
+          if (!same_content(out.blocks[b].record, make_block(chain, b))) ++wrong;
+        }
+        if (i % 4 == 0) store->drain();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  store->drain();
+  EXPECT_EQ(wrong, 0u);
+  for (uint64_t chain = 0; chain < 6; ++chain) expect_whole_chain(*store, chain, 8);
+}
+
+}  // namespace
+}  // namespace outrider::kvstore

@@ -1,0 +1,290 @@
+#include "kvstore/cold_writer.hpp"
+
+#include <algorithm>
+
+#include "kvstore/cold_open.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+/// Bytes of a queue entry without a record, so that they too are bounded.
+constexpr uint64_t k_task_bytes = 1024;
+
+}  // namespace
+
+ColdWriter::ColdWriter(StoreCore& core) : core_(core), thread_([this] { run(); }) {}
+
+ColdWriter::~ColdWriter() {
+  close();
+}
+
+// -- any thread ----------------------------------------------------------------------------------
+
+ColdWriter::Taken ColdWriter::enqueue(Task task, uint64_t bytes, bool bounded) {
+  const std::lock_guard lock(mutex_);
+  if (closing_) return Taken::closing;
+  if (bounded && queued_bytes_ + bytes > core_.options.queue_bytes) return Taken::full;
+  queue_.push_back({std::move(task), bytes});
+  queued_bytes_ += bytes;
+  wake_.notify_one();
+  return Taken::yes;
+}
+
+void ColdWriter::put(std::vector<Block> blocks, const PutOptions& options) {
+  for (Block& block : blocks) {
+    const BlockId id = block.id;
+    {
+      const std::lock_guard lock(core_.mutex);
+      if (core_.index.find(id) != nullptr || !core_.in_flight.insert(id).second) {
+        ++core_.counters.skipped[Skip::duplicate];
+        continue;
+      }
+    }
+    const uint64_t bytes = encoded_bytes(block);
+    auto shared = std::make_shared<Block>(std::move(block));
+    const Taken taken = enqueue([this, shared, options] { store(*shared, options); }, bytes, true);
+    if (taken != Taken::yes) {
+      skip(id, taken == Taken::full ? Skip::queue_full : Skip::unavailable);
+    }
+  }
+}
+
+void ColdWriter::rewrite(const BlockId& id, RecordBytes record) {
+  const uint64_t bytes = record.bytes().size();
+  const Taken taken = enqueue(
+      [this, id, record = std::move(record)] {
+        if (!can_write()) return;
+        Row row;
+        {
+          const std::lock_guard lock(core_.mutex);
+          const Row* now = core_.index.find(id);
+          // Another load may have asked for the same.
+          if (now == nullptr || now->place == Place::pinned ||
+              now->sequence >= core_.files.quarter_sequence || !core_.in_flight.insert(id).second) {
+            return;
+          }
+          row = *now;
+        }
+        append(id, row, record.bytes(), {.fresh = false});
+      },
+      bytes, true);
+  if (taken == Taken::yes) return;
+  const std::lock_guard lock(core_.mutex);
+  ++core_.counters.dropped_jobs;
+}
+
+void ColdWriter::set_expiry(std::vector<BlockId> ids, int64_t expires_at) {
+  {
+    const std::lock_guard lock(core_.mutex);
+    for (const BlockId& id : ids) core_.index.set_expiry(id, expires_at);
+  }
+  enqueue(
+      [this, ids = std::move(ids)] {
+        const std::lock_guard lock(core_.mutex);
+        for (const BlockId& id : ids) {
+          if (const Row* row = core_.index.find(id)) changes_.put_row(id, *row);
+        }
+      },
+      0, false);
+}
+
+void ColdWriter::drop(std::vector<BlockId> ids) {
+  std::vector<std::pair<BlockId, Place>> dropped;
+  {
+    const std::lock_guard lock(core_.mutex);
+    for (const BlockId& id : ids) {
+      const Row* row = core_.index.find(id);
+      if (row == nullptr) continue;
+      dropped.emplace_back(id, row->place);
+      core_.index.erase(id);
+      ++core_.counters.removed[Removal::dropped];
+    }
+  }
+  for (const auto& [id, place] : dropped) {
+    forget(id, place);
+    core_.removed({&id, 1});
+  }
+}
+
+void ColdWriter::forget(const BlockId& id, Place place) {
+  // Not bounded by itself: each comes from a row, and rows are.
+  enqueue(
+      [this, id, place] {
+        changes_.delete_row(id);
+        if (place == Place::pinned) changes_.delete_pinned(id);
+      },
+      0, false);
+}
+
+void ColdWriter::drain() {
+  auto done = std::make_shared<std::promise<void>>();
+  auto reached = done->get_future();
+  const Taken taken = enqueue(
+      [this, done] {
+        commit();
+        done->set_value();
+      },
+      0, false);
+  if (taken == Taken::yes) reached.wait();
+}
+
+void ColdWriter::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    wake_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+uint64_t ColdWriter::queued_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return queued_bytes_;
+}
+
+// -- the thread ----------------------------------------------------------------------------------
+
+void ColdWriter::run() {
+  open();
+  while (run_one()) commit_if_old();
+  commit();
+  if (database_ && !write_failed_) {
+    if (!database_->set_mark(k_clean_mark, "1")) write_failed_ = true;
+  }
+  retire(false);
+  const std::lock_guard lock(core_.mutex);
+  core_.outage = Outage::closed;
+}
+
+/// False when nothing is left to do and none will come.
+bool ColdWriter::run_one() {
+  Queued next;
+  {
+    std::unique_lock lock(mutex_);
+    const auto ready = [this] { return closing_ || !queue_.empty(); };
+    if (pending_.empty() && changes_.empty()) {
+      wake_.wait(lock, ready);
+    } else {
+      wake_.wait_for(lock, std::chrono::milliseconds(core_.options.flush_age_ms), ready);
+    }
+    if (queue_.empty()) return !closing_;
+    next = std::move(queue_.front());
+    queue_.pop_front();
+  }
+  next.task();
+  next.task = nullptr;  // frees the block before its bytes count as free
+  const std::lock_guard lock(mutex_);
+  queued_bytes_ -= next.bytes;
+  return true;
+}
+
+void ColdWriter::open() {
+  OpenedStore opened = open_store(core_.options, core_.surroundings.random_bits,
+                                  std::exchange(known_damaged_, false));
+  if (opened.database) {
+    // The last one to hold it, a reader perhaps, closes it.
+    auto closed = std::make_shared<std::promise<void>>();
+    database_closed_ = closed->get_future();
+    database_ = std::shared_ptr<Database>(opened.database.release(), [closed](Database* database) {
+      delete database;
+      closed->set_value();
+    });
+  }
+  std::vector<BlockId> present;
+  {
+    const std::lock_guard lock(core_.mutex);
+    for (const auto& [id, row] : opened.rows) {
+      std::vector<BlockId> evicted;
+      if (core_.index.reserve(id, row.tenant, row.bytes, evicted) != Room::granted) {
+        changes_.delete_row(id);
+        continue;
+      }
+      core_.index.release(row.tenant, row.bytes);
+      for (const BlockId& gone : evicted) changes_.delete_row(gone);
+      core_.counters.removed[Removal::quota] += evicted.size();
+      if (!core_.index.insert(id, row)) changes_.delete_row(id);
+    }
+    for (const auto& [id, row] : core_.index.all()) present.push_back(id);
+    for (const auto& [id, row] : opened.gone) changes_.delete_row(id);
+    core_.counters.removed[Removal::aged_out] += opened.gone.size();
+    core_.counters.broken_rows += opened.broken_rows;
+    core_.counters.quarantined += opened.quarantined;
+    core_.counters.unclean_starts += opened.unclean ? 1 : 0;
+    core_.database = database_;
+    core_.files = opened.files;
+    core_.store_uuid = opened.store_uuid;
+    core_.outage_text = opened.outage_text;
+    core_.outage = opened.outage;
+    if (opened.outage != Outage::none) ++core_.counters.outages[opened.outage];
+  }
+  write_failed_ = false;
+  named_tenants_.clear();
+  named_namespaces_.clear();
+  if (!database_) {
+    retry_at_ =
+        core_.surroundings.clock.now() + std::chrono::milliseconds(limits::kv_write_retry_ms);
+  }
+  core_.published(present);
+}
+
+/// Closes the database once nobody reads from it.
+void ColdWriter::retire(bool tell) {
+  std::vector<BlockId> gone;
+  {
+    const std::lock_guard lock(core_.mutex);
+    core_.database.reset();
+    for (const auto& [id, row] : core_.index.all()) gone.push_back(id);
+    for (const BlockId& id : gone) core_.index.erase(id);
+    core_.used.clear();
+  }
+  if (!database_) return;
+  database_.reset();
+  database_closed_.wait();
+  if (tell) core_.removed(gone);
+}
+
+/// True if a write has a chance. Tries again now and then after a failure.
+bool ColdWriter::can_write() {
+  if (database_ && !write_failed_) return true;
+  if (core_.surroundings.clock.now() < retry_at_) return false;
+  if (!database_) {
+    open();
+    return database_ != nullptr;
+  }
+  if (known_damaged_) {
+    give_up(std::exchange(pending_, {}));
+    retire(true);
+    open();
+    return database_ != nullptr;
+  }
+  write_failed_ = !database_->resume();
+  if (write_failed_) {
+    retry_at_ =
+        core_.surroundings.clock.now() + std::chrono::milliseconds(limits::kv_write_retry_ms);
+  } else {
+    const std::lock_guard lock(core_.mutex);
+    core_.outage = Outage::none;
+  }
+  return !write_failed_;
+}
+
+void ColdWriter::begin_outage(const Error& error) {
+  retry_at_ = core_.surroundings.clock.now() + std::chrono::milliseconds(limits::kv_write_retry_ms);
+  known_damaged_ = error.code == ErrorCode::corrupt;
+  Outage why = Outage::io_error;
+  if (error.code == ErrorCode::too_large) why = Outage::no_space;
+  if (known_damaged_) why = Outage::damaged;
+  const std::lock_guard lock(core_.mutex);
+  if (!write_failed_) ++core_.counters.outages[why];
+  write_failed_ = true;
+  core_.outage = why;
+  core_.outage_text = error.message;
+}
+
+void ColdWriter::skip(const BlockId& id, Skip reason) {
+  const std::lock_guard lock(core_.mutex);
+  ++core_.counters.skipped[reason];
+  core_.in_flight.erase(id);
+}
+
+}  // namespace outrider::kvstore

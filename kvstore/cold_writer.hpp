@@ -1,0 +1,106 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "kvstore/cold_store.hpp"
+#include "kvstore/store_core.hpp"
+
+namespace outrider::kvstore {
+
+/// The only thread that changes the database: opens it, stores blocks, publishes them once they
+/// are durable, moves and removes records, closes it. Its queue is bounded; what does not fit is
+/// dropped and counted. The public functions never wait, but for `drain` and `close`.
+class ColdWriter {
+ public:
+  explicit ColdWriter(StoreCore& core);
+  ~ColdWriter();
+
+  void put(std::vector<Block> blocks, const PutOptions& options);
+  /// A record that was just read and verified, and is about to fall out of the FIFO.
+  void rewrite(const BlockId& id, RecordBytes record);
+  void pin(std::vector<BlockId> ids, int64_t expires_at, std::function<void(PinSummary)> done);
+  void unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> done);
+  void set_expiry(std::vector<BlockId> ids, int64_t expires_at);
+  void drop(std::vector<BlockId> ids);
+  /// Deletes the row (already erased from the index) and what is pinned of it.
+  void forget(const BlockId& id, Place place);
+  void drain();
+  void close();
+  uint64_t queued_bytes() const;
+
+ private:
+  using Task = std::function<void()>;
+  struct Queued {
+    Task task;
+    uint64_t bytes = 0;
+  };
+  /// A record in the payload buffer that waits for its flush.
+  struct Pending {
+    BlockId id{};
+    Row row;
+    Row before;         ///< of what moves within the store: still this, or the move is off
+    bool fresh = true;  ///< reserved room, and is not in the index
+  };
+
+  StoreCore& core_;
+
+  mutable std::mutex mutex_;  // queue, its bytes and closing
+  std::condition_variable wake_;
+  std::deque<Queued> queue_;
+  uint64_t queued_bytes_ = 0;
+  bool closing_ = false;
+
+  // The thread's own.
+  std::shared_ptr<Database> database_;
+  std::future<void> database_closed_;
+  bool write_failed_ = false;
+  bool known_damaged_ = false;
+  TimePoint retry_at_{0};
+  std::vector<Pending> pending_;
+  TimePoint oldest_pending_{0};
+  RowBatch changes_;  // go with the next commit
+  std::vector<uint64_t> named_tenants_, named_namespaces_;
+  std::thread thread_;
+
+  enum class Taken : uint8_t { yes, full, closing };
+  Taken enqueue(Task task, uint64_t bytes, bool bounded);
+  void run();
+  bool run_one();
+
+  void open();
+  void retire(bool tell);
+  bool can_write();
+  void begin_outage(const Error& error);
+
+  void store(const Block& block, const PutOptions& options);
+  Room reserve(const BlockId& id, const Row& row);
+  void store_pinned(const BlockId& id, const Row& row, std::vector<std::byte> record);
+  void name_in_marks(const Block& block, const std::string& tenant);
+  void append(const BlockId& id, Row row, std::span<const std::byte> record, Pending how);
+  bool pin_one(const BlockId& id, int64_t expires_at, PinSummary& summary);
+  void unpin_one(const BlockId& id, PinSummary& summary);
+  bool pinned_room(uint64_t bytes);
+
+  void commit();
+  void commit_if_old();
+  void add_used_rows(RowBatch& batch);
+  void apply_moves(std::vector<Pending>& pending);
+  void publish(const std::vector<Pending>& pending);
+  void give_up(const std::vector<Pending>& pending);
+  void sweep();
+  uint64_t pending_bytes() const;
+  void settle(std::span<const BlockId> ids);
+  void skip(const BlockId& id, Skip reason);
+};
+
+}  // namespace outrider::kvstore

@@ -1,0 +1,225 @@
+#include "kvstore/database.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "kvstore/database_state.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+rocksdb::ReadOptions read_options() {
+  rocksdb::ReadOptions how;
+  how.verify_checksums = true;
+  how.fill_cache = false;
+  return how;
+}
+
+Result<void> result_of(const rocksdb::Status& status) {
+  if (status.ok()) return {};
+  return error_of(status);
+}
+
+std::span<const std::byte> bytes_of(const rocksdb::Slice& slice) {
+  return std::as_bytes(std::span(slice.data(), slice.size()));
+}
+
+std::optional<BlockId> id_of(const rocksdb::Slice& key) {
+  BlockId id;
+  if (key.size() != id.size()) return std::nullopt;
+  std::memcpy(id.data(), key.data(), id.size());
+  return id;
+}
+
+}  // namespace
+
+Error error_of(const rocksdb::Status& status) {
+  ErrorCode code = ErrorCode::io;
+  if (status.IsNotFound()) code = ErrorCode::not_found;
+  if (status.IsCorruption()) code = ErrorCode::corrupt;
+  if (status.IsNoSpace()) code = ErrorCode::too_large;
+  return fail(code, status.ToString());
+}
+
+Database::State::~State() {
+  if (!db) return;
+  for (auto* handle : {marks, rows, payload, pinned}) {
+    if (handle != nullptr) db->DestroyColumnFamilyHandle(handle).PermitUncheckedError();
+  }
+  db->Close().PermitUncheckedError();
+}
+
+Database::Database(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Database::~Database() = default;
+
+Result<uint64_t> Database::put_payload(const BlockId& id, std::span<const std::byte> record) {
+  rocksdb::WriteOptions how;
+  how.disableWAL = true;
+  OUTRIDER_TRY(result_of(state_->db->Put(how, state_->payload, slice_of(id), slice_of(record))));
+  return uint64_t{state_->db->GetLatestSequenceNumber()};
+}
+
+Result<void> Database::flush_payload() {
+  return result_of(state_->db->Flush(rocksdb::FlushOptions(), state_->payload));
+}
+
+void Database::trim_payload() {
+  rocksdb::CompactRangeOptions how;
+  how.exclusive_manual_compaction = false;
+  state_->db->CompactRange(how, state_->payload, nullptr, nullptr).PermitUncheckedError();
+}
+
+Result<PayloadFiles> Database::payload_files() const {
+  rocksdb::ColumnFamilyMetaData meta;
+  state_->db->GetColumnFamilyMetaData(state_->payload, &meta);
+  std::vector<std::pair<uint64_t, uint64_t>> files;  // smallest sequence, bytes
+  PayloadFiles out;
+  for (const auto& level : meta.levels) {
+    for (const auto& file : level.files) {
+      files.emplace_back(file.smallest_seqno, file.size);
+      out.bytes += file.size;
+    }
+  }
+  std::sort(files.begin(), files.end());
+  out.files = static_cast<uint32_t>(files.size());
+  out.cap_bytes = state_->options.payload_cap_bytes;
+  if (files.empty()) return out;
+  out.oldest_sequence = files.front().first;
+  // Bytes that may still come before a file goes; the oldest quarter has less than a quarter left.
+  uint64_t until_it_goes = out.cap_bytes > out.bytes ? out.cap_bytes - out.bytes : 0;
+  for (const auto& [sequence, bytes] : files) {
+    out.quarter_sequence = sequence;
+    if (until_it_goes >= out.cap_bytes / 4) break;
+    until_it_goes += bytes;
+  }
+  return out;
+}
+
+Result<void> Database::write(const RowBatch& batch) {
+  rocksdb::WriteBatch out;
+  for (const RowBatch::Change& change : batch.changes_) {
+    const rocksdb::Slice id = slice_of(change.id);
+    rocksdb::Status status;
+    switch (change.kind) {
+      case RowBatch::Kind::put_row:
+        status = out.Put(state_->rows, id, slice_of(encode_row(change.id, change.row)));
+        break;
+      case RowBatch::Kind::delete_row:
+        status = out.Delete(state_->rows, id);
+        break;
+      case RowBatch::Kind::put_pinned:
+        status = out.Put(state_->pinned, id, slice_of(change.record.bytes()));
+        break;
+      case RowBatch::Kind::delete_pinned:
+        status = out.Delete(state_->pinned, id);
+        break;
+    }
+    OUTRIDER_TRY(result_of(status));
+  }
+  return result_of(state_->db->Write(rocksdb::WriteOptions(), &out));
+}
+
+Result<void> Database::set_mark(std::string_view name, std::string_view value) {
+  rocksdb::WriteOptions how;
+  how.sync = true;
+  return result_of(state_->db->Put(how, state_->marks, slice_of(name), slice_of(value)));
+}
+
+Result<void> Database::delete_mark(std::string_view name) {
+  rocksdb::WriteOptions how;
+  how.sync = true;
+  return result_of(state_->db->Delete(how, state_->marks, slice_of(name)));
+}
+
+std::optional<std::string> Database::mark(std::string_view name) const {
+  std::string value;
+  const auto status = state_->db->Get(read_options(), state_->marks, slice_of(name), &value);
+  if (!status.ok()) return std::nullopt;
+  return value;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> Database::marks(
+    std::string_view prefix) const {
+  std::vector<std::pair<std::string, std::string>> out;
+  const std::unique_ptr<rocksdb::Iterator> at(
+      state_->db->NewIterator(read_options(), state_->marks));
+  for (at->Seek(slice_of(prefix)); at->Valid() && at->key().starts_with(slice_of(prefix));
+       at->Next()) {
+    out.emplace_back(at->key().ToString(), at->value().ToString());
+  }
+  OUTRIDER_TRY(result_of(at->status()));
+  return out;
+}
+
+Result<RecordBytes> Database::read(const BlockId& id, Place place) const {
+  auto* family = place == Place::pinned ? state_->pinned : state_->payload;
+  try {
+    auto value = std::make_shared<rocksdb::PinnableSlice>();
+    OUTRIDER_TRY(result_of(state_->db->Get(read_options(), family, slice_of(id), value.get())));
+    const auto bytes = bytes_of(*value);
+    return RecordBytes(std::move(value), bytes);
+  } catch (const std::bad_alloc&) {  // the size came from the disk
+    return fail(ErrorCode::io, "no memory for a record");
+  }
+}
+
+Result<void> Database::each_row(const std::function<void(const BlockId&, const Row&)>& row,
+                                const std::function<void(std::string_view key)>& broken) const {
+  const std::unique_ptr<rocksdb::Iterator> at(
+      state_->db->NewIterator(read_options(), state_->rows));
+  for (at->SeekToFirst(); at->Valid(); at->Next()) {
+    const auto id = id_of(at->key());
+    const auto decoded = id ? decode_row(*id, bytes_of(at->value())) : std::nullopt;
+    if (decoded) {
+      row(*id, *decoded);
+    } else {
+      broken({at->key().data(), at->key().size()});
+    }
+  }
+  return result_of(at->status());
+}
+
+Result<void> Database::delete_raw_row(std::string_view key) {
+  return result_of(state_->db->Delete(rocksdb::WriteOptions(), state_->rows, slice_of(key)));
+}
+
+Result<std::vector<BlockId>> Database::pinned_ids() const {
+  std::vector<BlockId> out;
+  const std::unique_ptr<rocksdb::Iterator> at(
+      state_->db->NewIterator(read_options(), state_->pinned));
+  for (at->SeekToFirst(); at->Valid(); at->Next()) {
+    if (const auto id = id_of(at->key())) out.push_back(*id);
+  }
+  OUTRIDER_TRY(result_of(at->status()));
+  return out;
+}
+
+uint64_t Database::pinned_file_bytes() const {
+  uint64_t files = 0, buffered = 0;
+  state_->db->GetIntProperty(state_->pinned, rocksdb::DB::Properties::kTotalSstFilesSize, &files);
+  state_->db->GetIntProperty(state_->pinned, rocksdb::DB::Properties::kCurSizeAllMemTables,
+                             &buffered);
+  return files + buffered;
+}
+
+void Database::compact_pinned() {
+  rocksdb::CompactRangeOptions how;
+  how.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForceOptimized;
+  state_->db->CompactRange(how, state_->pinned, nullptr, nullptr).PermitUncheckedError();
+}
+
+uint64_t Database::payload_bytes_written() const {
+  std::map<std::string, std::string> stats;
+  if (!state_->db->GetMapProperty(state_->payload, rocksdb::DB::Properties::kCFStats, &stats)) {
+    return 0;
+  }
+  const auto found = stats.find("compaction.Sum.WriteGB");
+  return found == stats.end() ? 0
+                              : static_cast<uint64_t>(std::stod(found->second) * double{1 << 30});
+}
+
+bool Database::resume() {
+  return state_->db->Resume().ok();
+}
+
+}  // namespace outrider::kvstore

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.hpp"
+#include "kvstore/index_row.hpp"
+
+/// The one place that knows RocksDB. Families: `default` (names, marks), `idx` (rows), `kvf`
+/// (payload, FIFO: a hard byte cap, written without WAL), `kvp` (pinned payload, with WAL).
+namespace outrider::kvstore {
+
+struct DatabaseOptions {
+  uint64_t payload_cap_bytes = 0;       ///< of the FIFO family's files
+  uint64_t payload_buffer_bytes = 0;    ///< of one flush
+  uint64_t pinned_buffer_bytes = 0;     ///< of one memtable of the pinned family
+  uint64_t write_bytes_per_second = 0;  ///< 0: no limit
+  bool direct_io = true;                ///< where the file system has it
+  bool read_only = false;               ///< for a look at a directory that a server may hold
+};
+
+/// Why a directory does not open.
+enum class OpenFailure : uint8_t {
+  damaged,    ///< its content is wrong: move it aside
+  read_only,  ///< no right to write: its content may be fine
+  no_space,   ///< likewise
+  other,      ///< out of memory or descriptors, not a directory, …: likewise
+};
+
+struct OpenError {
+  OpenFailure why = OpenFailure::other;
+  std::string message;
+};
+
+/// Changes that happen together or not at all, in this order.
+class RowBatch {
+ public:
+  void put_row(const BlockId& id, const Row& row) {
+    changes_.push_back({Kind::put_row, id, row, {}});
+  }
+  void delete_row(const BlockId& id) { changes_.push_back({Kind::delete_row, id, {}, {}}); }
+  void put_pinned(const BlockId& id, RecordBytes record) {
+    changes_.push_back({Kind::put_pinned, id, {}, std::move(record)});
+  }
+  void delete_pinned(const BlockId& id) { changes_.push_back({Kind::delete_pinned, id, {}, {}}); }
+  bool empty() const { return changes_.empty(); }
+
+ private:
+  friend class Database;
+  enum class Kind : uint8_t { put_row, delete_row, put_pinned, delete_pinned };
+  struct Change {
+    Kind kind;
+    BlockId id;
+    Row row;
+    RecordBytes record;
+  };
+  std::vector<Change> changes_;
+};
+
+/// What the payload family's files hold.
+struct PayloadFiles {
+  uint64_t cap_bytes = 0;
+  uint64_t bytes = 0;
+  uint32_t files = 0;
+  uint64_t oldest_sequence = 0;  ///< what was written before it is gone
+  uint64_t quarter_sequence =
+      0;  ///< what was written before it is in the oldest quarter of the cap
+};
+
+/// An open directory. Reads from any thread; everything that writes from one thread. Closes
+/// (flushes and waits) when destroyed. Errors: not_found, corrupt, io, and too_large for a full
+/// disk.
+class Database {
+ public:
+  struct Opened {
+    std::unique_ptr<Database> database;  ///< null: see error
+    OpenError error;
+  };
+  static Opened open(const std::string& directory, const DatabaseOptions& options);
+  ~Database();
+
+  /// Writes into the payload buffer. Durable after the next flush that succeeds. Returns the
+  /// sequence number, which grows with each write.
+  Result<uint64_t> put_payload(const BlockId& id, std::span<const std::byte> record);
+  Result<void> flush_payload();
+  Result<PayloadFiles> payload_files() const;
+  /// Drops FIFO files beyond the cap now rather than in the background.
+  void trim_payload();
+
+  Result<void> write(const RowBatch& batch);
+  Result<void> set_mark(std::string_view name, std::string_view value);
+  Result<void> delete_mark(std::string_view name);
+  std::optional<std::string> mark(std::string_view name) const;
+  /// Marks whose name begins with `prefix`.
+  Result<std::vector<std::pair<std::string, std::string>>> marks(std::string_view prefix) const;
+
+  Result<RecordBytes> read(const BlockId& id, Place place) const;
+  /// Every row; `broken` is called for what is none. Errors end the walk.
+  Result<void> each_row(const std::function<void(const BlockId&, const Row&)>& row,
+                        const std::function<void(std::string_view key)>& broken) const;
+  /// Deletes an index entry by its raw key, which need not be an id.
+  Result<void> delete_raw_row(std::string_view key);
+  /// Ids in the pinned family, whether a row names them or not.
+  Result<std::vector<BlockId>> pinned_ids() const;
+
+  uint64_t pinned_file_bytes() const;
+  void compact_pinned();
+  /// Bytes that flushes and compactions of the payload family wrote since it was opened.
+  uint64_t payload_bytes_written() const;
+  /// After a write error: true if writes may work again.
+  bool resume();
+
+ private:
+  struct State;
+  explicit Database(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace outrider::kvstore

@@ -1,0 +1,62 @@
+#include "kvstore/store_core.hpp"
+
+#include <algorithm>
+
+namespace outrider::kvstore {
+namespace {
+
+constexpr uint64_t k_buffer_bytes_min = uint64_t{16} << 20;  // each flush costs two syncs
+constexpr uint64_t k_buffer_bytes_max = uint64_t{256} << 20;
+
+ColdStoreOptions completed(ColdStoreOptions options) {
+  if (options.buffer_bytes == 0) {
+    options.buffer_bytes = std::clamp(options.cap_bytes / (limits::kv_payload_files_max / 2),
+                                      k_buffer_bytes_min, k_buffer_bytes_max);
+  }
+  if (options.queue_bytes == 0) options.queue_bytes = 2 * options.buffer_bytes;
+  if (options.default_quota_bytes == 0) options.default_quota_bytes = options.cap_bytes;
+  options.read_threads = std::max(1u, options.read_threads);
+  options.pinned_share = std::clamp(options.pinned_share, 0.0, 0.5);
+  return options;
+}
+
+}  // namespace
+
+StoreCore::StoreCore(ColdStoreOptions given, Surroundings outside, StoreEvents told)
+    : options(completed(std::move(given))),
+      surroundings(std::move(outside)),
+      events(std::move(told)),
+      index({limits::kv_index_rows_max, limits::kv_tenants_max, options.default_quota_bytes}),
+      admission(options.touched_blocks_max) {
+  for (const auto& [tenant, bytes] : options.quota_bytes) {
+    index.set_quota(tenant_number(tenant), bytes);
+  }
+}
+
+bool StoreCore::erase_if_same(const BlockId& id, const Row& row, Removal why) {
+  const std::lock_guard lock(mutex);
+  const Row* now = index.find(id);
+  if (now == nullptr || now->sequence != row.sequence || now->place != row.place) return false;
+  index.erase(id);
+  ++counters.removed[why];
+  return true;
+}
+
+void StoreCore::published(std::span<const BlockId> ids) const {
+  if (events.published && !ids.empty()) events.published(ids);
+}
+
+void StoreCore::removed(std::span<const BlockId> ids) const {
+  if (events.removed && !ids.empty()) events.removed(ids);
+}
+
+Shares shares_of(const ColdStoreOptions& options, uint64_t quarantine_bytes) {
+  const auto pinned =
+      static_cast<uint64_t>(options.pinned_share * static_cast<double>(options.cap_bytes));
+  const uint64_t rows = options.cap_bytes / 128;
+  const uint64_t taken = pinned + rows + quarantine_bytes;
+  const uint64_t left = options.cap_bytes > taken ? options.cap_bytes - taken : 0;
+  return {std::max(left, options.buffer_bytes), pinned / 2};
+}
+
+}  // namespace outrider::kvstore

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "kvstore/admission.hpp"
+#include "kvstore/cold_index.hpp"
+#include "kvstore/cold_store.hpp"
+#include "kvstore/database.hpp"
+
+namespace outrider::kvstore {
+
+/// What the store's threads and its callers share. `mutex` guards everything below it and is held
+/// for table look-ups only, never over the disk or a callback.
+struct StoreCore {
+  StoreCore(ColdStoreOptions given, Surroundings outside, StoreEvents told);
+
+  const ColdStoreOptions options;  ///< with each 0 replaced by what it means
+  const Surroundings surroundings;
+  const StoreEvents events;
+
+  mutable std::mutex mutex;
+  ColdIndex index;
+  Admission admission;
+  std::shared_ptr<Database> database;  ///< null: unavailable. Readers hold a copy while they read
+  struct IdHash {
+    size_t operator()(const BlockId& id) const { return short_of(id); }
+  };
+  std::unordered_set<BlockId, IdHash> in_flight;  ///< put, neither published nor given up
+  std::vector<BlockId> used;                      ///< rows whose last use is not on disk yet
+  ReadSpeed speed;
+  ColdCounters counters;
+  Outage outage = Outage::opening;
+  std::string outage_text;
+  std::string store_uuid;
+  PayloadFiles files;
+
+  int64_t now_s() const { return surroundings.wall_time().time_since_epoch().count(); }
+  /// For when a row was found wrong: erases it if it is still this one. True if it was.
+  bool erase_if_same(const BlockId& id, const Row& row, Removal why);
+  void published(std::span<const BlockId> ids) const;
+  void removed(std::span<const BlockId> ids) const;
+};
+
+/// Families' shares of the cap.
+struct Shares {
+  uint64_t payload_bytes = 0;
+  uint64_t pinned_bytes = 0;  ///< of live records; as much again for their compaction
+};
+Shares shares_of(const ColdStoreOptions& options, uint64_t quarantine_bytes);
+
+}  // namespace outrider::kvstore
