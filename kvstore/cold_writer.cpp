@@ -221,8 +221,7 @@ void ColdWriter::open() {
   named_tenants_.clear();
   named_namespaces_.clear();
   if (!database_) {
-    retry_at_ =
-        core_.surroundings.clock.now() + std::chrono::milliseconds(limits::kv_write_retry_ms);
+    retry_at_ = next_try();
   }
   core_.published(present);
 }
@@ -247,29 +246,26 @@ void ColdWriter::retire(bool tell) {
 bool ColdWriter::can_write() {
   if (database_ && !write_failed_) return true;
   if (core_.surroundings.clock.now() < retry_at_) return false;
-  if (!database_) {
-    open();
-    return database_ != nullptr;
+  // RocksDB does not write again after an error; a database that is opened again does. While the
+  // disk still refuses, the old one goes on serving reads.
+  if (database_ && !known_damaged_) {
+    if (Database::cannot_write(database_directory(core_.options.directory))) {
+      retry_at_ = next_try();
+      return false;
+    }
   }
-  if (known_damaged_) {
-    give_up(std::exchange(pending_, {}));
-    retire(true);
-    open();
-    return database_ != nullptr;
-  }
-  write_failed_ = !database_->resume();
-  if (write_failed_) {
-    retry_at_ =
-        core_.surroundings.clock.now() + std::chrono::milliseconds(limits::kv_write_retry_ms);
-  } else {
-    const std::lock_guard lock(core_.mutex);
-    core_.outage = Outage::none;
-  }
-  return !write_failed_;
+  give_up(std::exchange(pending_, {}));
+  retire(true);
+  open();
+  return database_ != nullptr;
+}
+
+TimePoint ColdWriter::next_try() const {
+  return core_.surroundings.clock.now() + std::chrono::milliseconds(limits::kv_write_retry_ms);
 }
 
 void ColdWriter::begin_outage(const Error& error) {
-  retry_at_ = core_.surroundings.clock.now() + std::chrono::milliseconds(limits::kv_write_retry_ms);
+  retry_at_ = next_try();
   known_damaged_ = error.code == ErrorCode::corrupt;
   Outage why = Outage::io_error;
   if (error.code == ErrorCode::too_large) why = Outage::no_space;

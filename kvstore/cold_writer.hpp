@@ -80,6 +80,7 @@ class ColdWriter {
   void open();
   void retire(bool tell);
   bool can_write();
+  TimePoint next_try() const;
   void begin_outage(const Error& error);
 
   void store(const Block& block, const PutOptions& options);

@@ -218,8 +218,4 @@ uint64_t Database::payload_bytes_written() const {
                               : static_cast<uint64_t>(std::stod(found->second) * double{1 << 30});
 }
 
-bool Database::resume() {
-  return state_->db->Resume().ok();
-}
-
 }  // namespace outrider::kvstore

@@ -114,8 +114,8 @@ class Database {
   void compact_pinned();
   /// Bytes that flushes and compactions of the payload family wrote since it was opened.
   uint64_t payload_bytes_written() const;
-  /// After a write error: true if writes may work again.
-  bool resume();
+  /// Whether a file of a megabyte can be written in a directory now, and if not, why.
+  static std::optional<OpenError> cannot_write(const std::string& directory);
 
  private:
   struct State;

@@ -56,6 +56,16 @@ rocksdb::ColumnFamilyOptions pinned_family(const DatabaseOptions& options) {
   return family;
 }
 
+/// Debian builds RocksDB with its assertions on, and one of them aborts the process at the second
+/// line that its log file cannot take: after a full disk. So there is no log file; statuses say
+/// what went wrong.
+class NoLog final : public rocksdb::Logger {
+ public:
+  NoLog() : Logger(rocksdb::InfoLogLevel::FATAL_LEVEL) {}
+  using Logger::Logv;
+  void Logv(const char*, va_list) override {}
+};
+
 rocksdb::DBOptions database_options(const DatabaseOptions& options) {
   rocksdb::DBOptions out;
   out.create_if_missing = true;
@@ -69,9 +79,7 @@ rocksdb::DBOptions database_options(const DatabaseOptions& options) {
   out.max_bgerror_resume_count = 0;  // the store decides when to try again
   out.use_direct_reads = options.direct_io;
   out.use_direct_io_for_flush_and_compaction = options.direct_io;
-  out.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  out.keep_log_file_num = 4;
-  out.max_log_file_size = size_t{1} << 20;
+  out.info_log = std::make_shared<NoLog>();
   out.max_manifest_file_size = uint64_t{4} << 20;
   out.stats_dump_period_sec = 0;
   out.stats_persist_period_sec = 0;
@@ -93,22 +101,6 @@ OpenError open_error(const rocksdb::Status& status) {
   return {why, status.ToString()};
 }
 
-/// What the operating system says about writing here, which RocksDB's words do not tell apart.
-std::optional<OpenError> cannot_write(const std::string& directory) {
-  const std::string path = directory + "/.writable";
-  const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-  const char byte = 0;
-  const bool written = fd >= 0 && ::write(fd, &byte, 1) == 1;
-  const int why = errno;
-  if (fd >= 0) ::close(fd);
-  ::unlink(path.c_str());
-  if (written) return std::nullopt;
-  OpenFailure failure = OpenFailure::other;
-  if (why == EROFS || why == EACCES || why == EPERM) failure = OpenFailure::read_only;
-  if (why == ENOSPC || why == EDQUOT || why == EFBIG) failure = OpenFailure::no_space;
-  return OpenError{failure, directory + ": " + std::strerror(why)};
-}
-
 /// RocksDB would make an empty database of tables whose CURRENT is lost, and delete the tables.
 bool lost_its_head(const std::string& directory) {
   std::error_code ignored;
@@ -121,6 +113,24 @@ bool lost_its_head(const std::string& directory) {
 }
 
 }  // namespace
+
+/// What the operating system says, which RocksDB's words do not tell apart.
+std::optional<OpenError> Database::cannot_write(const std::string& directory) {
+  const std::string path = directory + "/.writable";
+  errno = 0;  // a short write sets none
+  const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  const std::vector<char> bytes(size_t{1} << 20);
+  const bool written =
+      fd >= 0 && ::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+  const int why = fd >= 0 && errno == 0 ? ENOSPC : errno;
+  if (fd >= 0) ::close(fd);
+  ::unlink(path.c_str());
+  if (written) return std::nullopt;
+  OpenFailure failure = OpenFailure::other;
+  if (why == EROFS || why == EACCES || why == EPERM) failure = OpenFailure::read_only;
+  if (why == ENOSPC || why == EDQUOT || why == EFBIG) failure = OpenFailure::no_space;
+  return OpenError{failure, directory + ": " + std::strerror(why)};
+}
 
 Database::Opened Database::open(const std::string& directory, const DatabaseOptions& options) {
   if (!options.read_only) {

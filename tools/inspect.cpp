@@ -9,6 +9,7 @@
 #include "model/model_config.hpp"
 #include "tools/command.hpp"
 #include "tools/http_client.hpp"
+#include "tools/inspect_kv.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -118,7 +119,8 @@ int inspect_cluster(const std::string& url, const std::string& api_key) {
 }  // namespace
 
 void add_inspect(CLI::App& app, Action& action) {
-  auto* inspect = app.add_subcommand("inspect", "What is in a model file or a running cluster");
+  auto* inspect =
+      app.add_subcommand("inspect", "What is in a model file, a KV store or a running cluster");
   inspect->require_subcommand(1);
   auto* model = inspect->add_subcommand("model", "Metadata and tensors of a GGUF");
   auto name = std::make_shared<std::string>();
@@ -129,6 +131,8 @@ void add_inspect(CLI::App& app, Action& action) {
   model->callback([name, tensors, &action] {
     action = [name, tensors] { return inspect_model(*name, *tensors); };
   });
+
+  add_inspect_kv(*inspect, action);
 
   auto* cluster = inspect->add_subcommand("cluster", "Members, roles and load of a running server");
   auto url = std::make_shared<std::string>("http://127.0.0.1:8080");

@@ -1,0 +1,449 @@
+// What a disk, a kill or a person may do to a store's directory. Always: no exception, no wrong
+// block, a counted reason, and a store that goes on serving.
+
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+
+#include "kvstore/cold_open.hpp"
+#include "kvstore/database.hpp"
+#include "kvstore/fixture.test.hpp"
+#include "kvstore/inspect.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+using namespace testing;  // NOLINT: this folder's own helpers
+namespace fs = std::filesystem;
+
+constexpr uint32_t k_chains = 4;  // the last one is pinned
+constexpr uint32_t k_blocks = 6;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write_file(const fs::path& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+}
+
+class Faults : public ::testing::Test {
+ protected:
+  TemporaryDirectory directory_;
+  TestClock clock_;
+
+  std::string store_path() const { return directory_.path() + "/store"; }
+  std::string db_path() const { return database_directory(store_path()); }
+
+  std::unique_ptr<ColdStore> open() {
+    auto store = std::make_unique<ColdStore>(small_options(store_path()), surroundings(clock_));
+    store->drain();
+    return store;
+  }
+
+  void fill() {
+    auto store = open();
+    for (uint32_t chain = 0; chain < k_chains; ++chain) {
+      store->put(chain_blocks(chain, k_blocks), {.pin = chain + 1 == k_chains});
+      store->drain();
+    }
+  }
+
+  /// Loads everything; checks each block and that each missing one has a counted reason. Returns
+  /// the number of blocks that came.
+  uint32_t load_all(ColdStore& store) {
+    uint32_t came = 0;
+    for (uint32_t chain = 0; chain < k_chains; ++chain) {
+      const LoadOutcome out = load(store, chain_request(chain, k_blocks));
+      for (uint32_t i = 0; i < out.blocks.size(); ++i) {
+        EXPECT_TRUE(same_content(out.blocks[i].record, make_block(chain, i)));
+      }
+      EXPECT_EQ(out.blocks.size() == k_blocks, out.summary.stopped == Miss::none);
+      came += static_cast<uint32_t>(out.blocks.size());
+    }
+    return came;
+  }
+
+  void expect_serving(ColdStore& store) {
+    store.put(chain_blocks(77, 3), {});
+    store.drain();
+    EXPECT_EQ(load(store, chain_request(77, 3)).blocks.size(), 3u) << store.stats().outage_text;
+  }
+
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> out;
+    for (const auto& file : fs::directory_iterator(db_path())) {
+      if (file.is_regular_file()) out.push_back(file.path());
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  /// The file that holds these bytes, and where.
+  std::pair<fs::path, size_t> find(std::span<const std::byte> bytes) const {
+    const std::string wanted(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    for (const fs::path& path : files()) {
+      if (path.extension() != ".sst") continue;
+      if (const size_t at = read_file(path).find(wanted); at != std::string::npos) {
+        return {path, at};
+      }
+    }
+    return {};
+  }
+
+  /// Opens a copy of the filled directory after `damage`; what then holds is the same for all.
+  void expect_harmless(const std::string& what, const std::function<void()>& damage) {
+    SCOPED_TRACE(what);
+    const std::string golden = directory_.path() + "/golden";
+    fs::remove_all(store_path());
+    fs::copy(golden, store_path(), fs::copy_options::recursive);
+    damage();
+    auto store = open();
+    const uint32_t came = load_all(*store);
+    const ColdStats stats = store->stats();
+    const uint64_t missed = stats.counters.loads.total() - stats.counters.loads[Miss::none];
+    if (stats.counters.quarantined != 0) {
+      EXPECT_EQ(came, 0u);
+    } else if (came != k_chains * k_blocks) {
+      EXPECT_GT(missed, 0u);
+    }
+    EXPECT_EQ(stats.outage, Outage::none) << stats.outage_text;
+    expect_serving(*store);
+  }
+};
+
+TEST_F(Faults, AFlippedBitInARecordEndsItsChainThere) {
+  fill();
+  for (const uint32_t chain : {1u, k_chains - 1}) {
+    const Block block = make_block(chain, 2);
+    const auto [path, at] = find(std::span(block.tensors[1].bytes).first(64));
+    if (chain + 1 != k_chains) {
+      ASSERT_FALSE(path.empty());
+    } else if (path.empty()) {
+      continue;  // pinned records may still be in the log
+    }
+    std::string content = read_file(path);
+    content[at + 5] = static_cast<char>(content[at + 5] ^ 0x10);
+    write_file(path, content);
+    auto store = open();
+    const LoadOutcome out = load(*store, chain_request(chain, k_blocks));
+    EXPECT_EQ(out.summary.stopped, Miss::corrupt);
+    EXPECT_EQ(out.blocks.size(), 2u);
+    EXPECT_EQ(store->match(k_test_ns, chain_ids(chain, k_blocks)), 2u) << "the row is gone";
+    EXPECT_EQ(store->stats().counters.removed[Removal::corrupt], 1u);
+    store->put({make_block(chain, 2)}, {});
+    store->drain();
+    EXPECT_EQ(load(*store, chain_request(chain, k_blocks)).blocks.size(), k_blocks) << "healed";
+  }
+}
+
+TEST_F(Faults, FlippedBitsAndTruncationsOfEveryFileAreHarmless) {
+  fill();
+  fs::rename(store_path(), directory_.path() + "/golden");
+  fs::create_directories(store_path());
+  fs::copy(directory_.path() + "/golden", store_path(),
+           fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  Random random(1);
+  for (const fs::path& path : files()) {
+    const std::string content = read_file(path);
+    for (int i = 0; i < 3 && !content.empty(); ++i) {
+      const size_t at = random.below(static_cast<uint32_t>(content.size()));
+      const char bit = static_cast<char>(1 << random.below(8));
+      expect_harmless("flip " + path.filename().string() + " at " + std::to_string(at), [&] {
+        std::string damaged = content;
+        damaged[at] = static_cast<char>(damaged[at] ^ bit);
+        write_file(path, damaged);
+      });
+    }
+    for (const size_t size : {size_t{0}, content.size() / 2}) {
+      expect_harmless("truncate " + path.filename().string() + " to " + std::to_string(size),
+                      [&] { write_file(path, content.substr(0, size)); });
+    }
+    expect_harmless("delete " + path.filename().string(), [&] { fs::remove(path); });
+  }
+}
+
+TEST_F(Faults, SwappedFilesAreHarmless) {
+  fill();
+  fs::rename(store_path(), directory_.path() + "/golden");
+  fs::copy(directory_.path() + "/golden", store_path(), fs::copy_options::recursive);
+  std::vector<fs::path> tables = files();
+  std::erase_if(tables, [](const fs::path& path) { return path.extension() != ".sst"; });
+  ASSERT_GE(tables.size(), 3u);
+  for (size_t i = 0; i + 1 < tables.size(); ++i) {
+    expect_harmless("swap " + tables[i].string(), [&] {
+      const std::string one = read_file(tables[i]), other = read_file(tables[i + 1]);
+      write_file(tables[i], other);
+      write_file(tables[i + 1], one);
+    });
+  }
+}
+
+TEST_F(Faults, ARecordUnderAnotherIdIsCorrupt) {
+  fill();
+  {
+    DatabaseOptions options;
+    options.payload_cap_bytes = uint64_t{1} << 30;
+    options.payload_buffer_bytes = options.pinned_buffer_bytes = 1 << 20;
+    options.direct_io = false;
+    auto opened = Database::open(db_path(), options);
+    ASSERT_TRUE(opened.database) << opened.error.message;
+    const auto record = encode(make_block(2, 4));
+    ASSERT_TRUE(opened.database->put_payload(block_id(1, 4), *record));
+    ASSERT_TRUE(opened.database->flush_payload());
+  }
+  auto store = open();
+  const LoadOutcome out = load(*store, chain_request(1, k_blocks));
+  EXPECT_EQ(out.summary.stopped, Miss::corrupt);
+  EXPECT_EQ(out.blocks.size(), 4u);
+}
+
+TEST_F(Faults, AnotherFormatIsMovedAside) {
+  fill();
+  {
+    DatabaseOptions options;
+    options.payload_cap_bytes = uint64_t{1} << 30;
+    options.payload_buffer_bytes = options.pinned_buffer_bytes = 1 << 20;
+    options.direct_io = false;
+    auto opened = Database::open(db_path(), options);
+    ASSERT_TRUE(opened.database->set_mark(k_format_mark, "outrider-kv-2"));
+  }
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.quarantined, 1u);
+  EXPECT_TRUE(fs::exists(quarantine_directory(store_path()) + "/CURRENT"));
+  EXPECT_EQ(load_all(*store), 0u);
+  expect_serving(*store);
+}
+
+TEST_F(Faults, TheQuarantineKeepsNoPayloadAndOnlyTheLastOne) {
+  const uint64_t most = small_options("").cap_bytes / 16;
+  for (int i = 0; i < 2; ++i) {
+    {
+      auto store = open();
+      store->put(chain_blocks(1, 30, 64 << 10), {});
+      store->drain();
+    }
+    fs::remove(db_path() + "/CURRENT");
+    auto store = open();
+    EXPECT_EQ(store->stats().counters.quarantined, 1u);
+    EXPECT_LE(disk_bytes(quarantine_directory(store_path())), most);
+  }
+}
+
+TEST_F(Faults, ASecondOwnerServesMissesAndDoesNoHarm) {
+  fill();
+  auto first = open();
+  auto second = open();
+  EXPECT_EQ(second->stats().outage, Outage::io_error);
+  EXPECT_EQ(second->stats().counters.quarantined, 0u);
+  EXPECT_EQ(load_all(*second), 0u);
+  EXPECT_EQ(second->stats().counters.loads[Miss::unavailable], k_chains);
+  EXPECT_EQ(load_all(*first), k_chains * k_blocks);
+  first.reset();
+  clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  second->put(chain_blocks(50, 1), {});
+  second->drain();
+  EXPECT_EQ(load_all(*second), k_chains * k_blocks) << "it tried again";
+}
+
+/// Without root's right to write everywhere, as long as it lives.
+class AsNobody {
+ public:
+  AsNobody() : was_root_(geteuid() == 0) {
+    if (was_root_ && seteuid(65534) != 0) was_root_ = false;
+  }
+  ~AsNobody() {
+    if (was_root_ && seteuid(0) != 0) std::abort();
+  }
+
+ private:
+  bool was_root_;
+};
+
+TEST_F(Faults, AReadOnlyDirectoryServesMissesAndIsLeftAlone) {
+  fill();
+  const auto change = [this](fs::perm_options how) {
+    const auto write = fs::perms::owner_write | fs::perms::group_write | fs::perms::others_write;
+    for (const auto& entry : fs::recursive_directory_iterator(store_path())) {
+      fs::permissions(entry.path(), write, how);
+    }
+    fs::permissions(store_path(), write, how);
+  };
+  change(fs::perm_options::remove);
+  {
+    const AsNobody nobody;
+    auto store = open();
+    EXPECT_EQ(store->stats().outage, Outage::read_only) << store->stats().outage_text;
+    EXPECT_EQ(load_all(*store), 0u);
+    store->put(chain_blocks(50, 2), {});
+    store->drain();
+    const ColdStats stats = store->stats();
+    EXPECT_EQ(stats.counters.skipped[Skip::unavailable], 2u);
+    EXPECT_EQ(stats.counters.loads[Miss::unavailable], k_chains);
+    EXPECT_EQ(stats.counters.quarantined, 0u);
+  }
+  fs::permissions(store_path(), fs::perms::owner_all);
+  for (const auto& entry : fs::recursive_directory_iterator(store_path())) {
+    fs::permissions(entry.path(), fs::perms::owner_write, fs::perm_options::add);
+  }
+  EXPECT_EQ(load_all(*open()), k_chains * k_blocks);
+}
+
+TEST_F(Faults, AFileInItsPlaceIsAnOutage) {
+  write_file(store_path(), "not a directory");
+  auto store = open();
+  EXPECT_NE(store->stats().outage, Outage::none);
+  EXPECT_EQ(load_all(*store), 0u);
+}
+
+TEST_F(Faults, WritesThatFailAreCountedAndTriedAgainLater) {
+  auto store = open();
+  store->put(chain_blocks(1, k_blocks), {});
+  store->drain();
+  auto* const before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small{16 << 10, limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  store->put(chain_blocks(2, k_blocks, 64 << 10), {});
+  store->drain();
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, before);
+  ColdStats stats = store->stats();
+  EXPECT_GT(stats.counters.skipped[Skip::write_failed], 0u);
+  EXPECT_EQ(stats.counters.skipped.total(), k_blocks) << "those after the failure: unavailable";
+  EXPECT_NE(stats.outage, Outage::none);
+  store->put(chain_blocks(3, 2), {});
+  store->drain();
+  EXPECT_EQ(store->stats().counters.skipped.total(), k_blocks + 2);
+  EXPECT_EQ(load(*store, chain_request(1, k_blocks)).blocks.size(), k_blocks) << "reads go on";
+  clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  expect_serving(*store);
+  EXPECT_EQ(store->stats().outage, Outage::none);
+}
+
+TEST_F(Faults, AFullDiskIsAnOutageThatEnds) {
+  const std::string small_disk = directory_.path() + "/disk";
+  fs::create_directories(small_disk);
+  if (mount("tmpfs", small_disk.c_str(), "tmpfs", 0, "size=3m") != 0) {
+    std::printf("not run here: a full disk needs the right to mount one\n");
+    return;
+  }
+  {
+    ColdStore store(small_options(small_disk), surroundings(clock_));
+    store.drain();
+    for (uint64_t chain = 0; chain < 10; ++chain) {
+      store.put(chain_blocks(chain, 8, 64 << 10), {});
+      store.drain();
+    }
+    ColdStats stats = store.stats();
+    EXPECT_EQ(stats.outage, Outage::no_space) << stats.outage_text;
+    EXPECT_GT(stats.counters.skipped[Skip::write_failed], 0u);
+    EXPECT_EQ(load(store, chain_request(0, 8, 64 << 10)).blocks.size(), 8u) << "reads go on";
+    mount("tmpfs", small_disk.c_str(), "tmpfs", MS_REMOUNT, "size=64m");
+    clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+    store.put(chain_blocks(50, 8, 64 << 10), {});
+    store.drain();
+    EXPECT_EQ(load(store, chain_request(50, 8, 64 << 10)).blocks.size(), 8u)
+        << store.stats().outage_text;
+    EXPECT_EQ(store.stats().outage, Outage::none) << store.stats().outage_text;
+  }
+  umount2(small_disk.c_str(), MNT_DETACH);
+}
+
+/// Wherever the disk becomes full: while opening, in the log, in a flush, in a compaction.
+TEST_F(Faults, NoSizeOfDiskAbortsTheStore) {
+  const std::string small_disk = directory_.path() + "/disk";
+  fs::create_directories(small_disk);
+  for (int kilobytes = 8; kilobytes < 1500; kilobytes += kilobytes / 2 + 4) {
+    const std::string size = "size=" + std::to_string(kilobytes) + "k";
+    if (mount("tmpfs", small_disk.c_str(), "tmpfs", 0, size.c_str()) != 0) {
+      std::printf("not run here: a full disk needs the right to mount one\n");
+      return;
+    }
+    {
+      ColdStoreOptions options = small_options(small_disk);
+      options.pinned_share = 0.5;
+      ColdStore store(options, surroundings(clock_));
+      for (uint64_t chain = 0; chain < 6; ++chain) {
+        store.put(chain_blocks(chain, 4, 64 << 10), {.pin = chain % 2 == 0});
+        store.drain();
+        const LoadOutcome out = load(store, chain_request(chain, 4, 64 << 10));
+        for (uint32_t i = 0; i < out.blocks.size(); ++i) {
+          EXPECT_TRUE(same_content(out.blocks[i].record, make_block(chain, i, 64 << 10)));
+        }
+        clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+      }
+      const ColdStats stats = store.stats();
+      EXPECT_EQ(stats.counters.stored_blocks + stats.counters.skipped.total(), 24u);
+      EXPECT_GT(stats.counters.outages[Outage::no_space], 0u) << stats.outage_text << kilobytes;
+    }
+    umount2(small_disk.c_str(), MNT_DETACH);
+  }
+}
+
+TEST_F(Faults, InspectCountsVerifiesAndRepairs) {
+  fill();
+  auto report = inspect(store_path(), {.verify = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->records, k_chains * k_blocks);
+  EXPECT_EQ(report->good_records, k_chains * k_blocks);
+  EXPECT_EQ(report->pinned_records, k_blocks);
+  EXPECT_TRUE(report->clean_shutdown);
+  ASSERT_EQ(report->namespaces.size(), 1u);
+  EXPECT_EQ(report->namespaces[0].ns, to_hex(k_test_ns));
+  EXPECT_EQ(report->namespaces[0].tokens, k_chains * k_blocks * 16);
+  ASSERT_EQ(report->tenants.size(), 1u);
+  EXPECT_EQ(report->tenants[0].tenant, "");
+
+  const Block block = make_block(1, 2);
+  const auto [path, at] = find(std::span(block.tensors[1].bytes).first(64));
+  std::string content = read_file(path);
+  content[at] = static_cast<char>(content[at] ^ 1);
+  write_file(path, content);
+  report = inspect(store_path(), {.verify = true});
+  EXPECT_EQ(report->corrupt_records, 1u);
+  EXPECT_EQ(report->dropped, 0u);
+  report = inspect(store_path(), {.repair = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->dropped, 1u);
+  report = inspect(store_path(), {.verify = true});
+  EXPECT_EQ(report->corrupt_records, 0u);
+  EXPECT_EQ(report->records, k_chains * k_blocks - 1);
+
+  fs::remove(db_path() + "/CURRENT");
+  EXPECT_FALSE(inspect(store_path(), {}));
+  EXPECT_FALSE(inspect(directory_.path() + "/nothing", {.repair = true}));
+}
+
+TEST_F(Faults, InspectMovesAsideWhatDoesNotOpen) {
+  fill();
+  for (const fs::path& path : files()) {
+    if (path.filename().string().starts_with("MANIFEST")) write_file(path, "nonsense");
+  }
+  const auto report = inspect(store_path(), {.verify = true});
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, ErrorCode::corrupt);
+  const auto repaired = inspect(store_path(), {.repair = true});
+  ASSERT_TRUE(repaired) << repaired.error().message;
+  EXPECT_TRUE(repaired->moved_aside);
+  expect_serving(*open());
+}
+
+TEST_F(Faults, AServersDirectoryCanBeInspectedWhileItRuns) {
+  fill();
+  auto store = open();
+  const auto report = inspect(store_path(), {.verify = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->good_records, k_chains * k_blocks);
+  EXPECT_FALSE(report->clean_shutdown);
+  EXPECT_FALSE(inspect(store_path(), {.repair = true})) << "in use";
+}
+
+}  // namespace
+}  // namespace outrider::kvstore

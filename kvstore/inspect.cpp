@@ -1,0 +1,174 @@
+#include "kvstore/inspect.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "kvstore/cold_open.hpp"
+#include "kvstore/database.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+std::string hex_of(uint64_t value) {
+  char text[17] = {};
+  std::to_chars(text, text + 16, value, 16);
+  return text;
+}
+
+Error error_of(const OpenError& error) {
+  const bool damaged = error.why == OpenFailure::damaged;
+  return fail(damaged ? ErrorCode::corrupt : ErrorCode::io, error.message);
+}
+
+class Inspection {
+ public:
+  Inspection(std::string directory, InspectOptions options) : options_(options) {
+    report_.directory = std::move(directory);
+  }
+
+  Result<InspectReport> run() {
+    if (!std::filesystem::exists(database_directory(report_.directory) + "/CURRENT")) {
+      return fail(ErrorCode::not_found, report_.directory + " holds no KV store");
+    }
+    DatabaseOptions how;
+    how.read_only = !options_.repair;
+    how.direct_io = false;
+    // No size is known here: nothing may be dropped for being too much.
+    how.payload_cap_bytes = uint64_t{1} << 60;
+    how.payload_buffer_bytes = how.pinned_buffer_bytes = uint64_t{4} << 20;
+    auto opened = Database::open(database_directory(report_.directory), how);
+    if (!opened.database) return not_opened(opened.error);
+    database_ = std::move(opened.database);
+    if (const auto read = read_rows(); !read)
+      return not_opened({OpenFailure::damaged, read.error().message});
+    if (options_.verify || options_.repair) OUTRIDER_TRY(verify());
+    if (options_.repair) OUTRIDER_TRY(repair());
+    database_.reset();
+    measure();
+    return report_;
+  }
+
+ private:
+  InspectOptions options_;
+  InspectReport report_;
+  std::unique_ptr<Database> database_;
+  std::vector<std::pair<BlockId, Row>> rows_;
+  std::vector<std::string> broken_;
+  RowBatch drops_;
+
+  Result<InspectReport> not_opened(const OpenError& error) {
+    database_.reset();
+    if (!options_.repair || error.why != OpenFailure::damaged) return error_of(error);
+    OUTRIDER_TRY(quarantine(report_.directory, UINT64_MAX));
+    report_.moved_aside = true;
+    measure();
+    return report_;
+  }
+
+  void measure() {
+    report_.disk_bytes = disk_bytes(report_.directory);
+    report_.quarantine_bytes = disk_bytes(quarantine_directory(report_.directory));
+  }
+
+  Result<void> read_rows() {
+    report_.format = database_->mark(k_format_mark).value_or("");
+    report_.store_uuid = database_->mark(k_uuid_mark).value_or("");
+    report_.clean_shutdown = database_->mark(k_clean_mark).has_value();
+    PayloadFiles files;
+    OUTRIDER_ASSIGN(files, database_->payload_files());
+    report_.payload_files = files.files;
+    OUTRIDER_TRY(database_->each_row(
+        [&](const BlockId& id, const Row& row) {
+          const bool aged = row.place == Place::fifo &&
+                            (files.files == 0 || row.sequence < files.oldest_sequence);
+          if (aged) {
+            ++report_.aged_rows;
+            drops_.delete_row(id);
+          } else {
+            rows_.emplace_back(id, row);
+          }
+        },
+        [&](std::string_view key) { broken_.emplace_back(key); }));
+    report_.broken_rows = broken_.size();
+    return summarise();
+  }
+
+  Result<void> summarise() {
+    std::map<uint64_t, NamespaceUse> namespaces;
+    std::map<uint64_t, NamedTenantUse> tenants;
+    for (const auto& [id, row] : rows_) {
+      ++report_.records;
+      report_.record_bytes += row.bytes;
+      if (row.place == Place::pinned) {
+        ++report_.pinned_records;
+        report_.pinned_bytes += row.bytes;
+      }
+      const bool first = report_.records == 1;
+      report_.oldest_use = first ? row.used_at : std::min(report_.oldest_use, row.used_at);
+      report_.newest_use = std::max(report_.newest_use, row.used_at);
+      NamespaceUse& ns = namespaces[row.ns];
+      ++ns.records;
+      ns.bytes += row.bytes;
+      ns.tokens += row.tokens;
+      NamedTenantUse& tenant = tenants[row.tenant];
+      ++tenant.records;
+      tenant.bytes += row.bytes;
+    }
+    for (auto& [number, use] : namespaces) {
+      use.ns = database_->mark(k_namespace_marks + hex_of(number)).value_or(hex_of(number));
+      report_.namespaces.push_back(std::move(use));
+    }
+    for (auto& [number, use] : tenants) {
+      use.tenant = database_->mark(k_tenant_marks + hex_of(number)).value_or(hex_of(number));
+      report_.tenants.push_back(std::move(use));
+    }
+    return {};
+  }
+
+  Result<void> verify() {
+    report_.verified = true;
+    std::set<BlockId> pinned;
+    for (const auto& [id, row] : rows_) {
+      if (row.place == Place::pinned) pinned.insert(id);
+      const auto bytes = database_->read(id, row.place);
+      if (!bytes && bytes.error().code == ErrorCode::not_found) {
+        ++report_.missing_records;
+      } else if (const auto record = bytes ? decode(bytes->bytes()) : bytes.error();
+                 record && record->id == id && short_of(record->ns) == row.ns) {
+        ++report_.good_records;
+        continue;
+      } else {
+        ++report_.corrupt_records;
+      }
+      drops_.delete_row(id);
+      if (row.place == Place::pinned) drops_.delete_pinned(id);
+    }
+    const auto stored = database_->pinned_ids();
+    if (!stored) return {};  // damaged: its records were counted one by one above
+    for (const BlockId& id : *stored) {
+      if (pinned.contains(id)) continue;
+      ++report_.orphans;
+      drops_.delete_pinned(id);
+    }
+    return {};
+  }
+
+  Result<void> repair() {
+    OUTRIDER_TRY(database_->write(drops_));
+    for (const std::string& key : broken_) OUTRIDER_TRY(database_->delete_raw_row(key));
+    report_.dropped = report_.missing_records + report_.corrupt_records + report_.orphans +
+                      report_.aged_rows + report_.broken_rows;
+    return database_->flush_payload();
+  }
+};
+
+}  // namespace
+
+Result<InspectReport> inspect(const std::string& directory, InspectOptions options) {
+  return Inspection(directory, options).run();
+}
+
+}  // namespace outrider::kvstore

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.hpp"
+#include "kvstore/index_row.hpp"
+
+/// A look at a store directory without a server. Looking only reads (a running server does not
+/// mind); repairing needs the directory for itself.
+namespace outrider::kvstore {
+
+struct InspectOptions {
+  bool verify = false;  ///< read every record and check all of it
+  bool repair = false;  ///< drop what is wrong; implies verify
+};
+
+struct NamespaceUse {
+  std::string ns;  ///< hex, all of it where the store knows it
+  uint64_t records = 0;
+  uint64_t bytes = 0;
+  uint64_t tokens = 0;
+};
+
+struct NamedTenantUse {
+  std::string tenant;  ///< its name where the store knows it, else its number
+  uint64_t records = 0;
+  uint64_t bytes = 0;
+};
+
+struct InspectReport {
+  std::string directory;
+  std::string format;
+  std::string store_uuid;
+  bool clean_shutdown = false;  ///< false too while a server runs
+  uint64_t disk_bytes = 0;
+  uint64_t quarantine_bytes = 0;  ///< of these
+  uint64_t payload_files = 0;
+  uint64_t records = 0;
+  uint64_t record_bytes = 0;
+  uint64_t pinned_records = 0;
+  uint64_t pinned_bytes = 0;
+  int64_t oldest_use = 0;  ///< seconds since 1970; 0 without records
+  int64_t newest_use = 0;
+  std::vector<NamespaceUse> namespaces;
+  std::vector<NamedTenantUse> tenants;
+  uint64_t broken_rows = 0;  ///< index entries that prove nothing
+  uint64_t aged_rows = 0;    ///< whose record has left the FIFO, not swept yet
+  bool verified = false;
+  uint64_t good_records = 0;
+  uint64_t missing_records = 0;
+  uint64_t corrupt_records = 0;
+  uint64_t orphans = 0;      ///< pinned records that no row names
+  uint64_t dropped = 0;      ///< by the repair: rows and orphans
+  bool moved_aside = false;  ///< by the repair: the directory did not open
+};
+
+/// Errors: not_found (no store there), corrupt (does not open; a repair moves it aside), io.
+Result<InspectReport> inspect(const std::string& directory, InspectOptions options);
+
+}  // namespace outrider::kvstore

@@ -1,0 +1,137 @@
+#include "tools/inspect_kv.hpp"
+
+#include <ctime>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace outrider::tools {
+namespace {
+
+std::string time_text(int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  if (seconds == 0 || gmtime_r(&time, &parts) == nullptr) return "-";
+  std::ostringstream out;
+  out << std::put_time(&parts, "%Y-%m-%d %H:%M:%S UTC");
+  return out.str();
+}
+
+std::string size_text(uint64_t bytes) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << static_cast<double>(bytes) / 1e6 << " MB";
+  return out.str();
+}
+
+/// Names come from requests: nothing that moves a cursor.
+std::string shown(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  return text.empty() ? "(public)" : text;
+}
+
+bool all_good(const kvstore::InspectReport& report) {
+  return report.broken_rows + report.corrupt_records + report.missing_records + report.orphans == 0;
+}
+
+int inspect_kv(const std::string& directory, kvstore::InspectOptions options, bool json) {
+  const auto report_ = kvstore::inspect(directory, options);
+  if (!report_) return report(report_.error());
+  std::cout << (json ? inspect_json(*report_) + "\n" : inspect_text(*report_));
+  return all_good(*report_) || options.repair ? k_exit_done : k_exit_failed;
+}
+
+}  // namespace
+
+std::string inspect_text(const kvstore::InspectReport& report) {
+  std::ostringstream out;
+  out << report.directory << ": " << size_text(report.disk_bytes) << " on disk";
+  if (report.quarantine_bytes != 0) {
+    out << ", " << size_text(report.quarantine_bytes) << " of it in quarantine";
+  }
+  out << '\n';
+  if (report.moved_aside) {
+    return out.str() + "It did not open: moved aside to quarantine/, the store starts empty.\n";
+  }
+  out << "format " << report.format << ", store " << report.store_uuid << ", "
+      << (report.clean_shutdown ? "closed cleanly" : "not closed cleanly, or in use") << '\n'
+      << report.records << " records, " << size_text(report.record_bytes) << " in "
+      << report.payload_files << " payload files; pinned " << report.pinned_records << ", "
+      << size_text(report.pinned_bytes) << '\n'
+      << "last used from " << time_text(report.oldest_use) << " to " << time_text(report.newest_use)
+      << '\n';
+  out << "\nnamespaces (" << report.namespaces.size() << ")\n";
+  for (const auto& use : report.namespaces) {
+    out << "  " << use.ns << "  " << use.records << " records, " << use.tokens << " tokens, "
+        << size_text(use.bytes) << '\n';
+  }
+  out << "\ntenants (" << report.tenants.size() << ")\n";
+  for (const auto& use : report.tenants) {
+    out << "  " << shown(use.tenant) << "  " << use.records << " records, " << size_text(use.bytes)
+        << '\n';
+  }
+  if (report.broken_rows != 0) out << "\n" << report.broken_rows << " broken index rows\n";
+  if (report.verified) {
+    out << "\nverified: " << report.good_records << " good, " << report.corrupt_records
+        << " corrupt, " << report.missing_records << " missing, " << report.orphans
+        << " that no row names\n";
+  }
+  if (report.dropped != 0) out << "repaired: " << report.dropped << " dropped\n";
+  return out.str();
+}
+
+std::string inspect_json(const kvstore::InspectReport& report) {
+  nlohmann::ordered_json out = {{"directory", report.directory},
+                                {"format", report.format},
+                                {"store_uuid", report.store_uuid},
+                                {"clean_shutdown", report.clean_shutdown},
+                                {"disk_bytes", report.disk_bytes},
+                                {"quarantine_bytes", report.quarantine_bytes},
+                                {"payload_files", report.payload_files},
+                                {"records", report.records},
+                                {"record_bytes", report.record_bytes},
+                                {"pinned_records", report.pinned_records},
+                                {"pinned_bytes", report.pinned_bytes},
+                                {"oldest_use", report.oldest_use},
+                                {"newest_use", report.newest_use},
+                                {"namespaces", nlohmann::ordered_json::array()},
+                                {"tenants", nlohmann::ordered_json::array()},
+                                {"broken_rows", report.broken_rows},
+                                {"aged_rows", report.aged_rows},
+                                {"moved_aside", report.moved_aside},
+                                {"dropped", report.dropped}};
+  for (const auto& use : report.namespaces) {
+    out["namespaces"].push_back(
+        {{"ns", use.ns}, {"records", use.records}, {"tokens", use.tokens}, {"bytes", use.bytes}});
+  }
+  for (const auto& use : report.tenants) {
+    out["tenants"].push_back(
+        {{"tenant", use.tenant}, {"records", use.records}, {"bytes", use.bytes}});
+  }
+  if (report.verified) {
+    out["verified"] = {{"good", report.good_records},
+                       {"corrupt", report.corrupt_records},
+                       {"missing", report.missing_records},
+                       {"orphans", report.orphans}};
+  }
+  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void add_inspect_kv(CLI::App& inspect, Action& action) {
+  auto* kv = inspect.add_subcommand("kv", "Records, bytes and tenants of a KV store's directory");
+  auto directory = std::make_shared<std::string>();
+  auto options = std::make_shared<kvstore::InspectOptions>();
+  auto json = std::make_shared<bool>(false);
+  kv->add_option("dir", *directory, "what --store-dir was")->type_name("DIR")->required();
+  kv->add_flag("--verify", options->verify, "read every record and check all of it");
+  kv->add_flag("--repair", options->repair, "drop what is wrong (no server may use DIR)");
+  kv->add_flag("--json", *json, "as one JSON object");
+  kv->footer("Exit code 1 if something is wrong. Example: outrider inspect kv data/kv --verify");
+  kv->callback([directory, options, json, &action] {
+    action = [directory, options, json] { return inspect_kv(*directory, *options, *json); };
+  });
+}
+
+}  // namespace outrider::tools
