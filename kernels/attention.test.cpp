@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/kv_codec.hpp"
 #include "kernels/test_support.hpp"
 
 namespace outrider::kernels {
@@ -47,16 +48,23 @@ struct Scene {
 
   /// Finite, large and different each time: must never show.
   void fill_with_garbage() {
-    size_t at = 0;
-    while (at < pool.size()) {
-      const size_t head = at % (geometry.head_k_bytes() + geometry.head_v_bytes());
-      const bool key = head < geometry.head_k_bytes();
-      const KvKind kind = key ? geometry.k_kind : geometry.v_kind;
-      const float value = (random.uniform() - 0.5f) * 60'000.0f;
-      const uint16_t half = float_to_half(value);
-      if (kind == KvKind::fp16) std::memcpy(&pool[at], &half, 2);
-      if (kind == KvKind::fp32) std::memcpy(&pool[at], &value, 4);
-      at += kv_kind_bytes(kind);
+    const size_t heads_of_pool = pool.size() / (geometry.head_k_bytes() + geometry.head_v_bytes());
+    std::byte* tile = pool.data();
+    for (size_t head = 0; head < heads_of_pool; ++head) {
+      for (const KvTensor tensor : {KvTensor::keys, KvTensor::values}) {
+        const KvKind kind = tensor == KvTensor::keys ? geometry.k_kind : geometry.v_kind;
+        for (size_t t = 0; t < geometry.block_tokens / 16; ++t) {
+          fill_with_garbage(kind, tensor, tile);
+          tile += kv_tile_bytes(kind, geometry.head_dim);
+        }
+      }
+    }
+  }
+  void fill_with_garbage(KvKind kind, KvTensor tensor, std::byte* tile) {
+    std::vector<float> x(geometry.head_dim);
+    for (size_t position = 0; position < 16; ++position) {
+      for (float& value : x) value = (random.uniform() - 0.5f) * 60'000.0f;
+      kv_store(kind, tensor, geometry.head_dim, position, x.data(), tile);
     }
   }
 
@@ -120,6 +128,10 @@ constexpr Shape k_shapes[] = {
     {1, 3, 128, 16, KvKind::fp32, KvKind::fp16}, {1, 2, 80, 64, KvKind::fp16, KvKind::fp32},
     {1, 40, 20, 16, KvKind::fp16, KvKind::fp16}, {1, 1, 1024, 16, KvKind::fp16, KvKind::fp32},
     {1, 2, 300, 16, KvKind::fp16, KvKind::fp16}, {1, 1, 2, 16, KvKind::fp32, KvKind::fp32},
+    {2, 3, 64, 16, KvKind::bf16, KvKind::fp8},   {1, 3, 64, 16, KvKind::fp8, KvKind::bf16},
+    {2, 3, 64, 16, KvKind::q8_0, KvKind::q4_0},  {1, 4, 128, 32, KvKind::q4_0, KvKind::q8_0},
+    {2, 3, 64, 16, KvKind::nf4, KvKind::q3},     {1, 2, 80, 16, KvKind::q3, KvKind::nf4},
+    {1, 2, 20, 16, KvKind::q8_0, KvKind::fp16},
 };
 
 TEST(AttentionTest, ResultsAreCloseToTheReferenceOnEachInstructionSet) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
+#include "kernels/kv_kind.hpp"
 
 /// The whole contract between a model and the hardware under it. `ref/` is the slow judge in
 /// double, `cpu/` the real thing; both pass the same tests.
@@ -82,17 +83,8 @@ struct Product {
 };
 inline constexpr size_t k_products_max = 4;
 
-/// Element type of cached keys and values.
-enum class KvKind : uint8_t { fp32 = 0, fp16 = 1 };
-
-constexpr size_t kv_kind_bytes(KvKind kind) {
-  return kind == KvKind::fp32 ? 4 : 2;
-}
-std::string_view kv_kind_name(KvKind kind);
-
 /// Where cached keys and values lie. A block holds `block_tokens` consecutive positions (a multiple
 /// of 16) of every layer. Inside a block, per layer and kv head, tiles of 16 positions:
-/// K as [head_dim][16 positions], V as [16 positions][head_dim].
 ///   block:  [layers][kv_heads][K: block_tokens/16 tiles | V: block_tokens/16 tiles]
 struct KvGeometry {
   uint32_t layers = 0;
@@ -102,8 +94,8 @@ struct KvGeometry {
   KvKind k_kind = KvKind::fp16;
   KvKind v_kind = KvKind::fp16;
 
-  size_t head_k_bytes() const { return size_t{block_tokens} * head_dim * kv_kind_bytes(k_kind); }
-  size_t head_v_bytes() const { return size_t{block_tokens} * head_dim * kv_kind_bytes(v_kind); }
+  size_t head_k_bytes() const { return block_tokens / 16 * kv_tile_bytes(k_kind, head_dim); }
+  size_t head_v_bytes() const { return block_tokens / 16 * kv_tile_bytes(v_kind, head_dim); }
   size_t layer_bytes() const { return kv_heads * (head_k_bytes() + head_v_bytes()); }
   size_t block_bytes() const { return layers * layer_bytes(); }
 

@@ -233,8 +233,4 @@ void dequantize(WeightType type, const std::byte* data, size_t elements, float* 
   }
 }
 
-std::string_view kv_kind_name(KvKind kind) {
-  return kind == KvKind::fp32 ? "fp32" : "fp16";
-}
-
 }  // namespace outrider::kernels

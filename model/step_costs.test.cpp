@@ -87,8 +87,10 @@ TEST(StepCosts, NeverFallWithContextOrRows) {
   const size_t width = costs.rows.size();
   ASSERT_GT(costs.times.size(), 1u);
   for (size_t i = 0; i < costs.times.size(); ++i) {
-    if (i >= width) EXPECT_GE(costs.times[i], costs.times[i - width]);
-    if (i % width > 0) EXPECT_GE(costs.times[i], costs.times[i - 1]);
+    const bool is_deeper = i >= width;
+    const bool has_more_rows = i % width > 0;
+    EXPECT_GE(costs.times[i], is_deeper ? costs.times[i - width] : Duration(0));
+    EXPECT_GE(costs.times[i], has_more_rows ? costs.times[i - 1] : Duration(0));
   }
 }
 

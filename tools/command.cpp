@@ -27,6 +27,8 @@ std::string placeholder(const Setting& setting) {
         words += (words.empty() ? "" : "|") + choice;
       return words;
     }
+    case Kind::kv_kinds:
+      return "KIND|k=KIND,v=KIND";
     case Kind::text:
       break;
   }

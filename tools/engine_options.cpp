@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/check.hpp"
+#include "kernels/kv_kinds.hpp"
 #include "tools/command.hpp"
 #include "tools/progress.hpp"
 
@@ -35,8 +37,8 @@ const std::vector<std::string>& engine_setting_names() {
 
 model::EngineOptions engine_options(const Settings& settings) {
   const auto number = [&](const char* name) { return static_cast<uint32_t>(settings.count(name)); };
-  const kernels::KvKind kind =
-      settings.text("kv-kind") == "fp32" ? kernels::KvKind::fp32 : kernels::KvKind::fp16;
+  const auto kinds = kernels::parse_kv_kinds(settings.text("kv-kind"));
+  OUTRIDER_CHECK(kinds.ok(), "settings are checked when they are set");
   model::EngineOptions options;
   options.context_tokens = number("ctx");
   options.batch_tokens = number("max-batch-tokens");
@@ -44,8 +46,8 @@ model::EngineOptions engine_options(const Settings& settings) {
   options.waiting = number("max-waiting");
   options.block_tokens = number("block-tokens");
   options.kv_memory_bytes = settings.count("kv-memory-mb") << 20;
-  options.k_kind = kind;
-  options.v_kind = kind;
+  options.k_kind = kinds->k;
+  options.v_kind = kinds->v;
   return options;
 }
 

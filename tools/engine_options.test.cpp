@@ -27,5 +27,14 @@ TEST(PoolText, SaysWhenThePoolIsSmallerThanTheMemory) {
               AllOf(HasSubstr("65536 blocks"), HasSubstr("kv-memory-mb 16000000")));
 }
 
+TEST(EngineOptions, TakeTheKvKindsFromTheSettings) {
+  Settings settings;
+  EXPECT_FALSE(settings.set("kv-kind", "fp12", "flag"));
+  ASSERT_TRUE(settings.set("kv-kind", "k=q8_0,v=q4_0", "flag"));
+  const model::EngineOptions options = engine_options(settings);
+  EXPECT_EQ(options.k_kind, kernels::KvKind::q8_0);
+  EXPECT_EQ(options.v_kind, kernels::KvKind::q4_0);
+}
+
 }  // namespace
 }  // namespace outrider::tools

@@ -12,6 +12,7 @@
 
 #include "base/limits.hpp"
 #include "base/sampling_ranges.hpp"
+#include "kernels/kv_kinds.hpp"
 #include "tools/parse_number.hpp"
 
 namespace outrider::tools {
@@ -32,6 +33,13 @@ Result<void> check_count(const Setting& setting, std::string_view value) {
   return fail(ErrorCode::invalid_argument,
               setting.name + ": \"" + std::string(value) + "\" is not " + describe(range) +
                   (setting.unit.empty() ? "" : " " + setting.unit),
+              setting.name);
+}
+
+Result<void> check_kv_kinds(const Setting& setting, std::string_view value) {
+  const auto kinds = kernels::parse_kv_kinds(value);
+  if (kinds) return {};
+  return fail(ErrorCode::invalid_argument, setting.name + ": " + kinds.error().message,
               setting.name);
 }
 
@@ -74,6 +82,8 @@ Result<void> check_value(const Setting& setting, std::string_view value) {
       return fail(ErrorCode::invalid_argument,
                   setting.name + ": \"" + std::string(value) + "\" is not true or false",
                   setting.name);
+    case Kind::kv_kinds:
+      return check_kv_kinds(setting, value);
     case Kind::text:
     case Kind::path:
       return {};
@@ -135,10 +145,9 @@ std::vector<Setting> table() {
        .minimum = 1,
        .maximum = limits::engine_inbox_choices_max},
       {.name = "kv-kind",
-       .kind = Kind::choice,
+       .kind = Kind::kv_kinds,
        .default_value = "fp16",
-       .help = "element type of cached keys and values",
-       .choices = {"fp16", "fp32"}},
+       .help = "cached keys and values: fp32, fp16, bf16, fp8, q8_0, q4_0, nf4, q3"},
       {.name = "kv-memory-mb",
        .kind = Kind::count,
        .unit = "MB",

@@ -52,7 +52,7 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
                                                         {"threads", "1.5"},
                                                         {"threads", ""},
                                                         {"threads", "99999999999999999999"},
-                                                        {"kv-kind", "fp8"},
+                                                        {"kv-kind", "fp12"},
                                                         {"block-tokens", "17"},
                                                         {"http", "localhost"},
                                                         {"http", "1.2.3.4:70000"},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/kernel_table.hpp"
+#include "kernels/cpu/kv_units.inl.hpp"
 #include "kernels/cpu/tile.inl.hpp"
 #include "kernels/cpu/vector_math.inl.hpp"
 
@@ -46,30 +47,49 @@ static ChunkTiles chunk_tiles(const KvLayer& kv, const AttentionUnit& unit, size
     const size_t tile = base / 16 + i;
     const auto block = static_cast<size_t>(unit.block_table[tile / kv.block_tiles]);
     const std::byte* head = kv.pool + block * kv.block_bytes + unit.kv_head * kv.head_bytes;
-    const size_t elements = tile % kv.block_tiles * k_tile_positions * kv.head_dim;
-    tiles.keys[i] = head + elements * (kv.k_half ? 2 : 4);
-    tiles.values[i] = head + kv.v_at + elements * (kv.v_half ? 2 : 4);
+    tiles.keys[i] = head + tile % kv.block_tiles * kv.k_tile_bytes;
+    tiles.values[i] = head + kv.v_at + tile % kv.block_tiles * kv.v_tile_bytes;
   }
   return tiles;
 }
 
-OUTRIDER_INLINE Vec load_stored(const std::byte* at, bool half) {
-  return half ? load_half(at) : load(reinterpret_cast<const float*>(at));
+/// Kinds of which loading is as good as converting before: tiles of queries read them as they are.
+OUTRIDER_INLINE bool is_stored_directly(KvKind kind) {
+  return kind == KvKind::fp32 || kind == KvKind::fp16 || kind == KvKind::bf16;
 }
 
-template <bool half>
-constexpr size_t k_vector_bytes = half ? 32 : 64;
+template <KvKind kind>
+OUTRIDER_INLINE Vec load_stored(const std::byte* at) {
+  if constexpr (kind == KvKind::fp16) return load_half(at);
+  if constexpr (kind == KvKind::bf16) return load_bfloat16(at);
+  if constexpr (kind == KvKind::fp32) return load(reinterpret_cast<const float*>(at));
+}
+template <KvKind kind>
+struct StoredKind {
+  static constexpr KvKind value = kind;
+};
+/// call(StoredKind<kind>{}), for those kinds.
+template <class Call>
+OUTRIDER_INLINE void with_stored_kind(KvKind kind, Call call) {
+  if (kind == KvKind::fp16) return call(StoredKind<KvKind::fp16>{});
+  if (kind == KvKind::bf16) return call(StoredKind<KvKind::bf16>{});
+  call(StoredKind<KvKind::fp32>{});
+}
+
+template <KvKind kind>
+constexpr size_t k_vector_bytes = kv_kind_info(kind).unit_bytes() / 16;
 
 /// Keys of up to four tiles as they are stored, one panel a tile. What lies at `ahead` is wanted
 /// soon; 16 lanes of it are fetched for each vector that is used.
-template <bool half>
+template <KvKind kind>
 struct StoredKeys {
   const std::byte* panel[4];
   const std::byte* ahead[4];
 
   [[gnu::always_inline]] Vec weight(size_t p, size_t k) const {
-    if (!half || k % 2 == 0) __builtin_prefetch(ahead[p] + k * k_vector_bytes<half>, 0, 2);
-    return load_stored(panel[p] + k * k_vector_bytes<half>, half);
+    if (k_vector_bytes<kind> == 64 || k % 2 == 0)
+      __builtin_prefetch(ahead[p] + k * k_vector_bytes<kind>, 0, 2);
+    return load_stored<kind>(panel[p] + k * k_vector_bytes<kind>);
   }
   [[gnu::always_inline]] StoredKeys from_panel(size_t first) const {
     StoredKeys rest = *this;
@@ -81,22 +101,21 @@ struct StoredKeys {
   }
 };
 
-/// Values of all tiles of a chunk as they are stored, k over their positions; a panel is 16
-/// elements of the head. Fetches `ahead` likewise.
-template <bool half>
+/// Values of all tiles of a chunk as they are stored, k over their positions; a panel is a unit.
+/// Fetches `ahead` likewise.
+template <KvKind kind>
 struct StoredValues {
   const std::byte* const* tiles;
   const std::byte* const* ahead;  ///< for each tile
-  size_t row_bytes;
-  size_t at;  ///< of panel 0 in a row
+  size_t unit;                    ///< of panel 0
 
   [[gnu::always_inline]] Vec weight(size_t p, size_t k) const {
-    const size_t place = k % 16 * row_bytes + at + p * k_vector_bytes<half>;
-    if (!half || p % 2 == 0) __builtin_prefetch(ahead[k / 16] + place, 0, 2);
-    return load_stored(tiles[k / 16] + place, half);
+    const size_t place = ((unit + p) * 16 + k % 16) * k_vector_bytes<kind>;
+    if (k_vector_bytes<kind> == 64 || k % 2 == 0) __builtin_prefetch(ahead[k / 16] + place, 0, 2);
+    return load_stored<kind>(tiles[k / 16] + place);
   }
   [[gnu::always_inline]] StoredValues from_panel(size_t p) const {
-    return {tiles, ahead, row_bytes, at + p * k_vector_bytes<half>};
+    return {tiles, ahead, unit + p};
   }
 };
 
@@ -142,11 +161,11 @@ OUTRIDER_INLINE Tile<Weights> value_tile(const ChunkWork& w, const Weights& valu
           .from_zero = t == 0};
 }
 
-template <bool half>
+template <KvKind kind>
 static void score_stored(const ChunkWork& w) {
   for (size_t t = 0; t < w.tiles.count; t += 4) {
     const size_t count = min_of(4, w.tiles.count - t);
-    StoredKeys<half> keys{};
+    StoredKeys<kind> keys{};
     for (size_t i = 0; i < count; ++i) {
       keys.panel[i] = w.tiles.keys[t + i];
       keys.ahead[i] = w.tiles.values[t + i];
@@ -155,68 +174,51 @@ static void score_stored(const ChunkWork& w) {
   }
 }
 
-/// head_dim is a multiple of 16.
-template <bool half>
+template <KvKind kind>
 static void sum_stored(const ChunkWork& w) {
   const std::byte* ahead[k_chunk_positions / 16];
   for (size_t t = 0; t < w.tiles.count; ++t) ahead[t] = w.ahead_of_values(t);
-  const StoredValues<half> values{w.tiles.values, ahead, w.head_dim / 16 * k_vector_bytes<half>, 0};
-  run_tiles(value_tile(w, values, 0, w.tiles.count), w.queries, w.head_dim / 16);
+  const StoredValues<kind> values{w.tiles.values, ahead, 0};
+  run_tiles(value_tile(w, values, 0, w.tiles.count), w.queries, whole_lanes(w.head_dim) / 16);
 }
 
-OUTRIDER_INLINE void fetch(const std::byte* at, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
-}
-
-/// K tile [head_dim][16] as floats.
-static void decode_keys(const std::byte* tile, bool half, size_t head_dim, float* strip) {
-  const size_t step = half ? 32 : 64;
-  for (size_t d = 0; d < head_dim; ++d) store(strip + 16 * d, load_stored(tile + d * step, half));
-}
-
-/// V tile [16][head_dim] as floats [panel of 16 d][position][16], panels `panel_stride` apart;
-/// lanes past head_dim are zero.
-static void decode_values(const std::byte* tile, bool half, size_t head_dim, size_t panel_stride,
-                          float* strip) {
-  const size_t element = half ? 2 : 4;
-  for (size_t d = 0; d < head_dim; d += 16) {
-    const size_t width = min_of(16, head_dim - d);
-    float* out = strip + d / 16 * panel_stride;
-    for (size_t t = 0; t < 16; ++t) {
-      const std::byte* at = tile + (t * head_dim + d) * element;
-      if (width == 16) {
-        store(out + 16 * t, load_stored(at, half));
-        continue;
-      }
-      alignas(64) std::byte part[64] = {};
-      __builtin_memcpy(part, at, width * element);
-      store(out + 16 * t, load_stored(part, half));
-    }
-  }
-}
-
-static void score_strips(const ChunkWork& w, bool half) {
+/// Keys converted before use, some tiles at a time: [tile][element][16 positions].
+static void score_strips(const ChunkWork& w, const KvLayer& kv) {
   const size_t strip_tiles = strip_tiles_max(w.head_dim);
+  const size_t units = whole_lanes(w.head_dim) / 16;
   for (size_t t = 0; t < w.tiles.count; t += strip_tiles) {
     const size_t count = min_of(strip_tiles, w.tiles.count - t);
     for (size_t i = 0; i < count; ++i) {
-      fetch(w.tiles.values[t + i], 16 * w.head_dim * (half ? 2 : 4));
-      decode_keys(w.tiles.keys[t + i], half, w.head_dim, w.strip + i * 16 * w.head_dim);
+      decode_tile<KvTensor::keys>({.kind = kv.k_kind,
+                                   .tile = w.tiles.keys[t + i],
+                                   .units = units,
+                                   .codebook = kv.k_codebook,
+                                   .out = w.strip + i * units * 256,
+                                   .stride = 256,
+                                   .ahead = w.tiles.values[t + i],
+                                   .ahead_bytes = kv.v_tile_bytes});
     }
-    run_tiles(score_tile(w, Strip{w.strip, 16 * w.head_dim}, t), w.queries, count);
+    run_tiles(score_tile(w, Strip{w.strip, units * 256}, t), w.queries, count);
   }
 }
 
-static void sum_strips(const ChunkWork& w, bool half) {
+/// Values likewise: [unit][position][16 elements].
+static void sum_strips(const ChunkWork& w, const KvLayer& kv) {
   const size_t strip_tiles = strip_tiles_max(w.head_dim);
+  const size_t units = whole_lanes(w.head_dim) / 16;
   for (size_t t = 0; t < w.tiles.count; t += strip_tiles) {
     const size_t count = min_of(strip_tiles, w.tiles.count - t);
     for (size_t i = 0; i < count; ++i) {
-      fetch(w.ahead_of_values(t + i), 16 * w.head_dim * (half ? 2 : 4));
-      decode_values(w.tiles.values[t + i], half, w.head_dim, strip_tiles * 256, w.strip + i * 256);
+      decode_tile<KvTensor::values>({.kind = kv.v_kind,
+                                     .tile = w.tiles.values[t + i],
+                                     .units = units,
+                                     .codebook = kv.v_codebook,
+                                     .out = w.strip + i * 256,
+                                     .stride = strip_tiles * 256,
+                                     .ahead = w.ahead_of_values(t + i),
+                                     .ahead_bytes = kv.k_tile_bytes});
     }
-    run_tiles(value_tile(w, Strip{w.strip, strip_tiles * 256}, t, count), w.queries,
-              whole_lanes(w.head_dim) / 16);
+    run_tiles(value_tile(w, Strip{w.strip, strip_tiles * 256}, t, count), w.queries, units);
   }
 }
 
@@ -262,11 +264,11 @@ static void attend_chunk(const KvLayer& kv, const AttentionUnit& unit, size_t ch
                           .scores = s.scores + first * k_chunk_positions,
                           .values = out.values + first * whole_lanes(kv.head_dim),
                           .strip = s.strip};
-  const bool direct = work.queries <= k_direct_queries && kv.head_dim % 16 == 0;
-  if (direct) {
-    (kv.k_half ? score_stored<true> : score_stored<false>)(work);
+  const bool few = work.queries <= k_direct_queries;
+  if (few && is_stored_directly(kv.k_kind)) {
+    with_stored_kind(kv.k_kind, [&](auto kind) { score_stored<kind.value>(work); });
   } else {
-    score_strips(work, kv.k_half);
+    score_strips(work, kv);
   }
   const size_t base = chunk * k_chunk_positions;
   for (size_t j = first; j < queries; ++j) {
@@ -274,10 +276,10 @@ static void attend_chunk(const KvLayer& kv, const AttentionUnit& unit, size_t ch
     softmax_chunk(s.scores + j * k_chunk_positions, min_of(k_chunk_positions, end - base),
                   tiles.count, &out.max[j], &out.sum[j]);
   }
-  if (direct) {
-    (kv.v_half ? sum_stored<true> : sum_stored<false>)(work);
+  if (few && is_stored_directly(kv.v_kind)) {
+    with_stored_kind(kv.v_kind, [&](auto kind) { sum_stored<kind.value>(work); });
   } else {
-    sum_strips(work, kv.v_half);
+    sum_strips(work, kv);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/cpu/packed_matrix.hpp"
 #include "kernels/cpu/rope_table.hpp"
 #include "kernels/cpu/thread_pool.hpp"
+#include "kernels/kv_codec.hpp"
 #include "kernels/ops.hpp"
 
 namespace outrider::kernels {
@@ -45,8 +46,12 @@ KvLayer kv_layer(const KvGeometry& g, uint32_t layer, std::byte* pool) {
           .v_at = g.head_k_bytes(),
           .kv_heads = g.kv_heads,
           .head_dim = g.head_dim,
-          .k_half = g.k_kind == KvKind::fp16,
-          .v_half = g.v_kind == KvKind::fp16};
+          .k_kind = g.k_kind,
+          .v_kind = g.v_kind,
+          .k_tile_bytes = kv_tile_bytes(g.k_kind, g.head_dim),
+          .v_tile_bytes = kv_tile_bytes(g.v_kind, g.head_dim),
+          .k_codebook = kv_codebook(g.k_kind).data(),
+          .v_codebook = kv_codebook(g.v_kind).data()};
 }
 
 /// One product of a call, cut into items: blocks of rows that stay in cache, times panels.

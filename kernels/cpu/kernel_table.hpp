@@ -5,6 +5,7 @@
 
 #include "base/limits.hpp"
 #include "kernels/cpu/panel_layout.hpp"
+#include "kernels/kv_kind.hpp"
 
 /// What a thread asks of the kernels of one instruction set. Plain data and pointers only: this
 /// header is seen by code of every instruction set (see simd.hpp). Thread-safe; no state.
@@ -60,8 +61,7 @@ inline constexpr size_t k_code_rows_max = 512;
 inline constexpr size_t k_code_acc_floats = 16'384;
 static_assert(k_code_acc_floats >= 32 * k_code_rows_max);
 
-/// Where the keys and values of one layer lie. Tiles of 16 positions: K [head_dim][16],
-/// V [16][head_dim].
+/// Where the keys and values of one layer lie: tiles of 16 positions (kernels/kv_codec.hpp).
 struct KvLayer {
   std::byte* pool = nullptr;  ///< at the layer inside block 0
   size_t block_bytes = 0;
@@ -70,8 +70,12 @@ struct KvLayer {
   size_t v_at = 0;         ///< of V behind K
   size_t kv_heads = 0;
   size_t head_dim = 0;
-  bool k_half = false;
-  bool v_half = false;
+  KvKind k_kind = KvKind::fp16;
+  KvKind v_kind = KvKind::fp16;
+  size_t k_tile_bytes = 0;
+  size_t v_tile_bytes = 0;
+  const float* k_codebook = nullptr;  ///< [16], for kinds that look up
+  const float* v_codebook = nullptr;
 };
 
 inline constexpr size_t k_tile_positions = 16;

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/vector_math.inl.hpp"
+#include "kernels/kv_codec.hpp"
 
 namespace outrider::kernels::OUTRIDER_ISA {
 
@@ -69,40 +70,49 @@ static void exp2_array(const float* x, size_t n, float* out) {
   }
 }
 
-/// Writes 16 values with a stride, as float or half.
-OUTRIDER_INLINE void scatter(Vec v, size_t n, bool half, size_t stride, std::byte* out) {
-  if (half) {
-    uint16_t bits[16];
-    store_half(bits, v);
-    for (size_t l = 0; l < n; ++l) __builtin_memcpy(out + l * stride * 2, &bits[l], 2);
-  } else {
-    float values[16];
-    store(values, v);
-    for (size_t l = 0; l < n; ++l) __builtin_memcpy(out + l * stride * 4, &values[l], 4);
+/// The head's numbers of one position into a tile of fp16 or fp32.
+template <KvTensor tensor, bool half>
+static void store_floats(const float* x, size_t head_dim, size_t position, std::byte* tile) {
+  constexpr size_t size = half ? 2 : 4;
+  for (size_t d = 0; d < head_dim; d += 16, tile += 256 * size) {
+    const size_t n = min_of(16, head_dim - d);
+    alignas(64) std::byte numbers[64];
+    if constexpr (half) {
+      store_half(numbers, load_first(x + d, n));
+    } else {
+      store(reinterpret_cast<float*>(numbers), load_first(x + d, n));
+    }
+    if constexpr (tensor == KvTensor::values) {
+      __builtin_memcpy(tile + position * 16 * size, numbers, 16 * size);
+    } else {
+      for (size_t k = 0; k < n; ++k) {
+        __builtin_memcpy(tile + (k * 16 + position) * size, numbers + k * size, size);
+      }
+    }
   }
+}
+
+template <KvTensor tensor>
+static void store_head(KvKind kind, const float* x, size_t head_dim, size_t position,
+                       std::byte* tile) {
+  if (kind == KvKind::fp16) return store_floats<tensor, true>(x, head_dim, position, tile);
+  if (kind == KvKind::fp32) return store_floats<tensor, false>(x, head_dim, position, tile);
+  kv_store(kind, tensor, head_dim, position, x, tile);
 }
 
 static void kv_append(const KvLayer& kv, const int32_t* block_table, size_t first_position,
                       size_t rows, const float* k, const float* v) {
-  const size_t head_dim = kv.head_dim;
-  const size_t k_bytes = kv.k_half ? 2 : 4;
-  const size_t v_bytes = kv.v_half ? 2 : 4;
   for (size_t r = 0; r < rows; ++r) {
     const size_t position = first_position + r;
     const size_t tile = position / 16;
-    const size_t lane = position % 16;
     const size_t block = static_cast<size_t>(block_table[tile / kv.block_tiles]);
     for (size_t h = 0; h < kv.kv_heads; ++h) {
       std::byte* head = kv.pool + block * kv.block_bytes + h * kv.head_bytes;
-      const size_t tile_elements = tile % kv.block_tiles * 16 * head_dim;
-      std::byte* k_at = head + (tile_elements + lane) * k_bytes;
-      std::byte* v_at = head + kv.v_at + (tile_elements + lane * head_dim) * v_bytes;
-      const size_t source = (r * kv.kv_heads + h) * head_dim;
-      for (size_t d = 0; d < head_dim; d += 16) {
-        const size_t n = min_of(16, head_dim - d);
-        scatter(load_first(k + source + d, n), n, kv.k_half, 16, k_at + d * 16 * k_bytes);
-        scatter(load_first(v + source + d, n), n, kv.v_half, 1, v_at + d * v_bytes);
-      }
+      std::byte* keys = head + tile % kv.block_tiles * kv.k_tile_bytes;
+      std::byte* values = head + kv.v_at + tile % kv.block_tiles * kv.v_tile_bytes;
+      const size_t source = (r * kv.kv_heads + h) * kv.head_dim;
+      store_head<KvTensor::keys>(kv.k_kind, k + source, kv.head_dim, position % 16, keys);
+      store_head<KvTensor::values>(kv.v_kind, v + source, kv.head_dim, position % 16, values);
     }
   }
 }

@@ -125,6 +125,15 @@ OUTRIDER_INLINE Vec load_bfloat16(const void* p) {
                      _mm256_cvtepu16_epi32(_mm_loadu_si128(in + 1))};
   return float_of(shift_left<16>(wide));
 }
+/// 16 numbers with four bits of exponent and three of fraction, by way of halves: they share the
+/// form, with another bias.
+OUTRIDER_INLINE Vec load_e4m3(const void* p) {
+  const __m256i code = _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  const __m256i half = _mm256_and_si256(_mm256_slli_epi16(code, 7), _mm256_set1_epi16(-0x4080));
+  const __m256 factor = _mm256_set1_ps(256.0f);
+  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), factor),
+          _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), factor)};
+}
 /// 16 signed bytes.
 OUTRIDER_INLINE Vec load_int8(const void* p) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
@@ -142,6 +151,39 @@ OUTRIDER_INLINE Vec load_uint8(const void* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
           _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
 }
+
+OUTRIDER_INLINE Ints operator|(Ints a, Ints b) {
+  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+template <int n>
+OUTRIDER_INLINE Ints shift_right(Ints a) {
+  return {_mm256_srli_epi32(a.lo, n), _mm256_srli_epi32(a.hi, n)};
+}
+/// 16 words of 16 bits, without sign.
+OUTRIDER_INLINE Ints load_words(const void* p) {
+  const __m128i* in = static_cast<const __m128i*>(p);
+  return {_mm256_cvtepu16_epi32(_mm_loadu_si128(in)),
+          _mm256_cvtepu16_epi32(_mm_loadu_si128(in + 1))};
+}
+
+/// 16 floats to choose from by the low four bits of each lane.
+struct Lookup {
+  __m256 low, high;
+
+  [[gnu::always_inline]] explicit Lookup(const float* floats)
+      : low(_mm256_loadu_ps(floats)), high(_mm256_loadu_ps(floats + 8)) {}
+  [[gnu::always_inline]] Vec operator[](Ints index) const {
+    return {choose(index.lo), choose(index.hi)};
+  }
+
+ private:
+  [[gnu::always_inline]] __m256 choose(__m256i index) const {
+    // The fourth bit becomes the sign that the blend looks at.
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, index),
+                            _mm256_permutevar8x32_ps(high, index),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+  }
+};
 
 // Each lane as a pair of 16-bit integers.
 

@@ -106,6 +106,13 @@ OUTRIDER_INLINE Vec load_bfloat16(const void* p) {
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
+/// 16 numbers with four bits of exponent and three of fraction, by way of halves: they share the
+/// form, with another bias.
+OUTRIDER_INLINE Vec load_e4m3(const void* p) {
+  const __m256i code = _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  const __m256i half = _mm256_and_si256(_mm256_slli_epi16(code, 7), _mm256_set1_epi16(-0x4080));
+  return {_mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f))};
+}
 /// 16 signed bytes.
 OUTRIDER_INLINE Vec load_int8(const void* p) {
   return {
@@ -120,6 +127,28 @@ OUTRIDER_INLINE Vec load_uint8(const void* p) {
   return {
       _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))};
 }
+
+OUTRIDER_INLINE Ints operator|(Ints a, Ints b) {
+  return {_mm512_or_si512(a.v, b.v)};
+}
+template <int n>
+OUTRIDER_INLINE Ints shift_right(Ints a) {
+  return {_mm512_srli_epi32(a.v, n)};
+}
+/// 16 words of 16 bits, without sign.
+OUTRIDER_INLINE Ints load_words(const void* p) {
+  return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+
+/// 16 floats to choose from by the low four bits of each lane.
+struct Lookup {
+  __m512 table;
+
+  [[gnu::always_inline]] explicit Lookup(const float* floats) : table(_mm512_loadu_ps(floats)) {}
+  [[gnu::always_inline]] Vec operator[](Ints index) const {
+    return {_mm512_permutexvar_ps(index.v, table)};
+  }
+};
 
 // Each lane as a pair of 16-bit integers.
 

@@ -154,6 +154,13 @@ OUTRIDER_INLINE void store_half(void* p, Vec a) {
 OUTRIDER_INLINE Vec load_bfloat16(const void* p) {
   return each([&](size_t l) { return float_from(uint32_t{read_u16(p, l)} << 16); });
 }
+/// 16 numbers with four bits of exponent and three of fraction.
+OUTRIDER_INLINE Vec load_e4m3(const void* p) {
+  return each([&](size_t l) {
+    const uint32_t code = static_cast<const uint8_t*>(p)[l];
+    return float_from((code & 0x7F) << 20 | (code & 0x80) << 24) * 0x1p120f;
+  });
+}
 /// 16 signed bytes.
 OUTRIDER_INLINE Vec load_int8(const void* p) {
   return each([&](size_t l) { return static_cast<float>(static_cast<const int8_t*>(p)[l]); });
@@ -168,6 +175,28 @@ OUTRIDER_INLINE Ints load_ints(const void* p) {
 OUTRIDER_INLINE Vec load_uint8(const void* p) {
   return each([&](size_t l) { return static_cast<float>(static_cast<const uint8_t*>(p)[l]); });
 }
+
+OUTRIDER_INLINE Ints operator|(Ints a, Ints b) {
+  return each_int([&](size_t l) { return a.v[l] | b.v[l]; });
+}
+template <int n>
+OUTRIDER_INLINE Ints shift_right(Ints a) {
+  return each_int([&](size_t l) { return a.v[l] >> n; });
+}
+/// 16 words of 16 bits, without sign.
+OUTRIDER_INLINE Ints load_words(const void* p) {
+  return each_int([&](size_t l) { return uint32_t{read_u16(p, l)}; });
+}
+
+/// 16 floats to choose from by the low four bits of each lane.
+struct Lookup {
+  const float* table;
+
+  [[gnu::always_inline]] explicit Lookup(const float* floats) : table(floats) {}
+  [[gnu::always_inline]] Vec operator[](Ints index) const {
+    return each([&](size_t l) { return table[index.v[l] & 15]; });
+  }
+};
 
 // Each lane as a pair of 16-bit integers.
 

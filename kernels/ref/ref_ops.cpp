@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "base/half.hpp"
+#include "kernels/kv_codec.hpp"
 #include "kernels/ops.hpp"
 
 namespace outrider::kernels {
@@ -44,46 +44,34 @@ struct RefRopeTable final : RopeTable {
   std::vector<double> frequency;  ///< [rotary_dim / 2]
 };
 
-/// Address of one cached number, by the layout in ops.hpp.
-struct KvAddress {
+/// Tiles of one layer, by the layout in ops.hpp.
+struct KvTiles {
   const KvGeometry& g;
   uint32_t layer;
 
-  size_t head(const int32_t* table, size_t position, size_t kv_head) const {
+  /// Byte offset of the tile that holds a position.
+  size_t at(KvTensor tensor, const int32_t* table, size_t position, size_t kv_head) const {
     const auto block = static_cast<size_t>(table[position / g.block_tokens]);
-    return block * g.block_bytes() + layer * g.layer_bytes() +
-           kv_head * (g.head_k_bytes() + g.head_v_bytes());
-  }
-  size_t key(const int32_t* table, size_t position, size_t kv_head, size_t d) const {
     const size_t tile = position % g.block_tokens / 16;
-    return head(table, position, kv_head) +
-           (tile * 16 * g.head_dim + d * 16 + position % 16) * kv_kind_bytes(g.k_kind);
+    const size_t head = block * g.block_bytes() + layer * g.layer_bytes() +
+                        kv_head * (g.head_k_bytes() + g.head_v_bytes());
+    return tensor == KvTensor::keys
+               ? head + tile * kv_tile_bytes(g.k_kind, g.head_dim)
+               : head + g.head_k_bytes() + tile * kv_tile_bytes(g.v_kind, g.head_dim);
   }
-  size_t value(const int32_t* table, size_t position, size_t kv_head, size_t d) const {
-    return head(table, position, kv_head) + g.head_k_bytes() +
-           (position % g.block_tokens * g.head_dim + d) * kv_kind_bytes(g.v_kind);
+  KvKind kind(KvTensor tensor) const { return tensor == KvTensor::keys ? g.k_kind : g.v_kind; }
+
+  double read(KvTensor tensor, const int32_t* table, size_t position, size_t kv_head, size_t d,
+              const std::byte* pool) const {
+    return kv_read(kind(tensor), tensor, g.head_dim, position % 16, d,
+                   pool + at(tensor, table, position, kv_head));
+  }
+  void store(KvTensor tensor, const int32_t* table, size_t position, size_t kv_head, const float* x,
+             std::byte* pool) const {
+    kv_store(kind(tensor), tensor, g.head_dim, position % 16, x,
+             pool + at(tensor, table, position, kv_head));
   }
 };
-
-double read_stored(const std::byte* at, KvKind kind) {
-  if (kind == KvKind::fp16) {
-    uint16_t bits;
-    std::memcpy(&bits, at, sizeof(bits));
-    return half_to_float(bits);
-  }
-  float value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
-}
-
-void write_stored(std::byte* at, KvKind kind, float value) {
-  if (kind == KvKind::fp16) {
-    const uint16_t bits = float_to_half(value);
-    std::memcpy(at, &bits, sizeof(bits));
-  } else {
-    std::memcpy(at, &value, sizeof(value));
-  }
-}
 
 class RefOps final : public Ops {
  public:
@@ -219,19 +207,15 @@ void RefOps::rope(const RopeTable& table, const int32_t* positions, size_t m, si
 void RefOps::kv_append(const KvGeometry& geometry, uint32_t layer,
                        std::span<const Segment> segments, const float* k, const float* v,
                        std::byte* pool) {
-  const KvAddress at{geometry, layer};
+  const KvTiles tiles{geometry, layer};
   for (const Segment& s : segments) {
     for (uint32_t r = 0; r < s.rows; ++r) {
       const size_t position = s.first_position + r;
       for (uint32_t h = 0; h < geometry.kv_heads; ++h) {
         const size_t source =
             ((s.first_row + size_t{r}) * geometry.kv_heads + h) * geometry.head_dim;
-        for (uint32_t d = 0; d < geometry.head_dim; ++d) {
-          write_stored(pool + at.key(s.block_table, position, h, d), geometry.k_kind,
-                       k[source + d]);
-          write_stored(pool + at.value(s.block_table, position, h, d), geometry.v_kind,
-                       v[source + d]);
-        }
+        tiles.store(KvTensor::keys, s.block_table, position, h, k + source, pool);
+        tiles.store(KvTensor::values, s.block_table, position, h, v + source, pool);
       }
     }
   }
@@ -240,7 +224,7 @@ void RefOps::kv_append(const KvGeometry& geometry, uint32_t layer,
 void RefOps::attention(const KvGeometry& geometry, uint32_t layer,
                        std::span<const Segment> segments, const float* q, size_t heads, float scale,
                        const std::byte* pool, float* out) {
-  const KvAddress at{geometry, layer};
+  const KvTiles tiles{geometry, layer};
   const size_t head_dim = geometry.head_dim;
   std::vector<double> weights;
   for (const Segment& s : segments) {
@@ -251,8 +235,8 @@ void RefOps::attention(const KvGeometry& geometry, uint32_t layer,
       weights.assign(length, 0.0);
       for (size_t t = 0; t < length; ++t) {
         for (size_t d = 0; d < head_dim; ++d) {
-          weights[t] += q[row_at + d] *
-                        read_stored(pool + at.key(s.block_table, t, kv_head, d), geometry.k_kind);
+          weights[t] +=
+              q[row_at + d] * tiles.read(KvTensor::keys, s.block_table, t, kv_head, d, pool);
         }
         weights[t] *= scale;
       }
@@ -262,8 +246,7 @@ void RefOps::attention(const KvGeometry& geometry, uint32_t layer,
       for (size_t d = 0; d < head_dim; ++d) {
         double value = 0;
         for (size_t t = 0; t < length; ++t) {
-          value += weights[t] *
-                   read_stored(pool + at.value(s.block_table, t, kv_head, d), geometry.v_kind);
+          value += weights[t] * tiles.read(KvTensor::values, s.block_table, t, kv_head, d, pool);
         }
         out[row_at + d] = static_cast<float>(value / sum);
       }

@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/hash.hpp"
+#include "kernels/kv_kinds.hpp"
 #include "tests/golden/golden_run.hpp"
 
 namespace {
@@ -23,7 +24,7 @@ struct Options {
   std::string model_path;
   uint32_t threads = 0;
   uint32_t batch_tokens = 256;
-  bool fp32_kv = false;
+  std::string kv_kind = "fp16";
 };
 
 Result<std::string> file_digest(const std::string& path) {
@@ -53,9 +54,12 @@ Result<golden::Report> compare(const Options& options, const golden::GoldenFile&
   engine.batch_tokens = options.batch_tokens;
   engine.sequences = 4;
   engine.kv_memory_bytes = uint64_t{256} << 20;
-  if (options.fp32_kv) {
-    engine.k_kind = engine.v_kind = outrider::kernels::KvKind::fp32;
+  const auto kinds = outrider::kernels::parse_kv_kinds(options.kv_kind);
+  if (!kinds) {
+    return kinds.error();
   }
+  engine.k_kind = kinds->k;
+  engine.v_kind = kinds->v;
   const auto generator = model::Generator::open(options.model_path, engine, options.threads);
   if (!generator) {
     return generator.error();
@@ -94,7 +98,7 @@ int main(int argc, char** argv) {
   app.add_option("model", options.model_path, "the GGUF file it was made from")->required();
   app.add_option("--threads", options.threads, "0: all");
   app.add_option("--batch-tokens", options.batch_tokens, "prefill chunk");
-  app.add_flag("--fp32-kv", options.fp32_kv, "keys and values in float32 instead of float16");
+  app.add_option("--kv-kind", options.kv_kind, "of keys and values, as for outrider serve");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
