@@ -387,6 +387,36 @@ TEST_F(Faults, NoSizeOfDiskAbortsTheStore) {
   }
 }
 
+TEST_F(Faults, DamageThatStopsACompactionIsMovedAsideWhileItRuns) {
+  constexpr size_t k_bytes = 64 << 10;
+  {
+    auto store = open();
+    store->put(chain_blocks(1, 10, k_bytes), {.pin = true});
+    store->drain();
+    EXPECT_EQ(store->stats().pinned_bytes, 10 * encoded_bytes(make_block(1, 0, k_bytes)));
+  }
+  open();  // replays the log into a table
+  const Block block = make_block(1, 9, k_bytes);
+  const auto [path, at] = find(std::span(block.tensors[0].bytes).first(64));
+  ASSERT_FALSE(path.empty());
+  std::string content = read_file(path);
+  content[at] = static_cast<char>(content[at] ^ 1);
+  write_file(path, content);
+
+  auto store = open();
+  EXPECT_EQ(unpin(*store, chain_ids(1, 8)).changed, 8u);
+  for (uint64_t chain = 10; chain < 18; ++chain) {  // until dead records must make room
+    store->put(chain_blocks(chain, 1, k_bytes), {.pin = true});
+    store->drain();
+  }
+  EXPECT_EQ(store->stats().outage, Outage::damaged) << store->stats().outage_text;
+  EXPECT_EQ(load(*store, chain_request(1, 8, k_bytes)).blocks.size(), 8u) << "reads go on";
+  clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  expect_serving(*store);
+  EXPECT_EQ(store->stats().counters.quarantined, 1u);
+  EXPECT_EQ(store->stats().outage, Outage::none);
+}
+
 TEST_F(Faults, InspectCountsVerifiesAndRepairs) {
   fill();
   auto report = inspect(store_path(), {.verify = true});

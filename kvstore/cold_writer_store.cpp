@@ -135,7 +135,10 @@ bool ColdWriter::pinned_room(uint64_t bytes) {
     if (core_.index.pinned_bytes() + bytes > room) return false;
   }
   if (database_->pinned_file_bytes() + bytes <= room) return true;
-  database_->compact_pinned();
+  if (const auto compacted = database_->compact_pinned(); !compacted) {
+    begin_outage(compacted.error());
+    return false;
+  }
   return database_->pinned_file_bytes() + bytes <= room;
 }
 

@@ -202,10 +202,10 @@ uint64_t Database::pinned_file_bytes() const {
   return files + buffered;
 }
 
-void Database::compact_pinned() {
+Result<void> Database::compact_pinned() {
   rocksdb::CompactRangeOptions how;
   how.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForceOptimized;
-  state_->db->CompactRange(how, state_->pinned, nullptr, nullptr).PermitUncheckedError();
+  return result_of(state_->db->CompactRange(how, state_->pinned, nullptr, nullptr));
 }
 
 uint64_t Database::payload_bytes_written() const {

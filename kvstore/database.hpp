@@ -111,7 +111,7 @@ class Database {
   Result<std::vector<BlockId>> pinned_ids() const;
 
   uint64_t pinned_file_bytes() const;
-  void compact_pinned();
+  Result<void> compact_pinned();
   /// Bytes that flushes and compactions of the payload family wrote since it was opened.
   uint64_t payload_bytes_written() const;
   /// Whether a file of a megabyte can be written in a directory now, and if not, why.

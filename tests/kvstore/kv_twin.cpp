@@ -1,0 +1,332 @@
+// The index with its quotas and the admission filter beside naive models: tests/kvstore/README.md.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/check.hpp"
+#include "base/philox.hpp"
+#include "kvstore/admission.hpp"
+#include "kvstore/cold_index.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+constexpr uint32_t k_ids = 96;
+constexpr uint32_t k_tenants = 5;
+constexpr IndexLimits k_limits{64, 100, 900};
+
+BlockId id_of(uint32_t number) {
+  return Sha256().update(uint64_t{number}).finish();
+}
+
+/// Everything by looking through everything.
+class NaiveIndex {
+ public:
+  struct Entry {
+    BlockId id{};
+    Row row;
+    uint64_t used = 0;  ///< order of use, larger is later
+  };
+  struct Promise {
+    uint64_t tenant = 0;
+    uint64_t bytes = 0;
+  };
+  std::vector<Entry> entries;
+  std::vector<Promise> promises;
+  std::map<uint64_t, uint64_t> quotas;
+  uint64_t uses = 0;
+
+  Entry* find(const BlockId& id) {
+    for (Entry& entry : entries) {
+      if (entry.id == id) return &entry;
+    }
+    return nullptr;
+  }
+  uint64_t quota(uint64_t tenant) const {
+    const auto found = quotas.find(tenant);
+    return found == quotas.end() ? k_limits.default_quota_bytes : found->second;
+  }
+  uint64_t sum(uint64_t tenant, bool pinned_only) const {
+    uint64_t bytes = 0;
+    for (const Entry& entry : entries) {
+      if (entry.row.tenant != tenant) continue;
+      if (!pinned_only || entry.row.place == Place::pinned) bytes += entry.row.bytes;
+    }
+    return bytes;
+  }
+  uint64_t promised(uint64_t tenant) const {
+    uint64_t bytes = 0;
+    for (const Promise& promise : promises) bytes += promise.tenant == tenant ? promise.bytes : 0;
+    return bytes;
+  }
+  std::vector<BlockId> order(uint64_t tenant) const {
+    std::vector<Entry> mine;
+    for (const Entry& entry : entries) {
+      if (entry.row.tenant == tenant && entry.row.place == Place::fifo) mine.push_back(entry);
+    }
+    std::sort(mine.begin(), mine.end(),
+              [](const Entry& a, const Entry& b) { return a.used < b.used; });
+    std::vector<BlockId> ids;
+    for (const Entry& entry : mine) ids.push_back(entry.id);
+    return ids;
+  }
+  void erase(const BlockId& id) {
+    std::erase_if(entries, [&](const Entry& entry) { return entry.id == id; });
+  }
+  Room reserve(const BlockId& id, uint64_t tenant, uint64_t bytes, std::vector<BlockId>& evicted) {
+    if (find(id) != nullptr) return Room::duplicate;
+    if (sum(tenant, true) + promised(tenant) + bytes > quota(tenant)) return Room::over_quota;
+    const auto full = [&] { return entries.size() + promises.size() >= k_limits.rows_max; };
+    if (full() && order(tenant).empty()) return Room::index_full;
+    while (sum(tenant, false) + promised(tenant) + bytes > quota(tenant) || full()) {
+      evicted.push_back(order(tenant).front());
+      erase(evicted.back());
+    }
+    promises.push_back({tenant, bytes});
+    return Room::granted;
+  }
+};
+
+/// The same generations, kept as lists.
+class NaiveAdmission {
+ public:
+  explicit NaiveAdmission(size_t generation) : generation_(generation) {}
+
+  std::vector<bool> touch(const std::vector<BlockId>& chain, bool hint) {
+    std::vector<bool> wanted;
+    for (size_t i = 0; i < chain.size(); ++i) {
+      Entry& entry = take(chain[i]);
+      ++entry.count;
+      if (i + 1 < chain.size()) entry.children.insert(chain[i + 1]);
+      wanted.push_back(hint || entry.count >= 2 || entry.children.size() >= 2);
+    }
+    return wanted;
+  }
+
+ private:
+  struct Entry {
+    BlockId id{};
+    uint32_t count = 0;
+    std::set<BlockId> children;
+  };
+  size_t generation_;
+  std::vector<Entry> young_, old_;
+
+  Entry& take(const BlockId& id) {
+    for (Entry& entry : young_) {
+      if (entry.id == id) return entry;
+    }
+    Entry entry;
+    entry.id = id;
+    for (size_t i = 0; i < old_.size(); ++i) {
+      if (old_[i].id != id) continue;
+      entry = old_[i];
+      old_.erase(old_.begin() + static_cast<ptrdiff_t>(i));
+      break;
+    }
+    if (young_.size() >= generation_) old_ = std::exchange(young_, {});
+    young_.push_back(entry);
+    return young_.back();
+  }
+};
+
+class Twins {
+ public:
+  explicit Twins(uint64_t seed) : random_(seed) {
+    for (uint32_t i = 0; i < k_ids; ++i) ids_.push_back(id_of(i));
+    index_.set_quota(3, 300);
+    naive_.quotas[3] = 300;
+  }
+
+  void step() {
+    ++now_;
+    switch (random_.below(12)) {
+      case 0:
+      case 1:
+      case 2:
+        return reserve();
+      case 3:
+      case 4:
+      case 5:
+        return keep_promise();
+      case 6:
+        return use();
+      case 7:
+        return move();
+      case 8:
+        return erase();
+      case 9:
+        return set_expiry();
+      case 10:
+        return leave();
+      default:
+        return touch();
+    }
+  }
+
+  void compare() {
+    OUTRIDER_CHECK(index_.consistent());
+    OUTRIDER_CHECK(index_.rows() == naive_.entries.size());
+    uint64_t bytes = 0, pinned = 0, promised = 0;
+    for (const auto& entry : naive_.entries) {
+      const Row* row = index_.find(entry.id);
+      OUTRIDER_CHECK(row != nullptr && *row == entry.row);
+      bytes += row->bytes;
+      pinned += row->place == Place::pinned ? row->bytes : 0;
+    }
+    for (const auto& promise : naive_.promises) promised += promise.bytes;
+    OUTRIDER_CHECK(bytes == index_.bytes() && pinned == index_.pinned_bytes());
+    OUTRIDER_CHECK(promised == index_.reserved_bytes());
+    for (uint64_t tenant = 1; tenant <= k_tenants; ++tenant) {
+      OUTRIDER_CHECK(index_.eviction_order(tenant) == naive_.order(tenant), tenant);
+    }
+  }
+
+ private:
+  Random random_;
+  std::vector<BlockId> ids_;
+  ColdIndex index_{k_limits};
+  NaiveIndex naive_;
+  Admission admission_{32};
+  NaiveAdmission naive_admission_{16};
+  std::vector<BlockId> promised_ids_;  // in the order of naive_.promises
+  uint64_t sequence_ = 0;
+  int64_t now_ = 0;
+
+  const BlockId& any_id() { return ids_[random_.below(k_ids)]; }
+  std::vector<BlockId> any_chain() {
+    std::vector<BlockId> chain;
+    const uint32_t first = random_.below(k_ids);
+    const uint32_t length = 1 + random_.below(6);
+    for (uint32_t i = 0; i < length; ++i) chain.push_back(ids_[(first + i) % k_ids]);
+    return chain;
+  }
+
+  void reserve() {
+    const BlockId id = any_id();
+    if (std::find(promised_ids_.begin(), promised_ids_.end(), id) != promised_ids_.end()) return;
+    const uint64_t tenant = 1 + random_.below(k_tenants);
+    const uint64_t bytes = 1 + random_.below(random_.chance(0.05f) ? 1200 : 90);
+    std::vector<BlockId> evicted, naive_evicted;
+    const Room room = index_.reserve(id, tenant, bytes, evicted);
+    OUTRIDER_CHECK(room == naive_.reserve(id, tenant, bytes, naive_evicted));
+    OUTRIDER_CHECK(evicted == naive_evicted);
+    if (room == Room::granted) promised_ids_.push_back(id);
+  }
+
+  void keep_promise() {
+    if (promised_ids_.empty()) return;
+    const size_t at = random_.below(static_cast<uint32_t>(promised_ids_.size()));
+    const auto offset = static_cast<ptrdiff_t>(at);
+    const BlockId id = promised_ids_[at];
+    const auto promise = naive_.promises[at];
+    promised_ids_.erase(promised_ids_.begin() + offset);
+    naive_.promises.erase(naive_.promises.begin() + offset);
+    index_.release(promise.tenant, promise.bytes);
+    if (random_.chance(0.2f)) return;  // the write failed
+    Row row;
+    row.ns = 1 + random_.below(2);
+    row.tenant = promise.tenant;
+    row.bytes = static_cast<uint32_t>(promise.bytes);
+    row.place = random_.chance(0.15f) ? Place::pinned : Place::fifo;
+    row.sequence = row.place == Place::pinned ? 0 : ++sequence_;
+    row.expires_at = random_.chance(0.2f) ? now_ + random_.below(400) + 1 : 0;
+    OUTRIDER_CHECK(index_.insert(id, row));
+    naive_.entries.push_back({id, row, ++naive_.uses});
+  }
+
+  void use() {
+    const auto chain = any_chain();
+    const uint64_t ns = 1 + random_.below(2);
+    size_t matched = 0;
+    for (const BlockId& id : chain) {
+      const auto* entry = naive_.find(id);
+      const bool here = entry != nullptr && entry->row.ns == ns &&
+                        (entry->row.expires_at == 0 || entry->row.expires_at > now_);
+      if (!here) break;
+      ++matched;
+    }
+    OUTRIDER_CHECK(index_.match(ns, chain, now_) == matched);
+    index_.use(chain, now_);
+    for (size_t i = chain.size(); i-- > 0;) {
+      if (auto* entry = naive_.find(chain[i])) {
+        ++entry->row.hits;
+        entry->row.used_at = now_;
+        entry->used = ++naive_.uses;
+      }
+    }
+  }
+
+  void move() {
+    auto* entry = naive_.find(any_id());
+    if (entry == nullptr) return;
+    const Place place = random_.chance(0.3f) ? Place::pinned : Place::fifo;
+    entry->row.place = place;
+    entry->row.sequence = place == Place::pinned ? 0 : ++sequence_;
+    entry->used = ++naive_.uses;
+    index_.move(entry->id, place, entry->row.sequence);
+  }
+
+  void erase() {
+    const BlockId id = any_id();
+    OUTRIDER_CHECK(index_.erase(id) == (naive_.find(id) != nullptr));
+    naive_.erase(id);
+  }
+
+  void set_expiry() {
+    const BlockId id = any_id();
+    const int64_t at = random_.chance(0.3f) ? 0 : now_ + random_.below(400) + 1;
+    index_.set_expiry(id, at);
+    if (auto* entry = naive_.find(id)) entry->row.expires_at = at;
+  }
+
+  /// Files leave the FIFO, times pass.
+  void leave() {
+    std::set<BlockId> expected;
+    const uint64_t oldest = sequence_ > 60 ? sequence_ - 40 - random_.below(20) : 0;
+    for (const auto& entry : naive_.entries) {
+      const bool aged = entry.row.place == Place::fifo && entry.row.sequence < oldest;
+      const bool expired = entry.row.expires_at != 0 && entry.row.expires_at <= now_;
+      if (aged || expired) expected.insert(entry.id);
+    }
+    std::vector<BlockId> aged;
+    std::vector<std::pair<BlockId, Place>> expired;
+    index_.age_out(oldest, aged);
+    index_.expire(now_, expired);
+    std::set<BlockId> gone(aged.begin(), aged.end());
+    for (const auto& [id, place] : expired) gone.insert(id);
+    OUTRIDER_CHECK(gone == expected && aged.size() + expired.size() == expected.size());
+    for (const BlockId& id : gone) naive_.erase(id);
+  }
+
+  void touch() {
+    const auto chain = any_chain();
+    const bool hint = random_.chance(0.05f);
+    OUTRIDER_CHECK(admission_.touch(chain, hint) == naive_admission_.touch(chain, hint));
+  }
+};
+
+}  // namespace
+}  // namespace outrider::kvstore
+
+int main(int argc, char** argv) {
+  uint64_t operations = 200'000, seed = 1;
+  CLI::App app("The KV store's index and admission beside naive models");
+  app.add_option("--operations", operations, "how many");
+  app.add_option("--seed", seed, "of everything random");
+  CLI11_PARSE(app, argc, argv);
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  outrider::kvstore::Twins twins(seed);
+  for (uint64_t i = 0; i < operations; ++i) {
+    twins.step();
+    if (i % 64 == 0) twins.compare();
+  }
+  twins.compare();
+  std::printf("%llu operations, no difference\n", static_cast<unsigned long long>(operations));
+  return 0;
+}
