@@ -186,7 +186,7 @@ class Ops {
 std::unique_ptr<Ops> make_ref_ops();
 
 /// Instruction sets that `cpu/` has code for. All give the same bits.
-enum class Isa : uint8_t { portable, avx2, avx_vnni, avx512 };
+enum class Isa : uint8_t { portable, avx2, avx_vnni, avx512, amx };
 std::string_view isa_name(Isa isa);
 /// Sets that this machine can run, slowest first; never empty.
 std::span<const Isa> available_isas();

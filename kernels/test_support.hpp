@@ -9,6 +9,7 @@
 
 #include "base/half.hpp"
 #include "base/philox.hpp"
+#include "kernels/cpu/isa.hpp"
 #include "kernels/ops.hpp"
 
 /// Material for the tests of this folder: random tensors from a seed, and each back end in turn.
@@ -19,12 +20,23 @@ inline constexpr WeightType k_weight_types[] = {
     WeightType::q5_0, WeightType::q5_1, WeightType::q8_0, WeightType::q4_k,
     WeightType::q5_k, WeightType::q6_k, WeightType::bf16};
 
-/// Every CPU back end with one to three threads: all must give the same bits.
+}  // namespace outrider::kernels::testing
+
+namespace outrider::kernels::amx_emulated {
+/// The AMX kernels over plain vectors and emulated tiles (cpu/amx.test.cpp).
+const KernelTable& kernel_table() noexcept;
+}  // namespace outrider::kernels::amx_emulated
+
+namespace outrider::kernels::testing {
+
+/// Every CPU back end with one to three threads, that of emulated AMX with two: all must give the
+/// same bits.
 inline std::vector<std::unique_ptr<Ops>> cpu_backends() {
   std::vector<std::unique_ptr<Ops>> out;
   for (const Isa isa : available_isas()) {
     for (uint32_t threads = 1; threads <= 3; ++threads) out.push_back(make_cpu_ops(threads, isa));
   }
+  out.push_back(make_cpu_ops(2, amx_emulated::kernel_table(), "amx emulated"));
   return out;
 }
 

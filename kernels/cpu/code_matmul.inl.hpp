@@ -161,11 +161,11 @@ static void finish_gated(const MatmulArgs& a, Range rows, size_t panel, const fl
   }
 }
 
-/// One row goes along one stream of weights. Otherwise tiles take two panels: neighbours, or those
-/// of gate and up. Where rows are many and long, all go over one range of k before the next, so
-/// that they stay in cache.
-template <PanelKind kind>
-static void code_matmul(const MatmulArgs& a, Range rows, Range panels) {
+/// Tiles take two panels: neighbours, or those of gate and up; `tiles` computes one such pair with
+/// all rows. Where rows are many and long, all go over one range of k before the next, so that they
+/// stay in cache.
+template <class Tiles>
+static void panel_pairs(const MatmulArgs& a, Range rows, Range panels, Tiles tiles) {
   alignas(64) float acc[k_code_acc_floats];
   const size_t m = rows.end - rows.begin;
   const bool gated = a.up_panels != nullptr;
@@ -175,19 +175,13 @@ static void code_matmul(const MatmulArgs& a, Range rows, Range panels) {
     if (gated) {
       tile.panel[1] = a.up_panels + panel * a.panel_bytes;
       tile.count = 0;
-    } else if (m > 1 && panel + 1 < panels.end) {
+    } else if (panel + 1 < panels.end) {
       tile.panel[1] = at + a.panel_bytes;
       tile.jump = a.panel_bytes;
       tile.count = 2;
     }
     return tile;
   };
-  if (m == 1 && !gated) {
-    for (size_t p = panels.begin; p < panels.end; ++p) {
-      code_tile<kind, 1, 1>(a, tile_of(p, {0, a.k}, acc));
-    }
-    return;
-  }
   const size_t tile_panels = gated ? 1 : 2;
   const size_t k_step = m <= k_code_rows ? a.k : k_code_k;
   const bool keeps_sums = gated || k_step < a.k;
@@ -199,12 +193,56 @@ static void code_matmul(const MatmulArgs& a, Range rows, Range panels) {
     };
     for (size_t k = 0; k < a.k; k += k_step) {
       for (size_t p = first; p < end; p += tile_panels) {
-        wide_tiles<kind>(a, tile_of(p, {k, min_of(a.k, k + k_step)}, sums_of(p)));
+        tiles(a, tile_of(p, {k, min_of(a.k, k + k_step)}, sums_of(p)));
       }
     }
     for (size_t p = first; gated && p < end; ++p) {
       finish_gated(a, rows, p, sums_of(p), sums_of(p) + m * 16);
     }
+  }
+}
+
+/// One row goes along one stream of weights.
+template <PanelKind kind>
+static void code_matmul(const MatmulArgs& a, Range rows, Range panels) {
+  if (rows.end - rows.begin > 1 || a.up_panels != nullptr) {
+    return panel_pairs(a, rows, panels, wide_tiles<kind>);
+  }
+  for (size_t p = panels.begin; p < panels.end; ++p) {
+    const std::byte* at = a.panels + p * a.panel_bytes;
+    code_tile<kind, 1, 1>(a, {rows, {0, a.k}, {at, at}, 0, p, 1, nullptr, 0});
+  }
+}
+
+template <PanelKind value>
+struct Kind {
+  static constexpr PanelKind kind = value;
+};
+
+/// f(Kind<kind>{}) for a kind of coded weights.
+template <class F>
+static void with_coded_kind(PanelKind kind, F f) {
+  switch (kind) {
+    case PanelKind::f32:
+    case PanelKind::f16:
+    case PanelKind::bf16:
+      return;
+    case PanelKind::q4_0:
+      return f(Kind<PanelKind::q4_0>{});
+    case PanelKind::q4_1:
+      return f(Kind<PanelKind::q4_1>{});
+    case PanelKind::q5_0:
+      return f(Kind<PanelKind::q5_0>{});
+    case PanelKind::q5_1:
+      return f(Kind<PanelKind::q5_1>{});
+    case PanelKind::q8_0:
+      return f(Kind<PanelKind::q8_0>{});
+    case PanelKind::q4_k:
+      return f(Kind<PanelKind::q4_k>{});
+    case PanelKind::q5_k:
+      return f(Kind<PanelKind::q5_k>{});
+    case PanelKind::q6_k:
+      return f(Kind<PanelKind::q6_k>{});
   }
 }
 

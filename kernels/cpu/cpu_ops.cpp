@@ -8,7 +8,7 @@
 #include "kernels/cpu/attention_plan.hpp"
 #include "kernels/cpu/buffer.hpp"
 #include "kernels/cpu/isa.hpp"
-#include "kernels/cpu/packed_matrix.hpp"
+#include "kernels/cpu/matmul_call.hpp"
 #include "kernels/cpu/rope_table.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/kv_codec.hpp"
@@ -19,9 +19,6 @@ namespace {
 
 /// Elements of a row-wise operation that are worth waking a thread for.
 constexpr size_t k_elements_per_item = 16'384;
-/// Multiply-adds, likewise.
-constexpr size_t k_products_per_item = 65'536;
-constexpr size_t k_pieces_per_thread = 8;
 /// Up to so many rows reading the weights is what takes the time: each thread gets one long stream
 /// of each matrix.
 constexpr size_t k_streaming_rows = 32;
@@ -29,14 +26,8 @@ constexpr size_t k_streaming_rows = 32;
 /// them: to exchange them would take longer.
 constexpr size_t k_own_rows = 8;
 constexpr size_t k_own_outputs = 160;
-/// Quantised rows that go over all weights before the next ones do: they stay in L2.
-constexpr size_t k_row_block_bytes = 400'000;
-/// Blocks of rows are whole tiles of any instruction set.
-constexpr size_t k_tile_rows = 24;
-
-size_t ceil_div(size_t a, size_t b) {
-  return (a + b - 1) / b;
-}
+/// From so many rows on products use planes, where the instruction set has them: full tiles.
+constexpr size_t k_planes_from_rows = k_plane_rows;
 
 KvLayer kv_layer(const KvGeometry& g, uint32_t layer, std::byte* pool) {
   return {.pool = pool + layer * g.layer_bytes(),
@@ -54,90 +45,10 @@ KvLayer kv_layer(const KvGeometry& g, uint32_t layer, std::byte* pool) {
           .v_codebook = kv_codebook(g.v_kind).data()};
 }
 
-/// One product of a call, cut into items: blocks of rows that stay in cache, times panels.
-struct MatmulJob {
-  MatmulArgs args;
-  size_t panel_count = 0;
-  size_t block_rows = 0;
-  size_t row_blocks = 0;
-  size_t item_panels = 0;
-  size_t panel_items = 0;
-
-  size_t items() const { return row_blocks * panel_items; }
-  Range rows(size_t item, size_t m) const {
-    const size_t begin = item / panel_items * block_rows;
-    return {begin, std::min(m, begin + block_rows)};
-  }
-  Range panels(size_t item) const {
-    const size_t begin = item % panel_items * item_panels;
-    return {begin, std::min(panel_count, begin + item_panels)};
-  }
-  /// Panels of one of so many threads that share the product evenly, in pairs.
-  Range share(size_t index, size_t shares) const {
-    const size_t pairs = ceil_div(panel_count, 2);
-    return {std::min(panel_count, pairs * index / shares * 2),
-            std::min(panel_count, pairs * (index + 1) / shares * 2)};
-  }
-
-  void plan_items(size_t m, uint32_t threads) {
-    const size_t fitting = k_row_block_bytes / (std::min(args.k, k_code_k) * sizeof(int16_t));
-    row_blocks = ceil_div(m, std::min(fitting, k_code_rows_max) / k_tile_rows * k_tile_rows);
-    block_rows = ceil_div(ceil_div(m, row_blocks), k_tile_rows) * k_tile_rows;
-    row_blocks = ceil_div(m, block_rows);
-    const size_t products = 16 * args.k * std::min(m, block_rows);
-    item_panels = std::max(ceil_div(panel_count * row_blocks, threads * k_pieces_per_thread),
-                           k_products_per_item / products);
-    item_panels = std::max<size_t>(2, ceil_div(item_panels, 2) * 2);
-    panel_items = ceil_div(panel_count, item_panels);
-  }
-};
-
-/// The products of one call.
-struct MatmulCall {
-  MatmulJob jobs[2 * k_products_max];
-  size_t count = 0;
-  bool any_coded = false;
-  bool any_float = false;
-
-  void add(const Matrix& w, const Matrix* up, const Product& product, float* y) {
-    const auto& matrix = static_cast<const PackedMatrix&>(w);
-    MatmulJob& job = jobs[count++];
-    job.args = {.panels = matrix.data(),
-                .up_panels = up == nullptr ? nullptr : static_cast<const PackedMatrix*>(up)->data(),
-                .panel_bytes = matrix.panel_bytes(),
-                .kind = matrix.kind(),
-                .n = matrix.rows(),
-                .k = matrix.cols(),
-                .bias = product.bias,
-                .accumulate = product.accumulate,
-                .y = y};
-    job.panel_count = matrix.panels();
-    (panel_layout(matrix.kind()).super != 0 ? any_coded : any_float) = true;
-  }
-  size_t panels() const {
-    size_t sum = 0;
-    for (size_t i = 0; i < count; ++i) sum += jobs[i].panel_count;
-    return sum;
-  }
-};
-
-/// Rows as codes; the memory only ever grows.
-struct CodedRows {
-  std::vector<int16_t> codes;
-  std::vector<float> sums;
-  std::vector<float> scales;
-
-  void reserve(size_t m, size_t k) {
-    if (codes.size() < m * k) codes.resize(m * k);
-    if (sums.size() < m * (k / k_sum_group)) sums.resize(m * (k / k_sum_group));
-    if (scales.size() < m) scales.resize(m);
-  }
-  QuantizedRows view() const { return {codes.data(), sums.data(), scales.data()}; }
-};
-
 class CpuOps final : public Ops {
  public:
-  CpuOps(uint32_t threads, Isa isa) : isa_(isa), kernels_(kernels_of(isa)), pool_(threads) {
+  CpuOps(uint32_t threads, const KernelTable& kernels, std::string_view name)
+      : name_(name), kernels_(kernels), pool_(threads) {
     describe();
   }
 
@@ -189,7 +100,7 @@ class CpuOps final : public Ops {
 
  private:
   void describe() {
-    description_ = "cpu " + std::string(isa_name(isa_)) + ", " + std::to_string(threads()) +
+    description_ = "cpu " + name_ + ", " + std::to_string(threads()) +
                    (threads() == 1 ? " thread" : " threads");
   }
 
@@ -207,11 +118,12 @@ class CpuOps final : public Ops {
     kernels_.quantize_row(rows.x + i * k, rows.norm, rows.eps, k, out.codes.data() + i * k,
                           out.sums.data() + i * (k / k_sum_group), &out.scales[i]);
   }
+  QuantizedRows quantize_shared(const Rows& rows, size_t m, size_t k);
   MatmulCall prepare(const Rows& rows, size_t m, std::span<const Product> products);
   void stream(const Rows& rows, size_t m, const MatmulCall& call);
   bool is_fused(const Product& product) const;
 
-  Isa isa_;
+  std::string name_;
   const KernelTable& kernels_;
   ThreadPool pool_;
   AttentionPlan plan_;
@@ -221,6 +133,29 @@ class CpuOps final : public Ops {
   std::vector<float> normed_rows_;
   std::vector<float> up_rows_;
 };
+
+/// Many rows also as planes, if the instruction set has a use for them: 16 rows a thread, since
+/// they share cache lines.
+QuantizedRows CpuOps::quantize_shared(const Rows& rows, size_t m, size_t k) {
+  CodedRows& out = shared_rows_;
+  out.reserve(m, k);
+  QuantizedRows view = out.view();
+  if (kernels_.split_row == nullptr || m < k_planes_from_rows) {
+    for_rows(m, k, [&](size_t i) { quantize_row(rows, i, k, out); });
+    return view;
+  }
+  out.reserve_planes(m, k);
+  pool_.parallel_for(ceil_div(m, k_plane_rows), [&](size_t tile) {
+    const size_t first = tile * k_plane_rows;
+    for (size_t i = first; i < std::min(m, first + k_plane_rows); ++i) {
+      quantize_row(rows, i, k, out);
+      kernels_.split_row(view.codes + i * k, view.sums + i * (k / k_sum_group), k, i - first,
+                         out.planes.get() + tile * CodedRows::planes_stride(k));
+    }
+  });
+  view.planes = out.planes.get();
+  return view;
+}
 
 /// Gate and up in one pass; otherwise one after the other.
 bool CpuOps::is_fused(const Product& product) const {
@@ -270,16 +205,15 @@ void CpuOps::stream(const Rows& rows, size_t m, const MatmulCall& call) {
   for (size_t share = 0; call.any_coded && own && share < shares; ++share) {
     own_rows_[share].reserve(m, k);
   }
-  if (call.any_coded && !own) {
-    shared_rows_.reserve(m, k);
-    for_rows(m, k, [&](size_t i) { quantize_row(rows, i, k, shared_rows_); });
-  }
+  QuantizedRows shared;
+  if (call.any_coded && !own) shared = quantize_shared(rows, m, k);
   pool_.parallel_for(shares, [&](size_t share) {
-    CodedRows& coded = own ? own_rows_[share] : shared_rows_;
-    for (size_t i = 0; call.any_coded && own && i < m; ++i) quantize_row(rows, i, k, coded);
+    for (size_t i = 0; call.any_coded && own && i < m; ++i) {
+      quantize_row(rows, i, k, own_rows_[share]);
+    }
     for (size_t i = 0; i < call.count; ++i) {
       MatmulArgs args = call.jobs[i].args;
-      args.rows = coded.view();
+      args.rows = own ? own_rows_[share].view() : shared;
       kernels_.matmul(args, {0, m}, call.jobs[i].share(share, shares));
     }
   });
@@ -292,14 +226,11 @@ void CpuOps::matmul(const Rows& rows, size_t m, std::span<const Product> product
   if (m <= k_streaming_rows) {
     stream(rows, m, call);
   } else {
-    const size_t k = call.jobs[0].args.k;
-    if (call.any_coded) {
-      shared_rows_.reserve(m, k);
-      for_rows(m, k, [&](size_t i) { quantize_row(rows, i, k, shared_rows_); });
-    }
+    QuantizedRows shared;
+    if (call.any_coded) shared = quantize_shared(rows, m, call.jobs[0].args.k);
     size_t items = 0;
     for (size_t i = 0; i < call.count; ++i) {
-      call.jobs[i].args.rows = shared_rows_.view();
+      call.jobs[i].args.rows = shared;
       call.jobs[i].plan_items(m, threads());
       items += call.jobs[i].items();
     }
@@ -382,7 +313,12 @@ void CpuOps::attention(const KvGeometry& geometry, uint32_t layer,
 std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, Isa isa) {
   const auto isas = available_isas();
   OUTRIDER_CHECK(std::find(isas.begin(), isas.end(), isa) != isas.end(), isa_name(isa));
-  return std::make_unique<CpuOps>(threads, isa);
+  return make_cpu_ops(threads, kernels_of(isa), isa_name(isa));
+}
+
+std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, const KernelTable& kernels,
+                                  std::string_view name) {
+  return std::make_unique<CpuOps>(threads, kernels, name);
 }
 
 Result<std::unique_ptr<Ops>> open_cpu_ops(uint32_t threads, Isa isa) {

@@ -4,6 +4,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 #include "base/check.hpp"
@@ -12,7 +16,7 @@ namespace outrider::kernels {
 namespace {
 
 struct Available {
-  Isa isas[4] = {Isa::portable};
+  Isa isas[5] = {Isa::portable};
   size_t count = 1;
 };
 
@@ -27,6 +31,22 @@ bool has_f16c() {
 bool has_avx_vnni() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;
+}
+
+/// Tiles of bytes in the CPU, in the kernel's context switch, and allowed to this process: Linux
+/// wants to be asked, since the state is large.
+bool has_amx() {
+#if defined(__linux__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 27 & 1) == 0) return false;  // no xgetbv
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> 24 & 3) != 3) return false;
+  __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+  constexpr long k_request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long k_tile_data = 18;
+  return (a >> 17 & 3) == 3 && syscall(SYS_arch_prctl, k_request_permission, k_tile_data) == 0;
+#else
+  return false;
+#endif
 }
 #endif
 
@@ -43,6 +63,7 @@ Available detect() {
   if (has_avx2) found.isas[found.count++] = Isa::avx2;
   if (has_avx2 && has_avx_vnni()) found.isas[found.count++] = Isa::avx_vnni;
   if (has_avx512) found.isas[found.count++] = Isa::avx512;
+  if (has_avx512 && has_amx()) found.isas[found.count++] = Isa::amx;
 #endif
   return found;
 }
@@ -59,6 +80,8 @@ std::string_view isa_name(Isa isa) {
       return "avx_vnni";
     case Isa::avx512:
       return "avx512";
+    case Isa::amx:
+      return "amx";
   }
   return "unknown";
 }
@@ -85,6 +108,8 @@ const KernelTable& kernels_of(Isa isa) {
       return avx_vnni::kernel_table();
     case Isa::avx512:
       return avx512::kernel_table();
+    case Isa::amx:
+      return amx::kernel_table();
 #endif
     default:
       break;

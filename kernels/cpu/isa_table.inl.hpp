@@ -9,7 +9,7 @@
 
 namespace outrider::kernels::OUTRIDER_ISA {
 
-const KernelTable& kernel_table() {
+const KernelTable& kernel_table() noexcept {
   static constexpr KernelTable k_table = {
       .matmul = matmul,
       .quantize_row = quantize_row,

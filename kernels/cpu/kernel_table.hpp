@@ -25,10 +25,19 @@ struct QuantizedRows {
   const int16_t* codes = nullptr;  ///< [m, k]
   const float* sums = nullptr;     ///< [m, k / k_sum_group] of codes: exact
   const float* scale = nullptr;    ///< [m]
+  /// The codes and sums once more as `split_row` lays them out, or null.
+  const std::byte* planes = nullptr;
 };
 inline constexpr float k_code_max = 32767.0f;
 inline constexpr float k_quantized_least = 0x1p-100f;
 inline constexpr size_t k_sum_group = 32;
+
+/// 16 rows of codes in two planes of bytes, code = 256 * high + low: block by block of k_sum_group
+/// k, [16 rows][32] signed high, [16 rows][32] unsigned low, [16 rows] float sums. Of each 8 k the
+/// bytes are k 0, 4, 1, 5, 2, 6, 3, 7, which is how 4-bit weights come out of a word.
+inline constexpr size_t k_plane_rows = 16;
+inline constexpr size_t k_plane_bytes = k_plane_rows * k_sum_group;
+inline constexpr size_t k_plane_block_bytes = 2 * k_plane_bytes + k_plane_rows * sizeof(float);
 
 /// y [m, n] = packed weights [n, k] times rows [m, k]. Output element (i, j) is, for float weights,
 ///   acc = 0; acc = fma(w[j, k], x[i, k], acc) for ascending k;
@@ -139,10 +148,14 @@ struct AttentionArgs {
 };
 
 struct KernelTable {
+  /// Rows begin at a multiple of k_plane_rows if they have planes.
   void (*matmul)(const MatmulArgs&, Range rows, Range panels);
   /// One row of QuantizedRows; rms_norm comes before if `norm` is given.
   void (*quantize_row)(const float* x, const float* norm, float eps, size_t k, int16_t* codes,
                        float* sums, float* scale);
+  /// One row of `planes`, row of its 16 rows' blocks. Null where matmul has no use for planes.
+  void (*split_row)(const int16_t* codes, const float* sums, size_t k, size_t row,
+                    std::byte* blocks) = nullptr;
   /// Items in turn; each fetches what the one after it reads first.
   void (*attend)(const AttentionArgs&, const AttentionItem*, size_t count);
   /// Merges a unit's partial results of all chunks into out.
@@ -163,16 +176,19 @@ struct KernelTable {
 };
 
 namespace portable {
-const KernelTable& kernel_table();
+const KernelTable& kernel_table() noexcept;
 }
 namespace avx2 {
-const KernelTable& kernel_table();
+const KernelTable& kernel_table() noexcept;
 }
 namespace avx_vnni {
-const KernelTable& kernel_table();
+const KernelTable& kernel_table() noexcept;
 }
 namespace avx512 {
-const KernelTable& kernel_table();
+const KernelTable& kernel_table() noexcept;
+}
+namespace amx {
+const KernelTable& kernel_table() noexcept;
 }
 
 }  // namespace outrider::kernels

@@ -13,22 +13,8 @@ static void matmul(const MatmulArgs& a, Range rows, Range panels) {
       return float_matmul<PanelKind::f16>(a, rows, panels);
     case PanelKind::bf16:
       return float_matmul<PanelKind::bf16>(a, rows, panels);
-    case PanelKind::q4_0:
-      return code_matmul<PanelKind::q4_0>(a, rows, panels);
-    case PanelKind::q4_1:
-      return code_matmul<PanelKind::q4_1>(a, rows, panels);
-    case PanelKind::q5_0:
-      return code_matmul<PanelKind::q5_0>(a, rows, panels);
-    case PanelKind::q5_1:
-      return code_matmul<PanelKind::q5_1>(a, rows, panels);
-    case PanelKind::q8_0:
-      return code_matmul<PanelKind::q8_0>(a, rows, panels);
-    case PanelKind::q4_k:
-      return code_matmul<PanelKind::q4_k>(a, rows, panels);
-    case PanelKind::q5_k:
-      return code_matmul<PanelKind::q5_k>(a, rows, panels);
-    case PanelKind::q6_k:
-      return code_matmul<PanelKind::q6_k>(a, rows, panels);
+    default:
+      with_coded_kind(a.kind, [&](auto k) { code_matmul<decltype(k)::kind>(a, rows, panels); });
   }
 }
 
