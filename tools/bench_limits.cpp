@@ -81,6 +81,24 @@ OUTRIDER_DOT_LOOP(dot8_avx2, OUTRIDER_SETUP_256, OUTRIDER_DOT8_256, "vzeroupper"
 OUTRIDER_DOT_LOOP(dot16_avx2, OUTRIDER_SETUP_256, OUTRIDER_DOT16_256, "vzeroupper")
 OUTRIDER_DOT_LOOP(dot16_sse2, OUTRIDER_SETUP_128, OUTRIDER_DOT16_128, "")
 
+/// Tiles of 16 rows of 64 bytes, six sums. A 16-bit product takes two, of high and of low bytes.
+void dot8_amx(uint64_t rounds) {
+  struct alignas(64) Config {
+    uint8_t palette[16] = {1};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+  static constexpr Config k_config;
+#define OUTRIDER_DOT_TILE(i) "tdpbusd %%tmm7, %%tmm6, %%tmm" #i "\n\t"
+  asm volatile("ldtilecfg %1\n\t1:\n\t" OUTRIDER_DOT_TILE(0) OUTRIDER_DOT_TILE(1)
+                   OUTRIDER_DOT_TILE(2) OUTRIDER_DOT_TILE(3) OUTRIDER_DOT_TILE(4)
+                       OUTRIDER_DOT_TILE(5) "dec %0\n\tjnz 1b\n\ttilerelease"
+               : "+r"(rounds)
+               : "m"(k_config)
+               : "cc");
+}
+constexpr double k_amx_operations = 6 * 16 * 16 * 64 * 2.0;
+
 #define OUTRIDER_READ_LOOP(name, turn)                                                     \
   void name(const std::byte* at, size_t turns) {                                           \
     asm volatile("1:\n\t" turn "add $256, %0\n\tdec %1\n\tjnz 1b\n\tvzeroupper"            \
@@ -100,12 +118,14 @@ OUTRIDER_READ_LOOP(read_avx2,
 
 ReadLoop read_loop(Isa isa) {
   if (isa == Isa::portable) return read_words;
-  return isa == Isa::avx512 ? read_avx512 : read_avx2;
+  return isa == Isa::avx512 || isa == Isa::amx ? read_avx512 : read_avx2;
 }
 
 DotLoop dot_loop(Isa isa, MachineLimits::Dot dot) {
   const bool bytes = dot == MachineLimits::Dot::int8;
   switch (isa) {
+    case Isa::amx:
+      return {dot8_amx, bytes ? k_amx_operations : k_amx_operations / 2};
     case Isa::avx512:
       return bytes ? DotLoop{dot8_avx512, 12 * 128.0} : DotLoop{dot16_avx512, 12 * 64.0};
     case Isa::avx_vnni:
