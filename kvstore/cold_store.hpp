@@ -84,8 +84,9 @@ struct LoadSummary {
   Miss stopped = Miss::none;
 };
 
-/// Called on the store's threads, one call at a time for one load: `blocks` with the next blocks
-/// of the chain, any number of times, then `done` once. Neither may call `drain` or `close`.
+/// `blocks` with the next blocks of the chain, any number of times, then `done` once: one call at a
+/// time for one load, on the store's threads; a load that reads nothing calls `done` before `get`
+/// returns, on the caller's. Neither may call `drain` or `close`.
 struct LoadHandlers {
   std::function<void(std::vector<LoadedBlock>)> blocks;
   std::function<void(const LoadSummary&)> done;
