@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <xxhash.h>
 
 #include <utility>
@@ -46,8 +47,23 @@ Digest256 Sha256::finish() {
   return digest;
 }
 
+void Sha256::restart() {
+  // No type: the one that the context has, without fetching it again.
+  OUTRIDER_CHECK(EVP_DigestInit_ex(state_->context, nullptr, nullptr) == 1);
+}
+
 Digest256 sha256(std::string_view text) {
   return Sha256().update(text).finish();
+}
+
+Digest256 hmac_sha256(std::string_view key, std::string_view text) {
+  Digest256 digest{};
+  unsigned length = 0;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+  OUTRIDER_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes, text.size(),
+                      digest.data(), &length) != nullptr);
+  OUTRIDER_CHECK(length == digest.size(), length);
+  return digest;
 }
 
 std::string to_hex(std::span<const uint8_t> bytes) {

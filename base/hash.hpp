@@ -23,8 +23,10 @@ class Sha256 {
   Sha256& update(std::string_view text);
   /// Appends the value's eight little-endian bytes.
   Sha256& update(uint64_t value);
-  /// The digest of everything so far; the object may not be used afterwards.
+  /// The digest of everything so far. Afterwards only `restart` may be called.
   Digest256 finish();
+  /// Forgets everything so far. Allocates nothing.
+  void restart();
 
  private:
   struct State;
@@ -32,6 +34,7 @@ class Sha256 {
 };
 
 Digest256 sha256(std::string_view text);
+Digest256 hmac_sha256(std::string_view key, std::string_view text);
 
 /// Lower-case hexadecimal.
 std::string to_hex(std::span<const uint8_t> bytes);

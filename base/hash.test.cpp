@@ -15,6 +15,23 @@ TEST(Sha256, DoesNotDependOnHowTheInputIsCut) {
   EXPECT_EQ(Sha256().update("ab").update("c").finish(), sha256("abc"));
 }
 
+TEST(Sha256, StartsAgainAsIfNothingHadBeen) {
+  Sha256 hash;
+  hash.update("something").finish();
+  hash.restart();
+  EXPECT_EQ(hash.update("abc").finish(), sha256("abc"));
+  hash.restart();
+  hash.update("half a message");
+  hash.restart();
+  EXPECT_EQ(hash.finish(), sha256(""));
+}
+
+TEST(HmacSha256, MatchesThePublishedExample) {
+  EXPECT_EQ(to_hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_NE(hmac_sha256("", "text"), sha256("text"));
+}
+
 TEST(ConstantTimeEqual, ComparesWholeTexts) {
   EXPECT_TRUE(constant_time_equal(sha256("secret"), sha256("secret")));
   EXPECT_FALSE(constant_time_equal(sha256("secret"), sha256("secreT")));

@@ -7,6 +7,7 @@
 
 #include "base/limits.hpp"
 #include "model/engine_state.hpp"
+#include "model/kv_namespace.hpp"
 
 namespace outrider::model {
 namespace {
@@ -73,6 +74,7 @@ Engine::State::State(std::shared_ptr<const LoadedModel> loaded, const EngineOpti
       context_tokens(context),
       batch_tokens(opts.batch_tokens),
       fingerprint(make_fingerprint(*model, opts, context)),
+      kv_namespace(make_kv_namespace(*model, opts.k_kind, opts.v_kind)),
       cache(std::move(kv)),
       transformer(model, cache->geometry(),
                   {.rows = opts.batch_tokens,
@@ -121,6 +123,8 @@ Result<void> Engine::submit(RequestKey key, GenerationRequest request) {
   if (!active) return active.error();
   active->submitted = s.clock.now();
   for (Choice& choice : active->choices) choice.arrival = s.arrivals++;
+  active->root = root_block_id(s.options.cluster_secret, s.kv_namespace,
+                               {active->request.tenant, active->request.cache_salt});
   s.requests.emplace(key, std::make_unique<ActiveRequest>(std::move(active).value()));
   return {};
 }
@@ -149,6 +153,7 @@ std::span<const ChoiceUpdate> Engine::step() {
   s.build_batch(plan);
   if (!s.ids.empty()) {
     s.transformer.forward({s.ids, s.positions, s.segments}, s.cache->memory());
+    s.publish_blocks(plan);
     s.now = s.clock.now();
     s.read_results();
     ++s.counters.steps;
@@ -170,7 +175,9 @@ EngineStats Engine::stats() const {
     }
   }
   stats.blocks_total = state_->cache->pool().total();
-  stats.blocks_free = state_->cache->pool().free();
+  stats.blocks_free = state_->cache->available();
+  stats.blocks_cached = state_->cache->index().size();
+  stats.prefix_evictions = state_->cache->index().evictions();
   return stats;
 }
 
@@ -199,6 +206,10 @@ void Engine::preempt_all() {
       if (choice.stage == Choice::Stage::running) state_->preempt({request.get(), &choice});
     }
   }
+}
+
+void Engine::evict_cached(uint32_t blocks) {
+  state_->cache->evict(blocks);
 }
 
 void Engine::set_batch_tokens(uint32_t batch_tokens) {

@@ -27,6 +27,8 @@ struct EngineOptions {
   uint64_t kv_memory_bytes = uint64_t{1} << 30;
   kernels::KvKind k_kind = kernels::KvKind::fp16;
   kernels::KvKind v_kind = kernels::KvKind::fp16;
+  bool prefix_caching = true;  ///< Full blocks stay as long as memory does, for whoever wants them.
+  std::string cluster_secret;  ///< Keys the ids of blocks: equal ones name equal blocks equally.
 };
 
 /// What one step did for one choice of one request. In order of token index, no gaps.
@@ -50,12 +52,16 @@ struct EngineStats {
   uint32_t waiting = 0;
   uint32_t parked = 0;  ///< Choices whose reader is slow.
   uint32_t blocks_total = 0;
-  uint32_t blocks_free = 0;
+  uint32_t blocks_free = 0;    ///< Also those that only the prefix index holds.
+  uint32_t blocks_cached = 0;  ///< In the prefix index.
   uint64_t steps = 0;
   uint64_t rows =
       0;  ///< That went through the model: prefill, also of committed output, and decode.
   uint64_t generated_tokens = 0;
   uint64_t preemptions = 0;
+  uint64_t prefix_queries = 0;    ///< Prompt tokens of admitted requests that may use the index.
+  uint64_t prefix_hits = 0;       ///< Of these, tokens that it had.
+  uint64_t prefix_evictions = 0;  ///< Blocks that it lost.
 };
 
 /// Continuous batching over one model: submit, step, read updates. Deterministic: what a request
@@ -88,6 +94,8 @@ class Engine {
 
   /// For the exactness harness: forces what memory pressure would do. Bits do not change.
   void preempt_all();
+  /// Forgets up to so many blocks that only the prefix index holds. Bits do not change.
+  void evict_cached(uint32_t blocks);
   /// The token budget of the next steps, for the harness and the bench. Bits do not change.
   void set_batch_tokens(uint32_t batch_tokens);
   uint32_t batch_tokens() const;

@@ -201,6 +201,7 @@ TEST(Engine, ChoicesAreThoseOfRequestsWithTheNextSeedsAndShareThePrompt) {
   }
   EXPECT_NE(expected[0], expected[1]);
   request.choices = 4;
+  world.engine->evict_cached(UINT32_MAX);
   const uint64_t computed = world.engine->stats().rows;
   EngineWorld::Choices choices = world.alone(request);
   EXPECT_EQ(world.engine->stats().rows - computed, 70u + 4 * 11) << "the prompt is computed once";

@@ -94,6 +94,11 @@ int32_t ActiveRequest::token_at(const Choice& choice, uint32_t position) const {
                                   : choice.output[position - prompt_size()];
 }
 
+uint32_t ActiveRequest::cacheable_tokens(const Choice& choice) const {
+  const bool scores = choice.index == 0 && wants_prompt_logprobs() && prompt_scored < prompt_size();
+  return (scores ? std::max(prompt_scored, 1u) : length(choice)) - 1;
+}
+
 std::span<const int32_t> ActiveRequest::forbidden(const Choice& choice) const {
   if (choice.output.size() >= request.stop.min_tokens) return {};
   return enders;
@@ -125,7 +130,8 @@ RequestTimings ActiveRequest::timings(TimePoint now) const {
           .prefill_us = us(first - start),
           .decode_us = us(now - first),
           .prompt_tokens = prompt_size(),
-          .preemptions = preemptions};
+          .preemptions = preemptions,
+          .cached_tokens = cached_tokens};
 }
 
 Result<ActiveRequest> make_active_request(RequestKey key, GenerationRequest request,

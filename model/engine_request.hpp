@@ -34,6 +34,8 @@ struct Choice {
   Stage stage = Stage::waiting;
   uint64_t arrival = 0;
   KvSequence kv;
+  std::vector<BlockId> chain;  ///< Ids of its leading full blocks, as far as they were needed.
+  uint32_t cached_blocks = 0;  ///< Waiting: leading ones that the index had in this step.
   std::vector<int32_t> output;
   TokenCounts counts;                ///< Kept only where the penalties need it.
   std::unique_ptr<TextStream> text;  ///< Kept only where there are stop strings.
@@ -52,6 +54,8 @@ struct ActiveRequest {
   bool cancelled = false;
   uint32_t prompt_scored = 0;  ///< Prompt tokens already reported with their logprobs.
   uint32_t preemptions = 0;
+  BlockId root{};              ///< Parent of its first block.
+  uint32_t cached_tokens = 0;  ///< Of the prompt, taken from the index before any preemption.
   TimePoint submitted{};
   std::optional<TimePoint> admitted;
   std::optional<TimePoint> first_token;
@@ -63,6 +67,9 @@ struct ActiveRequest {
   /// Tokens whose keys must be in the cache before the choice can go on.
   uint32_t length(const Choice& choice) const;
   int32_t token_at(const Choice& choice, uint32_t position) const;
+  /// Leading tokens that the choice may find in the cache: not the last one, whose row gives the
+  /// next token, and no row that gives the logprob of a prompt token.
+  uint32_t cacheable_tokens(const Choice& choice) const;
   /// Ids that may not be chosen now.
   std::span<const int32_t> forbidden(const Choice& choice) const;
   /// Appends `id` to the output; the end of the choice if this token is the last.

@@ -27,6 +27,12 @@ struct Engine::State {
   void read_results();
   void forget_finished();
 
+  // Prefix caching (engine_prefix.cpp).
+  void name_blocks(const ActiveRequest& request, Choice& choice);
+  void find_cached(ActiveRequest& request, Choice& choice, SequenceView& view);
+  void take_cached(ActiveRequest& request, Choice& choice, uint32_t blocks);
+  void publish_blocks(const StepPlan& plan);
+
   /// One use of one row's logits.
   struct Reading {
     uint32_t row = 0;
@@ -67,6 +73,8 @@ struct Engine::State {
   uint32_t context_tokens;
   uint32_t batch_tokens;
   Digest256 fingerprint{};
+  Digest256 kv_namespace{};
+  BlockHasher hasher;
   std::unique_ptr<KvCache> cache;  ///< Before the requests, whose sequences point to it.
   Transformer transformer;
   std::map<RequestKey, std::unique_ptr<ActiveRequest>> requests;
@@ -80,6 +88,7 @@ struct Engine::State {
   std::vector<Draw> draws;
   std::vector<SequenceView> views;
   std::vector<Scheduled> scheduled;  ///< views[i]'s choice
+  std::vector<int32_t> block_ids;    ///< [block_tokens] of the block that is named
   std::vector<int32_t> ids;          ///< [rows]
   std::vector<int32_t> positions;    ///< [rows]
   std::vector<kernels::Segment> segments;

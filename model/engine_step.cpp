@@ -77,7 +77,8 @@ StepPlan Engine::State::plan() {
                        .blocks = static_cast<uint32_t>(choice.kv.table().size()),
                        .exclusive_blocks = choice.kv.exclusive_blocks(),
                        .shared_tail = choice.kv.shared_tail()});
-      const SequenceView& view = views.back();
+      SequenceView& view = views.back();
+      if (options.prefix_caching) find_cached(*request, choice, view);
       const bool backlogged = !view.running || view.length - view.computed > 1;
       if (!view.parked) shares.want(request->request.tenant, backlogged);
     }
@@ -90,7 +91,7 @@ StepPlan Engine::State::plan() {
   }
   return plan_step(views, {.batch_tokens = batch_tokens,
                            .sequences = options.sequences,
-                           .blocks_free = cache->pool().free(),
+                           .blocks_free = cache->available(),
                            .block_tokens = options.block_tokens});
 }
 
@@ -104,8 +105,10 @@ void Engine::State::preempt(const Scheduled& victim) {
 void Engine::State::apply(const StepPlan& plan) {
   for (const uint32_t i : plan.preempt) preempt(scheduled[i]);
   for (const uint32_t i : plan.admit) {
-    scheduled[i].choice->stage = Stage::running;
-    if (!scheduled[i].request->admitted) scheduled[i].request->admitted = now;
+    auto& [request, choice] = scheduled[i];
+    choice->stage = Stage::running;
+    if (options.prefix_caching) take_cached(*request, *choice, choice->cached_blocks);
+    if (!request->admitted) request->admitted = now;
   }
 }
 
@@ -125,7 +128,7 @@ void Engine::State::add_rows(const Scheduled& entry, uint32_t rows) {
   const uint32_t length = request.length(choice);
   shares.charge(request.request.tenant, rows);
   const bool has_room = choice.kv.append(rows);
-  OUTRIDER_CHECK(has_room, rows, cache->pool().free());
+  OUTRIDER_CHECK(has_room, rows, cache->available());
   counters.rows += rows;
   segments.push_back({.block_table = choice.kv.table().data(),
                       .first_row = first_row,
@@ -274,6 +277,7 @@ void Engine::State::fork_choices(ActiveRequest& request) {
     choice.stage = slots > 0 ? Stage::running : Stage::waiting;
     if (slots == 0) continue;
     choice.kv = request.choices[0].kv.fork();
+    choice.chain = request.choices[0].chain;
     --slots;
   }
 }

@@ -20,7 +20,8 @@ uint32_t ceil_div(uint32_t a, uint32_t b) {
 KvSequence::KvSequence(KvSequence&& other) noexcept
     : cache_(other.cache_),
       table_(std::exchange(other.table_, {})),
-      length_(std::exchange(other.length_, 0)) {}
+      length_(std::exchange(other.length_, 0)),
+      published_(std::exchange(other.published_, 0)) {}
 
 KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
   if (this != &other) {
@@ -28,6 +29,7 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
     cache_ = other.cache_;
     table_ = std::exchange(other.table_, {});
     length_ = std::exchange(other.length_, 0);
+    published_ = std::exchange(other.published_, 0);
   }
   return *this;
 }
@@ -43,16 +45,18 @@ uint32_t KvSequence::blocks_for(uint32_t tokens) const {
 }
 
 uint32_t KvSequence::exclusive_blocks() const {
-  return static_cast<uint32_t>(std::count_if(
-      table_.begin(), table_.end(), [&](int32_t id) { return cache_->pool_.refs(id) == 1; }));
+  // Others share from the start: their number never grows along the table.
+  const auto first = std::partition_point(table_.begin(), table_.end(),
+                                          [&](int32_t id) { return cache_->holders(id) > 1; });
+  return static_cast<uint32_t>(table_.end() - first);
 }
 
 bool KvSequence::append(uint32_t tokens) {
-  if (blocks_for(tokens) > cache_->pool_.free()) return false;
+  if (blocks_for(tokens) > cache_->available()) return false;
   if (tokens == 0) return true;
   if (shared_tail()) {
     const int32_t own = cache_->take_copy(table_.back());
-    cache_->pool_.unref(table_.back());
+    cache_->release(table_.back());
     table_.back() = own;
   }
   length_ += tokens;
@@ -61,12 +65,46 @@ bool KvSequence::append(uint32_t tokens) {
   return true;
 }
 
+void KvSequence::take(std::span<const BlockId> ids) {
+  const uint32_t block_tokens = cache_->geometry_.block_tokens;
+  OUTRIDER_CHECK(length_ == table_.size() * block_tokens && published_ == table_.size(), length_);
+  for (const BlockId& id : ids) {
+    const int32_t block = cache_->index_.find(id);
+    OUTRIDER_CHECK(block != PrefixIndex::k_none);
+    OUTRIDER_CHECK(cache_->index_.parent(block) ==
+                   (table_.empty() ? PrefixIndex::k_none : table_.back()));
+    cache_->hold(block);
+    table_.push_back(block);
+  }
+  published_ = static_cast<uint32_t>(table_.size());
+  length_ = published_ * block_tokens;
+}
+
+void KvSequence::publish(const BlockId& id) {
+  OUTRIDER_CHECK((published_ + 1) * cache_->geometry_.block_tokens <= length_, published_, length_);
+  PrefixIndex& index = cache_->index_;
+  int32_t& own = table_[published_];
+  const int32_t parent = published_ == 0 ? PrefixIndex::k_none : table_[published_ - 1];
+  const int32_t twin = index.find(id);
+  if (twin == PrefixIndex::k_none) {
+    cache_->pool_.ref(own);
+    index.insert(own, id, parent);
+  } else if (twin != own) {
+    OUTRIDER_CHECK(index.parent(twin) == parent, twin, parent);
+    cache_->hold(twin);
+    cache_->release(own);
+    own = twin;
+  }
+  ++published_;
+}
+
 void KvSequence::crop(uint32_t length) {
   OUTRIDER_CHECK(length <= length_, length, length_);
   length_ = length;
+  published_ = std::min(published_, length / cache_->geometry_.block_tokens);
   const uint32_t blocks = ceil_div(length, cache_->geometry_.block_tokens);
   while (table_.size() > blocks) {
-    cache_->pool_.unref(table_.back());
+    cache_->release(table_.back());
     table_.pop_back();
   }
 }
@@ -75,7 +113,8 @@ KvSequence KvSequence::fork() const {
   KvSequence child(*cache_);
   child.table_ = table_;
   child.length_ = length_;
-  for (const int32_t id : table_) cache_->pool_.ref(id);
+  child.published_ = published_;
+  for (const int32_t id : table_) cache_->hold(id);
   return child;
 }
 
@@ -101,17 +140,47 @@ Result<std::unique_ptr<KvCache>> KvCache::create(std::shared_ptr<kernels::Ops> o
 
 KvCache::KvCache(std::shared_ptr<kernels::Ops> ops, const kernels::KvGeometry& geometry,
                  uint32_t blocks, kernels::Ops::Buffer memory)
-    : ops_(std::move(ops)), geometry_(geometry), memory_(std::move(memory)), pool_(blocks) {}
+    : ops_(std::move(ops)),
+      geometry_(geometry),
+      memory_(std::move(memory)),
+      pool_(blocks),
+      index_(blocks) {}
 
 int32_t KvCache::take_zeroed() {
   return take_copy(static_cast<int32_t>(pool_.total()));
 }
 
 int32_t KvCache::take_copy(int32_t from) {
+  if (pool_.free() == 0) evict(1);
   const auto id = pool_.allocate();
   OUTRIDER_CHECK(id.has_value());
   ops_->copy_block(geometry_, from, *id, memory_.get());
   return *id;
+}
+
+void KvCache::hold(int32_t id) {
+  if (holders(id) == 0) index_.take(id);
+  pool_.ref(id);
+}
+
+void KvCache::release(int32_t id) {
+  pool_.unref(id);
+  if (index_.contains(id) && pool_.refs(id) == 1) index_.release(id);
+}
+
+uint32_t KvCache::held(std::span<const BlockId> chain) const {
+  const auto end = std::partition_point(
+      chain.begin(), chain.end(), [&](const BlockId& id) { return holders(index_.find(id)) > 0; });
+  return static_cast<uint32_t>(end - chain.begin());
+}
+
+uint32_t KvCache::evict(uint32_t blocks) {
+  for (uint32_t i = 0; i < blocks; ++i) {
+    const int32_t id = index_.evict();
+    if (id == PrefixIndex::k_none) return i;
+    pool_.unref(id);
+  }
+  return blocks;
 }
 
 void KvCache::check_conservation(std::span<const KvSequence* const> sequences) const {
@@ -121,7 +190,11 @@ void KvCache::check_conservation(std::span<const KvSequence* const> sequences) c
                    ceil_div(sequence->length(), geometry_.block_tokens));
     for (const int32_t id : sequence->table()) ++expected[static_cast<size_t>(id)];
   }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (index_.contains(static_cast<int32_t>(i))) ++expected[i];
+  }
   pool_.check_conservation(expected);
+  index_.check(expected);
 }
 
 }  // namespace outrider::model

@@ -8,14 +8,17 @@
 #include "base/result.hpp"
 #include "kernels/ops.hpp"
 #include "model/block_pool.hpp"
+#include "model/prefix_index.hpp"
 
 namespace outrider::model {
 
 class KvCache;
 
 /// Keys and values of one sequence: positions 0 … length-1 in the blocks of its table. Forks share
-/// blocks; whoever appends to a shared, partly filled last block gets its own copy first. Returns
-/// its blocks when it goes; must not outlive its cache. Moves, does not copy.
+/// blocks, and so do sequences that took them from the index; whoever appends to a shared, partly
+/// filled last block gets its own copy first. Leading blocks that were published or taken are the
+/// index's own: whoever holds a block of the index holds its ancestors. Returns its blocks when it
+/// goes, the last one first; must not outlive its cache. Moves, does not copy.
 class KvSequence {
  public:
   explicit KvSequence(KvCache& cache) : cache_(&cache) {}
@@ -24,12 +27,14 @@ class KvSequence {
   KvSequence& operator=(KvSequence&& other) noexcept;
 
   uint32_t length() const { return length_; }
+  /// Leading blocks that are in the index.
+  uint32_t published() const { return published_; }
   /// Pool index of each block. Valid until the next append, crop, reset or move.
   std::span<const int32_t> table() const { return table_; }
 
   /// Blocks that `append(tokens)` would take from the pool.
   uint32_t blocks_for(uint32_t tokens) const;
-  /// Blocks that nobody shares: what `reset` would give back.
+  /// Blocks that no other sequence holds: what `reset` would make available.
   uint32_t exclusive_blocks() const;
   /// The last block is partly filled and shared: the next append copies it.
   bool shared_tail() const;
@@ -37,6 +42,12 @@ class KvSequence {
   /// Makes room for positions length … length + tokens - 1, to be written by kernels::kv_append.
   /// False, and nothing has changed, when the pool has too few free blocks.
   bool append(uint32_t tokens);
+  /// Goes on with the blocks that the index has for `ids`: the sequence ends where they begin.
+  void take(std::span<const BlockId> ids);
+  /// The first full block that is not published holds computed keys and values, and its content is
+  /// `id`: from now on others can take it. Where the index has that content already, the sequence
+  /// goes on with the index's block and gives its own back: their bits are the same.
+  void publish(const BlockId& id);
   /// Forgets positions from `length` on.
   void crop(uint32_t length);
   void reset() { crop(0); }
@@ -45,12 +56,15 @@ class KvSequence {
  private:
   KvCache* cache_;
   std::vector<int32_t> table_;
-  uint32_t length_ = 0;  ///< positions
+  uint32_t length_ = 0;     ///< positions
+  uint32_t published_ = 0;  ///< blocks
 };
 
-/// The paged pool on the device of `ops`: memory, block counts, geometry. A block is zeroed before
-/// it is handed out, so that nothing of another sequence (not even an infinity) can be read in it.
-/// Pinned: sequences point to it. Not thread-safe; owned by the engine.
+/// The paged pool on the device of `ops`: memory, block counts, geometry, and the index of what was
+/// published, which holds one reference to each of its blocks and loses idle ones when free blocks
+/// run out. A block is zeroed before it is handed out, so that nothing of another sequence (not
+/// even an infinity) can be read in it. Pinned: sequences point to it. Not thread-safe; owned by
+/// the engine.
 class KvCache {
  public:
   static Result<std::unique_ptr<KvCache>> create(std::shared_ptr<kernels::Ops> ops,
@@ -62,8 +76,15 @@ class KvCache {
   const kernels::KvGeometry& geometry() const { return geometry_; }
   std::byte* memory() { return memory_.get(); }
   const BlockPool& pool() const { return pool_; }
+  const PrefixIndex& index() const { return index_; }
+  /// Blocks that sequences can get: free ones, and idle ones of the index.
+  uint32_t available() const { return pool_.free() + index_.idle(); }
+  /// Of leading blocks of a chain, which are all in the index: those that sequences hold.
+  uint32_t held(std::span<const BlockId> chain) const;
+  /// Makes up to `blocks` idle blocks free; how many it was.
+  uint32_t evict(uint32_t blocks);
 
-  /// Aborts unless each block's count is the number of tables that hold it.
+  /// Aborts unless each block's count is the number of tables that hold it, and one for the index.
   void check_conservation(std::span<const KvSequence* const> sequences) const;
 
  private:
@@ -72,11 +93,15 @@ class KvCache {
           kernels::Ops::Buffer memory);
   int32_t take_zeroed();
   int32_t take_copy(int32_t from);
+  void hold(int32_t id);
+  void release(int32_t id);
+  uint32_t holders(int32_t id) const { return pool_.refs(id) - (index_.contains(id) ? 1 : 0); }
 
   std::shared_ptr<kernels::Ops> ops_;
   kernels::KvGeometry geometry_;
   kernels::Ops::Buffer memory_;  ///< [blocks + 1] blocks; the last stays zero
   BlockPool pool_;
+  PrefixIndex index_;
 };
 
 }  // namespace outrider::model

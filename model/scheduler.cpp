@@ -47,10 +47,13 @@ class Planner {
     bool active = false;    ///< May get rows in this step.
     bool admitted = false;  ///< By this plan.
     bool preempted = false;
-    bool leads = false;  ///< First of its tenant among the active ones.
-    uint64_t tag = 0;    ///< Rows: where it stands between the tenants.
+    bool deferred = false;  ///< Another one computes what it needs next.
+    bool leads = false;     ///< First of its tenant among the active ones.
+    uint64_t tag = 0;       ///< Rows: where it stands between the tenants.
     uint32_t rows = 0;
-    uint32_t blocks = 0;  ///< Taken for the rows.
+    uint32_t blocks = 0;             ///< Taken for the rows.
+    uint32_t unshared = 0;           ///< Blocks that it counts on others to hold, and they may not.
+    uint32_t shortest = UINT32_MAX;  ///< Rows that the shortest of those that wait for it lack.
   };
 
   bool before(uint32_t a, uint32_t b) const {
@@ -84,9 +87,10 @@ class Planner {
   /// Blocks to take for rows computed … computed + rows - 1.
   uint32_t blocks_for(uint32_t s, uint32_t rows) const {
     const SequenceView& v = views_[s];
-    return rows == 0
-               ? 0
-               : ceil_blocks(uint64_t{v.computed} + rows) - v.blocks + (v.shared_tail ? 1 : 0);
+    return rows == 0 ? 0 : ceil_blocks(uint64_t{v.computed} + rows) - v.blocks + copies(s);
+  }
+  uint32_t copies(uint32_t s) const {
+    return states_[s].unshared + (views_[s].shared_tail ? 1 : 0);
   }
 
   /// Running sequences in order while slots last; unparking may have brought too many.
@@ -128,7 +132,11 @@ class Planner {
       --running_[views_[v].tenant];
     }
     tokens_ += state.rows;
-    blocks_ += state.blocks + views_[v].exclusive_blocks;
+    // Some of its blocks may be those that admitted ones count on it to hold.
+    const uint32_t kept = std::min(views_[v].exclusive_blocks, shared_);
+    shared_ -= kept;
+    freed_ += views_[v].exclusive_blocks;
+    blocks_ += state.blocks + views_[v].exclusive_blocks - kept;
     state = {.preempted = true, .tag = state.tag};
   }
 
@@ -152,9 +160,8 @@ class Planner {
   uint32_t rows_that_fit(uint32_t s) const {
     const SequenceView& v = views_[s];
     const uint64_t blocks = uint64_t{v.blocks} + states_[s].blocks + blocks_;
-    const uint64_t copies = v.shared_tail ? 1 : 0;
-    if (blocks < copies + v.blocks) return 0;
-    const uint64_t capacity = (blocks - copies) * budget_.block_tokens;
+    if (blocks < copies(s) + v.blocks) return 0;
+    const uint64_t capacity = (blocks - copies(s)) * budget_.block_tokens;
     const uint64_t used = uint64_t{v.computed} + states_[s].rows;
     return capacity <= used ? 0
                             : static_cast<uint32_t>(std::min<uint64_t>(capacity - used, tokens_));
@@ -170,19 +177,50 @@ class Planner {
     return owed;
   }
 
+  /// In order, so that of those that want the same block the first one leads.
   void admit_waiting() {
+    bool open = true;
     for (const uint32_t s : order_) {
-      if (views_[s].running) continue;
-      if (tokens_ == 0 || !make_room(s)) return;
+      if (views_[s].running) {
+        if (states_[s].active && pending(s) > 1) lead_or_defer(s);
+        continue;
+      }
+      if (!open) continue;
+      open = tokens_ > 0 && (would_defer(s) ? has_room(s) : make_room(s));
+      if (!open) continue;
       states_[s].admitted = true;
+      states_[s].unshared = unshared(s);
+      shared_ += views_[s].blocks - states_[s].unshared;
       slots_used_ += slots(s);
       ++running_[views_[s].tenant];
+      lead_or_defer(s);
     }
+  }
+  bool would_defer(uint32_t s) const {
+    return views_[s].joins && leaders_.count(views_[s].next_block) != 0;
+  }
+  void lead_or_defer(uint32_t s) {
+    if (views_[s].next_block == 0) return;
+    const auto [at, first] = leaders_.try_emplace(views_[s].next_block, s);
+    if (first || !views_[s].joins) return;
+    states_[s].deferred = true;
+    uint32_t& shortest = states_[at->second].shortest;
+    shortest = std::min(shortest, pending(s));
+  }
+
+  /// Of the blocks that `s` would share when it is admitted: those that this plan may have freed.
+  uint32_t unshared(uint32_t s) const { return std::min(views_[s].blocks, freed_); }
+  uint64_t whole_blocks(uint32_t s) const {
+    return uint64_t{ceil_blocks(uint64_t{views_[s].length} + 1)} - views_[s].blocks + unshared(s);
+  }
+  bool has_room(uint32_t s) const {
+    return slots_used_ + slots(s) <= budget_.sequences &&
+           whole_blocks(s) + owed_blocks() <= blocks_;
   }
 
   bool make_room(uint32_t s) {
     // Displacing in vain would throw work away: see first whether it can be enough.
-    const uint64_t needed = uint64_t{ceil_blocks(uint64_t{views_[s].length} + 1)} + owed_blocks();
+    const uint64_t needed = whole_blocks(s) + owed_blocks();
     uint64_t blocks_possible = blocks_;
     uint32_t slots_possible = budget_.sequences - slots_used_;
     for (uint32_t v = 0; v < views_.size(); ++v) {
@@ -196,8 +234,7 @@ class Planner {
       if (victim == k_none) return false;
       preempt(victim);
     }
-    const uint32_t own = ceil_blocks(uint64_t{views_[s].length} + 1);
-    while (uint64_t{own} + owed_blocks() > blocks_) {
+    while (whole_blocks(s) + owed_blocks() > blocks_) {
       const uint32_t victim = find_victim(s, true);
       if (victim == k_none) return false;
       preempt(victim);
@@ -209,12 +246,14 @@ class Planner {
     std::vector<uint32_t> candidates;
     for (const uint32_t s : order_) {
       const State& state = states_[s];
+      if (state.deferred) continue;
       if (state.admitted || (state.active && pending(s) > 1)) candidates.push_back(s);
     }
     if (candidates.size() > 1) {
       std::vector<uint32_t> shortest = candidates;
+      const auto lacks = [&](uint32_t i) { return std::min(pending(i), states_[i].shortest); };
       std::stable_sort(shortest.begin(), shortest.end(),
-                       [&](uint32_t a, uint32_t b) { return pending(a) < pending(b); });
+                       [&](uint32_t a, uint32_t b) { return lacks(a) < lacks(b); });
       const uint32_t keep = tokens_ - tokens_ / 2;
       for (const uint32_t s : shortest) {
         grant(s, std::min(budget_.chunk_min, tokens_ - keep), false);
@@ -249,7 +288,10 @@ class Planner {
   uint32_t tokens_;              ///< Left of the budget.
   uint32_t blocks_;
   uint32_t slots_used_ = 0;
+  uint32_t shared_ = 0;                   ///< Blocks that admitted ones count on others to hold.
+  uint32_t freed_ = 0;                    ///< Blocks that preempted ones held alone.
   std::map<uint32_t, uint32_t> running_;  ///< By tenant: active and admitted sequences.
+  std::map<uint64_t, uint32_t> leaders_;  ///< By next block: the first in order that wants it.
 };
 
 }  // namespace

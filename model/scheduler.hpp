@@ -21,7 +21,12 @@
 ///    block they displace parked ones, running ones of their own tenant with strictly lower
 ///    urgency, and, while their tenant runs nothing, later ones of a tenant that runs more than
 ///    one.
-/// 5. The first in order among runnable sequences always makes progress if it fits the pool alone,
+/// 5. What one sequence computes now, another that wants the same block next waits for: of those
+/// that
+///    lack the same `next_block` only the first in order gets prefill rows, as many as if it lacked
+///    no more than the shortest of them. The others lose neither slot nor place by that; who is
+///    first is asked anew in each plan.
+/// 6. The first in order among runnable sequences always makes progress if it fits the pool alone,
 ///    over at most two plans (a shared block is counted as free only once its last holder is gone).
 namespace outrider::model {
 
@@ -32,13 +37,15 @@ struct SequenceView {
   uint32_t tenant = 0;   ///< Whose it is; decides between equally served ones, lower first.
   uint64_t served = 0;   ///< Rows that this tenant was served, the same in all its views.
   int32_t priority = 0;
-  uint64_t arrival = 0;  ///< Unique.
-  uint32_t slots = 1;    ///< Running sequences that it will be (choices that fork later).
-  uint32_t length = 0;   ///< Tokens known; all of them must be computed to sample the next.
-  uint32_t computed = 0;
-  uint32_t blocks = 0;            ///< In its table.
+  uint64_t arrival = 0;   ///< Unique.
+  uint32_t slots = 1;     ///< Running sequences that it will be (choices that fork later).
+  uint32_t length = 0;    ///< Tokens known; all of them must be computed to sample the next.
+  uint32_t computed = 0;  ///< Waiting: what it would find in the prefix index when admitted.
+  uint32_t blocks = 0;    ///< In its table. Waiting: of what it would find, those that others hold.
   uint32_t exclusive_blocks = 0;  ///< Of these, what a preemption frees.
   bool shared_tail = false;       ///< Its next row needs a copy of its last block.
+  uint64_t next_block = 0;        ///< Content of the next block that it fills; 0: cannot be shared.
+  bool joins = false;             ///< It could take that block instead of computing it.
 };
 
 struct StepBudget {

@@ -68,6 +68,94 @@ TEST(Scheduler, NobodyOvertakesAWaitingOneThatLacksBlocks) {
   EXPECT_THAT(plan.admit, IsEmpty());
 }
 
+SequenceView wants(SequenceView view, uint64_t block) {
+  view.next_block = block;
+  view.joins = true;
+  return view;
+}
+
+TEST(Scheduler, OneComputesABlockThatSeveralWant) {
+  const std::vector<SequenceView> views = {wants(waiting(1, 100), 7), wants(waiting(2, 100), 7),
+                                           wants(waiting(3, 40), 8)};
+  const StepPlan plan = plan_step(views, k_roomy);
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 100}, PlannedRows{2, 40}));
+  EXPECT_THAT(plan.admit, ElementsAre(0, 2));
+}
+
+TEST(Scheduler, WhoeverIsInTheMiddleOfABlockGoesOnAndIsFollowed) {
+  std::vector<SequenceView> views = {wants(waiting(1, 100), 7), wants(running(2, 100, 8), 7),
+                                     wants(waiting(3, 100), 7)};
+  views[1].joins = false;
+  const StepPlan plan = plan_step(views, k_roomy);
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 100}, PlannedRows{1, 92}));
+}
+
+TEST(Scheduler, AParkedOneLeadsNobody) {
+  std::vector<SequenceView> views = {wants(running(1, 100, 16), 7), wants(waiting(2, 100), 7)};
+  EXPECT_THAT(plan_step(views, k_roomy).rows, ElementsAre(PlannedRows{0, 84}));
+  views[0].parked = true;
+  EXPECT_THAT(plan_step(views, k_roomy).rows, ElementsAre(PlannedRows{1, 100}));
+}
+
+TEST(Scheduler, ALeaderIsServedAsTheShortestOfThoseThatWaitForIt) {
+  // Many of middle length keep the long leader from the share of the short ones.
+  std::vector<SequenceView> views = {running(1, 4000, 512), wants(running(2, 4000, 512), 7)};
+  for (uint64_t i = 3; i < 20; ++i) views.push_back(waiting(i, 300));
+  views.push_back(wants(waiting(20, 40), 7));
+  StepBudget budget = k_roomy;
+  budget.sequences = 32;
+  const auto rows_of = [&](uint32_t sequence) {
+    for (const PlannedRows& r : plan_step(views, budget).rows) {
+      if (r.sequence == sequence) return r.rows;
+    }
+    return 0u;
+  };
+  EXPECT_EQ(rows_of(1), 32u);
+  EXPECT_EQ(rows_of(19), 0u);
+  views.back().next_block = 9;
+  EXPECT_EQ(rows_of(1), 0u);
+  EXPECT_EQ(rows_of(19), 32u);
+}
+
+TEST(Scheduler, AFollowerKeepsItsPlaceInTheQueueAndDisplacesNobody) {
+  StepBudget budget = k_roomy;
+  budget.sequences = 2;
+  std::vector<SequenceView> views = {wants(running(1, 900, 16), 7), wants(waiting(2, 900), 7),
+                                     waiting(3, 10)};
+  EXPECT_THAT(plan_step(views, budget).admit, IsEmpty()) << "the second slot is the follower's";
+  views = {wants(running(1, 900, 16), 7), running(2, 40, 39), wants(waiting(3, 900), 7)};
+  views[0].priority = -2;
+  views[2].priority = -1;
+  EXPECT_THAT(plan_step(views, budget).preempt, IsEmpty());
+}
+
+TEST(Scheduler, AWaitingOneLacksOnlyWhatTheIndexHasNot) {
+  SequenceView cached = waiting(1, 100);
+  cached.computed = 96;
+  cached.blocks = 6;  // Others hold them.
+  StepBudget budget = k_roomy;
+  budget.blocks_free = 1;
+  EXPECT_THAT(plan_step(std::vector{cached}, budget).rows, ElementsAre(PlannedRows{0, 4}));
+  cached.blocks = 2;  // Four are idle: taking them leaves fewer for all.
+  EXPECT_THAT(plan_step(std::vector{cached}, budget).rows, IsEmpty());
+  budget.blocks_free = 5;
+  EXPECT_THAT(plan_step(std::vector{cached}, budget).rows, ElementsAre(PlannedRows{0, 4}));
+}
+
+TEST(Scheduler, BlocksThatAVictimSharedWithAnAdmittedOneAreNotCountedAsFree) {
+  // The victim alone holds what the urgent one would share: displacing it frees nothing of that.
+  SequenceView urgent = waiting(2, 100);
+  urgent.priority = -1;
+  urgent.computed = 96;
+  urgent.blocks = 6;
+  StepBudget budget = k_roomy;
+  budget.sequences = 1;
+  budget.blocks_free = 0;
+  const StepPlan plan = plan_step(std::vector{running(1, 97, 96), urgent}, budget);
+  EXPECT_THAT(plan.preempt, ElementsAre(0));
+  EXPECT_THAT(plan.rows, IsEmpty());
+}
+
 TEST(Scheduler, TheLastInOrderGivesWayWhenBlocksRunOut) {
   const std::vector<SequenceView> views = {running(1, 33, 32), running(2, 33, 32),
                                            running(3, 40, 39)};

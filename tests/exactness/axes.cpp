@@ -26,6 +26,8 @@ Axes random_axes(Random& random, std::span<const kernels::Isa> isas, kernels::Kv
   axes.block_tokens = 16u << random.below(3);
   axes.spare_blocks = random.chance(0.5f) ? random.below(12) : 512;
   axes.arrival = random.chance(0.3f) ? 1.0f : 0.1f + 0.9f * random.uniform();
+  axes.prefix_caching = random.chance(0.8f);
+  axes.evict = maybe(0.5f, 0.3f);
   axes.preempt_all = maybe(0.4f, 0.1f);
   axes.rechunk = maybe(0.5f, 0.3f);
   axes.rethread = maybe(0.3f, 0.2f);
@@ -40,7 +42,8 @@ std::string describe(const Axes& a) {
   out << kernels::isa_name(a.isa) << ", " << a.threads << " threads, batch_tokens "
       << a.batch_tokens << ", sequences " << a.sequences << ", block_tokens " << a.block_tokens
       << ", kv " << kernels::kv_kind_name(a.kv_kind) << ", spare_blocks " << a.spare_blocks
-      << ", arrival " << a.arrival << ", preempt_all " << a.preempt_all << ", rechunk " << a.rechunk
+      << ", prefix caching " << (a.prefix_caching ? "on" : "off") << ", arrival " << a.arrival
+      << ", evict " << a.evict << ", preempt_all " << a.preempt_all << ", rechunk " << a.rechunk
       << ", rethread " << a.rethread << ", park " << a.park << ", cancel " << a.cancel
       << ", resume " << a.resume;
   return out.str();

@@ -22,6 +22,13 @@ std::vector<int32_t> random_prompt(Random& random, const CaseLimits& limits) {
   for (int32_t& id : alphabet) id = random_id(random, limits);
   std::vector<int32_t> prompt(1 + random.below(most));
   for (int32_t& id : prompt) id = alphabet[random.below(static_cast<uint32_t>(alphabet.size()))];
+  if (random.chance(0.6f)) {
+    Random family(limits.family_seed + random.below(limits.families));
+    const uint32_t room = limits.long_prompt_tokens - static_cast<uint32_t>(prompt.size());
+    std::vector<int32_t> shared(std::min(room, random.below(2 * limits.prompt_tokens)));
+    for (int32_t& id : shared) id = random_id(family, limits);
+    prompt.insert(prompt.begin(), shared.begin(), shared.end());
+  }
   return prompt;
 }
 
@@ -80,6 +87,8 @@ GenerationRequest random_request(Random& random, const CaseLimits& limits,
   if (random.chance(0.5f)) request.logprobs = static_cast<int32_t>(random.below(6));
   if (random.chance(0.15f)) request.prompt_logprobs = static_cast<int32_t>(random.below(4));
   request.priority = static_cast<int32_t>(random.below(3)) - 1;
+  if (random.chance(0.1f)) request.tenant = "tenant";
+  if (random.chance(0.1f)) request.cache_salt = "salt";
   return request;
 }
 

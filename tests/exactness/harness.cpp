@@ -42,6 +42,7 @@ class Harness {
   void make_requests() {
     const model::LoadedModel& model = *models_[options_.isas.back()];
     options_.limits.vocab = model.config.vocab;
+    options_.limits.family_seed = random_.next_u64();
     for (uint32_t i = 0; i < options_.count; ++i) {
       requests_.push_back(random_request(random_, options_.limits, *model.tokenizer));
       // An engine has one kind, and so has a request's answer.

@@ -32,6 +32,8 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   uint64_t parkings = 0;
   uint64_t strangers = 0;
   uint64_t resumptions = 0;
+  uint64_t cached_tokens = 0;
+  uint64_t evictions = 0;
   uint64_t fp32_requests = 0;
   for (const std::string name : {"tiny-llama", "tiny-qwen2"}) {
     const Report report = must_run(tiny(name, 1, 96));
@@ -44,12 +46,16 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
     parkings += report.disturbances.parkings;
     strangers += report.disturbances.strangers;
     resumptions += report.disturbances.resumptions;
+    cached_tokens += report.disturbances.cached_tokens;
+    evictions += report.disturbances.evictions;
     fp32_requests += report.disturbances.fp32_requests;
   }
   EXPECT_GT(preemptions, 0u);
   EXPECT_GT(parkings, 0u);
   EXPECT_GT(strangers, 0u);
   EXPECT_GT(resumptions, 0u);
+  EXPECT_GT(cached_tokens, 1000u);
+  EXPECT_GT(evictions, 0u);
   EXPECT_GT(fp32_requests, 0u);
 }
 

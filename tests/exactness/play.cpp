@@ -27,6 +27,7 @@ std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::Lo
   options.block_tokens = axes.block_tokens;
   options.k_kind = axes.kv_kind;
   options.v_kind = axes.kv_kind;
+  options.prefix_caching = axes.prefix_caching;
   const auto geometry =
       model::kv_geometry(model->config, axes.block_tokens, options.k_kind, options.v_kind);
   const uint32_t longest = (context_tokens + axes.block_tokens - 1) / axes.block_tokens;
@@ -65,6 +66,8 @@ class Player {
     OUTRIDER_CHECK(stats.blocks_free == stats.blocks_total, stats.blocks_free);
     happened_.steps += stats.steps;
     happened_.preemptions += stats.preemptions;
+    happened_.cached_tokens += stats.prefix_hits;
+    happened_.evictions += stats.prefix_evictions;
     if (axes_.kv_kind == kernels::KvKind::fp32) happened_.fp32_requests += outcomes_.size();
     return std::move(outcomes_);
   }
@@ -80,6 +83,7 @@ class Player {
       engine_->preempt_all();
       ++blows_;
     }
+    if (random_.chance(axes_.evict)) engine_->evict_cached(1 + random_.below(8));
     if (random_.chance(axes_.rechunk)) {
       engine_->set_batch_tokens(1 + random_.below(axes_.batch_tokens));
     }
@@ -183,6 +187,8 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   parkings += other.parkings;
   strangers += other.strangers;
   resumptions += other.resumptions;
+  cached_tokens += other.cached_tokens;
+  evictions += other.evictions;
   fp32_requests += other.fp32_requests;
   return *this;
 }

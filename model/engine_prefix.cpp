@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <cstring>
+
+#include "model/engine_state.hpp"
+
+/// Prefix caching: which blocks a choice finds in the index instead of computing them, and which
+/// ones it adds. Names are computed when a prompt comes and when a block fills.
+namespace outrider::model {
+namespace {
+
+/// What the scheduler compares; 0 is its word for none.
+uint64_t short_name(const BlockId& id) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, id.data(), sizeof(bits));
+  return std::max<uint64_t>(bits, 1);
+}
+
+}  // namespace
+
+/// All full blocks of the tokens known so far.
+void Engine::State::name_blocks(const ActiveRequest& request, Choice& choice) {
+  const uint32_t full = request.length(choice) / options.block_tokens;
+  while (choice.chain.size() < full) {
+    const auto first = static_cast<uint32_t>(choice.chain.size()) * options.block_tokens;
+    block_ids.clear();
+    for (uint32_t i = 0; i < options.block_tokens; ++i) {
+      block_ids.push_back(request.token_at(choice, first + i));
+    }
+    choice.chain.push_back(
+        hasher.child(choice.chain.empty() ? request.root : choice.chain.back(), block_ids));
+  }
+}
+
+/// Only for those that lack more than a row: decoding costs nothing here. Running ones take what
+/// others have computed since; waiting ones are told to the scheduler as if they had.
+void Engine::State::find_cached(ActiveRequest& request, Choice& choice, SequenceView& view) {
+  choice.cached_blocks = 0;
+  if (view.length - view.computed <= 1) return;
+  name_blocks(request, choice);
+  const uint32_t usable = request.cacheable_tokens(choice) / options.block_tokens;
+  const bool at_boundary = view.computed % options.block_tokens == 0;
+  if (at_boundary && usable > choice.kv.published()) {
+    const std::span<const BlockId> chain = std::span(choice.chain).first(usable);
+    const uint32_t cached = cache->index().longest(chain);
+    if (view.running) {
+      take_cached(request, choice, cached);
+      view.computed = choice.kv.length();
+      view.blocks = static_cast<uint32_t>(choice.kv.table().size());
+      view.exclusive_blocks = choice.kv.exclusive_blocks();
+    } else {
+      choice.cached_blocks = cached;
+      view.computed = cached * options.block_tokens;
+      view.blocks = cache->held(chain.first(cached));
+    }
+  }
+  const uint32_t next = view.computed / options.block_tokens;
+  if (next >= choice.chain.size()) return;
+  view.next_block = short_name(choice.chain[next]);
+  view.joins = at_boundary && next < usable;
+}
+
+/// The choice goes on with the leading `blocks` of the index.
+void Engine::State::take_cached(ActiveRequest& request, Choice& choice, uint32_t blocks) {
+  const bool first_time = choice.index == 0 && request.preemptions == 0;
+  if (first_time && !request.admitted && !request.wants_prompt_logprobs()) {
+    counters.prefix_queries += request.prompt_size();
+  }
+  const uint32_t had = choice.kv.published();
+  if (blocks <= had) return;
+  const uint32_t before = choice.kv.length();
+  choice.kv.take(std::span(choice.chain).subspan(had, blocks - had));
+  if (!first_time) return;
+  const uint32_t prompt = request.prompt_size();
+  const uint32_t taken = std::min(choice.kv.length(), prompt) - std::min(before, prompt);
+  request.cached_tokens += taken;
+  counters.prefix_hits += taken;
+}
+
+/// Blocks that this step filled: from now on others find them.
+void Engine::State::publish_blocks(const StepPlan& plan) {
+  if (!options.prefix_caching) return;
+  for (const PlannedRows& planned : plan.rows) {
+    auto& [request, choice] = scheduled[planned.sequence];
+    const uint32_t full = choice->kv.length() / options.block_tokens;
+    if (choice->kv.published() == full) continue;
+    name_blocks(*request, *choice);
+    while (choice->kv.published() < full) {
+      choice->kv.publish(choice->chain[choice->kv.published()]);
+    }
+  }
+}
+
+}  // namespace outrider::model
