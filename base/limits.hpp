@@ -142,6 +142,9 @@ inline constexpr uint32_t tenant_reserve_percent = 13;
 inline constexpr uint32_t batch_tokens_max = 4096;  ///< rows of one step, upper bound of the flag
 inline constexpr uint32_t sequences_max = 1024;     ///< running sequences, upper bound of the flag
 inline constexpr uint32_t block_tokens_unit = 16;   ///< block size is a multiple of this
+/// A secret that names of KV blocks are keyed with: no shorter than 128 bits; a file, not a disk.
+inline constexpr size_t cluster_secret_bytes_min = 16;
+inline constexpr size_t cluster_secret_bytes_max = 4096;
 /// Unfinished requests of a target. Its engine's own bounds on choices speak first.
 inline constexpr uint32_t target_requests_max = sequences_max + 2 * engine_inbox_choices_max;
 

@@ -50,10 +50,14 @@ class ServingMetrics {
   prometheus::Gauge& kv_cache_usage;   ///< 0 … 1
   prometheus::Gauge& kv_blocks_total;
   prometheus::Gauge& kv_blocks_free;
+  prometheus::Gauge& prefix_cache_blocks;
   prometheus::Gauge& sessions_open;
   prometheus::Gauge& connections_open;
   prometheus::Counter& preemptions;
   prometheus::Counter& engine_steps;
+  prometheus::Counter& prefix_cache_queries;  ///< tokens
+  prometheus::Counter& prefix_cache_hits;     ///< tokens
+  prometheus::Counter& prefix_cache_evictions;
   // -- recorded as requests move ---------------------------------------------------------------
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& generation_tokens;

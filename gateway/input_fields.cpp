@@ -202,9 +202,10 @@ const std::array k_fields = {
                  [](const Json& v, R&) {
                    return read_unused_name(v, "user", {0, limits::name_bytes_max});
                  }},
-    // Nothing is shared between requests yet, so nothing needs a salt.
     RequestField{"cache_salt", FieldScope::both,
-                 [](const Json& v, R&) { return read_unused_name(v, "cache_salt", k_name); }},
+                 [](const Json& v, R& r) {
+                   return text_into(v, "cache_salt", k_name, r.generation.cache_salt);
+                 }},
     RequestField{"speculation", FieldScope::both, read_speculation},
     RequestField{"kv", FieldScope::both, read_kv},
 };

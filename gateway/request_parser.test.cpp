@@ -73,6 +73,7 @@ TEST(RequestParser, TakesEverySamplingField) {
   EXPECT_EQ(r.generation.logprobs, 4);
   EXPECT_EQ(r.generation.prompt_logprobs, 1);
   EXPECT_EQ(r.generation.priority, -3);
+  EXPECT_EQ(r.generation.cache_salt, "s");
   EXPECT_EQ(r.generation.deadline_ms, 1000u);
   EXPECT_TRUE(r.echo);
   EXPECT_TRUE(r.return_token_ids);
@@ -376,6 +377,7 @@ const BadCase k_bad_inputs[] = {
     {k_chat, CHAT(R"("deadline_ms":0)"), "deadline_ms"},
     {k_chat, CHAT(R"("user":1)"), "user"},
     {k_chat, CHAT(R"("cache_salt":"")"), "cache_salt"},
+    {k_chat, CHAT(R"("cache_salt":1)"), "cache_salt"},
     {k_chat, CHAT(R"("speculation":"on")"), "speculation"},
     {k_chat, CHAT(R"("speculation":1)"), "speculation"},
     {k_chat, CHAT(R"("speculation":{"method":"ngram"})"), "speculation"},

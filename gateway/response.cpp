@@ -50,7 +50,8 @@ Json ResponseWriter::timings() const {
   const auto& totals = generation_.totals();
   return {{"queue_ms", ms(totals.timings.queue_us)},
           {"prefill_ms", ms(totals.timings.prefill_us)},
-          {"decode_ms", ms(totals.timings.decode_us)}};
+          {"decode_ms", ms(totals.timings.decode_us)},
+          {"cached_tokens_device", totals.timings.cached_tokens}};
 }
 
 std::string ResponseWriter::event(const Json& body) const {

@@ -139,6 +139,7 @@ TEST_F(RpcServerTest, GeneratesWithTheSameRequestAsHttp) {
   r.setLogprobs(2);
   r.getSeed().setValue(7);
   r.initStop(1).set(0, "END");
+  r.setCacheSalt("ours");
   auto result = request.send().wait(c.wait);
   EXPECT_EQ(seen.text, "Hello!");
   EXPECT_EQ(seen.finishes, 1u);
@@ -146,12 +147,15 @@ TEST_F(RpcServerTest, GeneratesWithTheSameRequestAsHttp) {
   EXPECT_EQ(seen.logprobs.size(), seen.ids.size());
   EXPECT_EQ(result.getResult().getSeed(), 7u);
   EXPECT_EQ(result.getResult().getUsage().getCompletionTokens(), seen.ids.size());
+  EXPECT_EQ(result.getResult().getUsage().getCachedTokens(), ScriptedBackend::k_cached);
+  EXPECT_EQ(result.getResult().getTimings().getCachedTokensDevice(), ScriptedBackend::k_cached);
   EXPECT_EQ(std::string(result.getResult().getSystemFingerprint().cStr()), "fp_test");
 
   RawClient(gateway).request("POST", "/v1/completions",
                              R"({"prompt":"hi there","temperature":0.5,"top_p":0.7,"max_tokens":9,
-                                 "logprobs":2,"seed":7,"stop":["END"]})");
+                                 "logprobs":2,"seed":7,"stop":["END"],"cache_salt":"ours"})");
   ASSERT_EQ(gateway.backend.sessions.size(), 2u);
+  EXPECT_EQ(gateway.backend.sessions[1].request.cache_salt, "ours");
   auto by_rpc = gateway.backend.sessions[0].request;
   by_rpc.id = gateway.backend.sessions[1].request.id;
   EXPECT_EQ(by_rpc, gateway.backend.sessions[1].request);

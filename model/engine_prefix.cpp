@@ -35,7 +35,7 @@ void Engine::State::name_blocks(const ActiveRequest& request, Choice& choice) {
 /// others have computed since; waiting ones are told to the scheduler as if they had.
 void Engine::State::find_cached(ActiveRequest& request, Choice& choice, SequenceView& view) {
   choice.cached_blocks = 0;
-  if (view.length - view.computed <= 1) return;
+  if (view.length - view.computed <= 1 || (view.running && view.parked)) return;
   name_blocks(request, choice);
   const uint32_t usable = request.cacheable_tokens(choice) / options.block_tokens;
   const bool at_boundary = view.computed % options.block_tokens == 0;

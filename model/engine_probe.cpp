@@ -12,7 +12,7 @@ uint32_t Engine::batch_tokens() const {
 
 uint32_t Engine::probe_tokens_max() const {
   const uint64_t room =
-      uint64_t{state_->cache->pool().free()} * state_->cache->geometry().block_tokens;
+      uint64_t{state_->cache->available()} * state_->cache->geometry().block_tokens;
   return static_cast<uint32_t>(std::min<uint64_t>(room, state_->context_tokens));
 }
 

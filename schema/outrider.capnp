@@ -97,7 +97,7 @@ struct GenerateRequest {
 
   user @39 :Text;
   priority @40 :Int32;                # lower is earlier, among those of the key's tenant
-  cacheSalt @41 :Text;
+  cacheSalt @41 :Text;                # who sends it shares cached prefixes with the same salt only
   deadlineMs @42 :Int64;              # 0: none
   speculation @43 :Text;              # "off", "auto" or JSON; "": not given
   kv @44 :Text;                       # JSON; "": not given
@@ -162,6 +162,7 @@ struct Timings {
   queueMs @0 :Float64;
   prefillMs @1 :Float64;
   decodeMs @2 :Float64;
+  cachedTokensDevice @3 :UInt64;      # of the prompt tokens: found in the pool
 }
 
 struct PromptTokens {

@@ -2,6 +2,7 @@
 
 #include "gateway/api_keys.hpp"
 #include "tools/command.hpp"
+#include "tools/engine_options.hpp"
 
 namespace outrider::tools {
 
@@ -32,6 +33,7 @@ void add_config(CLI::App& app, Action& action) {
             return report(loaded.error());
           }
         }
+        if (const auto secret = cluster_secret(*settings); !secret) return report(secret.error());
         std::cout << "configuration is good; model " << *model << '\n';
         return k_exit_done;
       };

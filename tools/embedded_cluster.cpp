@@ -230,6 +230,10 @@ void EmbeddedCluster::update_metrics() {
   metrics_.kv_cache_usage.Set(stats.blocks_total == 0 ? 0 : used / stats.blocks_total);
   raise_to(metrics_.preemptions, stats.preemptions);
   raise_to(metrics_.engine_steps, stats.steps);
+  metrics_.prefix_cache_blocks.Set(stats.blocks_cached);
+  raise_to(metrics_.prefix_cache_queries, stats.prefix_queries);
+  raise_to(metrics_.prefix_cache_hits, stats.prefix_hits);
+  raise_to(metrics_.prefix_cache_evictions, stats.prefix_evictions);
 }
 
 }  // namespace outrider::tools

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 
 #include "base/check.hpp"
+#include "base/limits.hpp"
+#include "base/system.hpp"
 #include "kernels/kv_kinds.hpp"
 #include "tools/command.hpp"
 #include "tools/progress.hpp"
@@ -29,9 +32,9 @@ Result<kernels::Isa> chosen_isa() {
 }  // namespace
 
 const std::vector<std::string>& engine_setting_names() {
-  static const std::vector<std::string> names = {"model",        "device",           "threads",
-                                                 "ctx",          "max-batch-tokens", "kv-kind",
-                                                 "kv-memory-mb", "block-tokens"};
+  static const std::vector<std::string> names = {
+      "model",   "device",       "threads",      "ctx",           "max-batch-tokens",
+      "kv-kind", "kv-memory-mb", "block-tokens", "prefix-caching"};
   return names;
 }
 
@@ -48,7 +51,38 @@ model::EngineOptions engine_options(const Settings& settings) {
   options.kv_memory_bytes = settings.count("kv-memory-mb") << 20;
   options.k_kind = kinds->k;
   options.v_kind = kinds->v;
+  options.prefix_caching = settings.text("prefix-caching") == "on";
   return options;
+}
+
+Result<std::string> cluster_secret(const Settings& settings) {
+  const std::string& path = settings.text("cluster-secret-file");
+  std::string secret;
+  if (path.empty()) {
+    for (int i = 0; i < 4; ++i) {
+      const uint64_t bits = random_bits();
+      secret.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
+    }
+    return secret;
+  }
+  std::ifstream file(path, std::ios::binary);
+  secret.resize(limits::cluster_secret_bytes_max + 1);
+  file.read(secret.data(), static_cast<std::streamsize>(secret.size()));
+  secret.resize(static_cast<size_t>(file.gcount()));
+  if (secret.empty()) {
+    return fail(ErrorCode::invalid_argument, "cannot read a cluster secret from " + path,
+                "cluster-secret-file");
+  }
+  const bool too_long = secret.size() > limits::cluster_secret_bytes_max;
+  secret.resize(secret.find_last_not_of(" \t\r\n") + 1);
+  if (too_long || secret.size() < limits::cluster_secret_bytes_min) {
+    return fail(ErrorCode::invalid_argument,
+                "a cluster secret has " + std::to_string(limits::cluster_secret_bytes_min) +
+                    " to " + std::to_string(limits::cluster_secret_bytes_max) + " bytes; " + path +
+                    " has " + (too_long ? "more" : std::to_string(secret.size())),
+                "cluster-secret-file");
+  }
+  return secret;
 }
 
 std::string context_warning(const Settings& settings, uint32_t context_tokens,

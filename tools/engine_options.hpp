@@ -17,6 +17,10 @@ const std::vector<std::string>& engine_setting_names();
 
 model::EngineOptions engine_options(const Settings& settings);
 
+/// What the file that the settings name holds, without white space at its end; where they name
+/// none, random bytes: nothing outlives the process or leaves it yet, so nobody else needs them.
+Result<std::string> cluster_secret(const Settings& settings);
+
 /// Says both figures when the KV pool, and not --ctx, bounds the context; else empty.
 std::string context_warning(const Settings& settings, uint32_t context_tokens,
                             uint32_t model_context_tokens);

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+
 namespace outrider::tools {
 namespace {
 
@@ -34,6 +37,40 @@ TEST(EngineOptions, TakeTheKvKindsFromTheSettings) {
   const model::EngineOptions options = engine_options(settings);
   EXPECT_EQ(options.k_kind, kernels::KvKind::q8_0);
   EXPECT_EQ(options.v_kind, kernels::KvKind::q4_0);
+}
+
+TEST(ClusterSecret, IsRandomWhereNoFileIsNamed) {
+  const Settings settings;
+  const auto secret = cluster_secret(settings);
+  ASSERT_TRUE(secret.ok());
+  EXPECT_EQ(secret->size(), 32u);
+  EXPECT_NE(*secret, *cluster_secret(settings));
+}
+
+TEST(ClusterSecret, IsWhatTheFileHoldsButForTheNewlineAtItsEnd) {
+  const std::string path = testing::TempDir() + "outrider_cluster_secret";
+  Settings settings;
+  ASSERT_TRUE(settings.set("cluster-secret-file", path, "flag").ok());
+  std::ofstream(path) << "0123456789 abcdef\n";
+  const auto secret = cluster_secret(settings);
+  ASSERT_TRUE(secret.ok());
+  EXPECT_EQ(*secret, "0123456789 abcdef");
+  for (const std::string& wrong : {std::string(), std::string("short\n"), std::string(5000, 'x')}) {
+    std::ofstream(path) << wrong;
+    const auto refused = cluster_secret(settings);
+    ASSERT_FALSE(refused.ok()) << wrong.size();
+    EXPECT_EQ(refused.error().field, "cluster-secret-file");
+  }
+  std::remove(path.c_str());
+  EXPECT_FALSE(cluster_secret(settings).ok());
+}
+
+TEST(EngineOptions, CachePrefixesUnlessTheyAreToldNotTo) {
+  Settings settings;
+  EXPECT_TRUE(engine_options(settings).prefix_caching);
+  ASSERT_TRUE(settings.set("prefix-caching", "off", "flag").ok());
+  EXPECT_FALSE(engine_options(settings).prefix_caching);
+  EXPECT_FALSE(settings.set("prefix-caching", "true", "flag").ok());
 }
 
 }  // namespace

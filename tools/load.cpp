@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,7 @@ struct LoadFlags {
   std::vector<double> rates;
   uint32_t requests = 0;
   uint32_t prompt_tokens = 128;
+  uint32_t shared_tokens = 0;
   uint32_t output_tokens = 64;
   std::string prompts = "ids";
   uint32_t vocabulary = 0;
@@ -55,8 +57,10 @@ class Target {
   /// Asks for the model's name and what else the flags leave open, then whether the server takes
   /// `ignore_eos`.
   Result<void> probe(Random& random);
-  /// A request with a prompt that no other has.
+  /// A request with a prompt that no other has; it begins as those since the last `begin` do.
   Result<std::string> body(Random& random);
+  /// From here on prompts begin with other shared tokens.
+  void begin(Random& random);
   const std::string& model() const { return model_; }
   bool ignores_eos() const { return ignore_eos_; }
 
@@ -73,6 +77,7 @@ class Target {
   HttpStreams& streams_;
   std::string model_;
   uint32_t vocabulary_;
+  std::vector<uint32_t> shared_;  ///< First tokens of all prompts.
   bool ignore_eos_ = true;
 };
 
@@ -108,6 +113,7 @@ Result<void> Target::probe(Random& random) {
     if (vocabulary_ == 0) vocabulary_ = count_of(member_of(entry, "meta"), "n_vocab");
     if (vocabulary_ == 0) vocabulary_ = k_vocabulary_unknown;
   }
+  begin(random);
   Result<std::string> request = body(random);
   if (!request) return request.error();
   Reply reply = ask("/v1/completions", *request);
@@ -122,11 +128,17 @@ Result<void> Target::probe(Random& random) {
   return {};
 }
 
+void Target::begin(Random& random) {
+  shared_.resize(flags_.shared_tokens);
+  for (uint32_t& id : shared_) id = random.below(vocabulary_);
+}
+
 Result<std::string> Target::body(Random& random) {
   Json out;
   out["model"] = model_;
   std::vector<uint32_t> ids(flags_.prompt_tokens);
   for (uint32_t& id : ids) id = random.below(vocabulary_);
+  std::copy(shared_.begin(), shared_.end(), ids.begin());
   out["prompt"] = ids;
   if (flags_.prompts == "text") {
     const Reply reply = ask("/detokenize", Json{{"model", model_}, {"tokens", ids}}.dump());
@@ -162,7 +174,10 @@ Result<CellResult> run_cell(const LoadFlags& flags, const LoadCell& cell, Target
                            : cell.rate == 0   ? cell.streams
                                               : 1;
   std::vector<std::string> bodies(warm_up + count);
-  for (std::string& body : bodies) OUTRIDER_ASSIGN(body, target.body(random));
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    if (i == 0 || i == warm_up) target.begin(random);  // What is warm must not show in the figures.
+    OUTRIDER_ASSIGN(bodies[i], target.body(random));
+  }
   const std::span<const std::string> all(bodies);
   if (warm_up != 0) {
     const LoadCell warm = {.streams = cell.rate == 0 ? cell.streams : 1};
@@ -190,6 +205,7 @@ Json result_json(const LoadFlags& flags, const CellResult& result, const Target&
   out["url"] = flags.url;
   out["model"] = target.model();
   out["isl"] = flags.prompt_tokens;
+  out["isl_shared"] = flags.shared_tokens;
   out["osl"] = flags.output_tokens;
   out["seed"] = flags.seed;
   out["ignore_eos"] = target.ignores_eos();
@@ -262,6 +278,11 @@ std::vector<LoadCell> cells_of(const LoadFlags& flags) {
 }
 
 int load(const LoadFlags& flags) {
+  if (flags.shared_tokens > flags.prompt_tokens) {
+    return report(fail(ErrorCode::invalid_argument,
+                       "--isl-shared " + std::to_string(flags.shared_tokens) +
+                           " is more than --isl " + std::to_string(flags.prompt_tokens)));
+  }
   auto streams =
       HttpStreams::create(flags.url, flags.api_key, std::chrono::seconds(flags.timeout_s));
   if (!streams) return report(streams.error());
@@ -309,6 +330,11 @@ void add_load_flags(CLI::App& command, LoadFlags& flags) {
       ->type_name("N")
       ->check(count(limits::model_context_tokens_max))
       ->capture_default_str();
+  command
+      .add_option("--isl-shared", flags.shared_tokens,
+                  "first prompt tokens that all requests of a load share [0]")
+      ->type_name("N")
+      ->check(CLI::Range(0u, limits::model_context_tokens_max).description(""));
   command.add_option("--osl", flags.output_tokens, "output tokens")
       ->type_name("N")
       ->check(count(limits::model_context_tokens_max))

@@ -64,13 +64,13 @@ using Prepared = EmbeddedCluster::Prepared;
 /// meanwhile. The destructor stops the loading and waits for the tensor in work.
 class BackgroundLoad {
  public:
-  BackgroundLoad(const Settings& settings, const EmbeddedCluster& cluster,
-                 const std::string& name) {
+  BackgroundLoad(const Settings& settings, const EmbeddedCluster& cluster, const std::string& name,
+                 const model::EngineOptions& options) {
     auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
     loaded_ = kj::mv(pair.promise);
     done_ = kj::mv(pair.fulfiller);
-    thread_ = std::thread([this, settings, &cluster, name] {
-      result_.emplace(load(settings, cluster, name));
+    thread_ = std::thread([this, settings, &cluster, name, options] {
+      result_.emplace(load(settings, cluster, name, options));
       done_->fulfill();
     });
   }
@@ -87,10 +87,10 @@ class BackgroundLoad {
 
  private:
   Result<Prepared> load(const Settings& settings, const EmbeddedCluster& cluster,
-                        const std::string& name) const {
+                        const std::string& name, const model::EngineOptions& options) const {
     auto model = load_with_progress(settings, &stop_);
     if (!model) return model.error();
-    return cluster.prepare(std::move(*model), name, engine_options(settings));
+    return cluster.prepare(std::move(*model), name, options);
   }
 
   kj::Promise<void> loaded_ = nullptr;
@@ -132,6 +132,12 @@ int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlo
 int serve(const Settings& settings, const std::string& path) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
+  model::EngineOptions options = engine_options(settings);
+  if (auto secret = cluster_secret(settings); secret) {
+    options.cluster_secret = std::move(*secret);
+  } else {
+    return report(secret.error());
+  }
   auto io = kj::setupAsyncIo();
   const SteadyClock clock;
   const std::string name = served_name(settings, path);
@@ -149,7 +155,7 @@ int serve(const Settings& settings, const std::string& path) {
   const Listening listening = listening_at(settings, **gateway);
   for (const std::string& warning : exposure_warnings(listening)) (*log)->warn("{}", warning);
 
-  BackgroundLoad load(settings, cluster, name);
+  BackgroundLoad load(settings, cluster, name, options);
   bool stopped_early = false;
   load.wait()
       .exclusiveJoin(stop_signal(io.unixEventPort).then([&] { stopped_early = true; }))

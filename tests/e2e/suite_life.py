@@ -228,6 +228,40 @@ class LifeSuite(unittest.TestCase):
                 with self.assertRaises(suite_rpc.rpc_client.RpcError):
                     asyncio.run(capnp.run(status("wrong")))
 
+    def cached(self, server, key=None):
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        body = {"prompt": [5 + i % 90 for i in range(100)], "max_tokens": 1}
+        status, _, text = server.request("POST", "/v1/completions", body, headers)
+        self.assertEqual(status, 200, text)
+        return json.loads(text)["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    def test_tenants_share_no_cached_block(self):
+        with tempfile.NamedTemporaryFile("w") as keys, tempfile.NamedTemporaryFile("w") as secret:
+            keys.write("red:k1\nred:k2\nblue:k3\nk4\nk5\n")
+            keys.flush()
+            secret.write("sixteen bytes and more\n")
+            secret.flush()
+            flags = ("--api-key-file", keys.name, "--cluster-secret-file", secret.name)
+            with Server(binary, model, flags) as server:
+                found = [self.cached(server, key) for key in ("k1", "k2", "k3", "k4", "k5", "k3")]
+                self.assertEqual(found, [0, 96, 0, 0, 0, 96])
+                self.assertEqual(server.metric("outrider_prefix_cache_blocks"), 4 * 6)
+
+    def test_prefix_caching_can_be_switched_off(self):
+        with Server(binary, model, ("--prefix-caching", "off")) as server:
+            self.assertEqual([self.cached(server) for _ in range(2)], [0, 0])
+            self.assertEqual(server.metric("outrider_prefix_cache_blocks"), 0)
+            self.assertEqual(server.metric("vllm:prefix_cache_queries_total"), 0)
+
+    def test_a_short_cluster_secret_is_refused_before_the_model_loads(self):
+        with tempfile.NamedTemporaryFile("w") as secret:
+            secret.write("short\n")
+            secret.flush()
+            result = subprocess.run([binary, "serve", "--model", model, "--cluster-secret-file",
+                                     secret.name], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("16 to 4096 bytes", result.stderr)
+
     def test_the_access_log_has_members_and_the_trace(self):
         trace = "4bf92f3577b34da6a3ce929d0e0e4736"
         with Server(binary, model, ["--log-json"]) as server:

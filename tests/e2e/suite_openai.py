@@ -1,6 +1,7 @@
 """What the openai client sees of the real server."""
 
 import asyncio
+import itertools
 import unittest
 
 import openai
@@ -8,6 +9,15 @@ import openai
 server = None  # set by run_e2e
 
 MESSAGES = [{"role": "user", "content": "Write one sentence about the sea."}]
+
+
+# Prompts of token ids that no other test sends; blocks have 16.
+fresh = itertools.count(1)
+
+
+def fresh_ids(count):
+    first = next(fresh)
+    return [first] + [5 + (first * 31 + i * 7) % 200 for i in range(count - 1)]
 
 
 class OpenAiSuite(unittest.TestCase):
@@ -98,6 +108,66 @@ class OpenAiSuite(unittest.TestCase):
         self.assertEqual([choice.text for choice in again.choices], texts)
         last = self.complete(prompt="Once", seed=first.seed + 2, temperature=1.0)
         self.assertEqual(last.choices[0].text, texts[2])
+
+    def cached(self, prompt, **fields):
+        answer = self.complete(prompt=prompt, **{"max_tokens": 2, **fields})
+        self.assertEqual(answer.timings["cached_tokens_device"],
+                         answer.usage.prompt_tokens_details.cached_tokens)
+        return answer.usage.prompt_tokens_details.cached_tokens
+
+    def test_a_prompt_that_begins_as_another_is_cached_block_by_block(self):
+        prompt = fresh_ids(100)
+        before = {name: server.metric(name) for name in
+                  ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")}
+        whole = self.complete(prompt=prompt, temperature=0.8, logprobs=2)
+        self.assertEqual(whole.usage.prompt_tokens_details.cached_tokens, 0)
+        again = self.complete(prompt=prompt, temperature=0.8, logprobs=2)
+        self.assertEqual(again.usage.prompt_tokens_details.cached_tokens, 96)
+        self.assertEqual(again.choices[0], whole.choices[0])
+        self.assertEqual(self.cached(prompt[:70] + fresh_ids(40)), 64)
+        self.assertEqual(self.cached(prompt[:96]), 80, "the last token is computed")
+        self.assertEqual(self.cached(prompt, echo=True, logprobs=1), 0, "its rows are needed")
+        counted = {name: server.metric(name) - count for name, count in before.items()}
+        self.assertEqual(counted["vllm:prefix_cache_queries_total"], 100 + 100 + 110 + 96)
+        self.assertEqual(counted["vllm:prefix_cache_hits_total"], 96 + 64 + 80)
+        self.assertGreater(server.metric("outrider_prefix_cache_blocks"), 0)
+
+    def test_a_conversation_finds_its_own_answers(self):
+        prompt = fresh_ids(40)
+        extra = {"ignore_eos": True, "return_token_ids": True}
+        answer = self.complete(prompt=prompt, max_tokens=60, extra_body=extra)
+        turn = prompt + answer.choices[0].token_ids + fresh_ids(5)
+        self.assertEqual(self.cached(turn), 96)  # 99 tokens were computed
+
+    def test_salts_share_nothing(self):
+        prompt = fresh_ids(100)
+        for salt in ("a", "b"):
+            body = {"cache_salt": salt}
+            self.assertEqual(self.cached(prompt, extra_body=body), 0)
+            self.assertEqual(self.cached(prompt, extra_body=body), 96)
+        self.assertEqual(self.cached(prompt), 0)
+        with self.assertRaises(openai.BadRequestError):
+            self.cached(prompt, extra_body={"cache_salt": ""})
+
+    def test_a_stream_tells_its_cached_tokens_at_its_end(self):
+        prompt = fresh_ids(50)
+        for expected in (0, 48):
+            parts = list(self.complete(prompt=prompt, stream=True,
+                                       stream_options={"include_usage": True}))
+            self.assertEqual(parts[-1].usage.prompt_tokens_details.cached_tokens, expected)
+
+    def test_what_is_asked_for_at_once_is_computed_once(self):
+        prompt = fresh_ids(320)
+
+        async def main():
+            async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none",
+                                          max_retries=0) as client:
+                return await asyncio.gather(*(
+                    client.completions.create(model=self.model, prompt=prompt + [5 + i] * 3,
+                                              max_tokens=2, temperature=0) for i in range(8)))
+
+        cached = sorted(a.usage.prompt_tokens_details.cached_tokens for a in asyncio.run(main()))
+        self.assertEqual(cached, [0] + [320] * 7)
 
     def test_chat_logprobs(self):
         answer = self.chat(logprobs=True, top_logprobs=3, max_tokens=8, temperature=0)

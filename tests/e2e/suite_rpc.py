@@ -94,6 +94,22 @@ class RpcSuite(unittest.TestCase):
         self.assertEqual(cut.text[0], free[:free.index(stop)])
         self.assertEqual(cut.finish[0], "stop")
 
+    def test_cached_tokens_are_those_of_http(self):
+        ids = [9] + [5 + i * 11 % 200 for i in range(99)]
+        body = {"prompt": ids, "max_tokens": 1, "cache_salt": "rpc"}
+        self.assertEqual(self.http("/v1/completions", body)["timings"]["cached_tokens_device"], 0)
+
+        def cached(salt):
+            async def call(service):
+                fields = {"prompt": {"tokens": ids}, "maxTokens": 1, "cacheSalt": salt}
+                result = await rpc_client.generate(service, fields, Seen())
+                return result.usage.cachedTokens, result.timings.cachedTokensDevice
+
+            return run(call)
+
+        self.assertEqual(cached("rpc"), (96, 96))
+        self.assertEqual(cached("another"), (0, 0))
+
     def test_errors_name_the_field_as_http_does(self):
         for fields, param in (({"prompt": {"text": "x"}, "temperature": -1}, "temperature"),
                               ({"prompt": {"text": "x"}, "n": 99}, "n"),

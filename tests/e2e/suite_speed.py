@@ -105,6 +105,16 @@ class LoadSuite(unittest.TestCase):
         sent = 1 + 2 + 3  # the probe, the warm-up, the load
         self.assertEqual(server.metric("vllm:prompt_tokens_total") - before, 12 * sent)
 
+    def test_prompts_can_share_their_first_tokens(self):
+        before = server.metric("vllm:prefix_cache_hits_total")
+        row, = lines("load", "--url", server.url, "--concurrency", "3", "--requests", "6",
+                     "--isl", "40", "--isl-shared", "32", "--osl", "6", "--vocab", "200",
+                     "--seed", "77", "--warmup", "2")
+        self.assertEqual((row["completed"], row["isl_shared"]), (6, 32))
+        server.wait_idle()
+        hits = server.metric("vllm:prefix_cache_hits_total") - before
+        self.assertEqual(hits, 32 * (1 + 5))  # one warms up with other tokens
+
     def test_ids_stay_inside_the_servers_vocabulary(self):
         with Server(binary, TINY) as tiny:  # fewer ids than are guessed where a server is silent
             row, = lines("load", "--url", tiny.url, "--requests", "4", "--isl", "12", "--osl", "6")
