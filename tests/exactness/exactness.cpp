@@ -27,7 +27,8 @@ int run(const Options& options, bool verbose) {
               static_cast<unsigned long long>(options.seed), to_string(report->tally).c_str());
   std::printf(
       "  %llu steps, %llu preemptions, %llu parkings, %llu strangers cancelled, "
-      "%llu resumptions, %llu cached tokens, %llu evictions, %llu requests with fp32 KV; %.1f s\n",
+      "%llu resumptions, %llu cached tokens, %llu evictions, %llu requests with other KV than "
+      "fp16; %.1f s\n",
       static_cast<unsigned long long>(happened.steps),
       static_cast<unsigned long long>(happened.preemptions),
       static_cast<unsigned long long>(happened.parkings),
@@ -35,7 +36,7 @@ int run(const Options& options, bool verbose) {
       static_cast<unsigned long long>(happened.resumptions),
       static_cast<unsigned long long>(happened.cached_tokens),
       static_cast<unsigned long long>(happened.evictions),
-      static_cast<unsigned long long>(happened.fp32_requests),
+      static_cast<unsigned long long>(happened.other_kinds),
       outrider::to_seconds(clock.now() - start));
   for (const std::string& failure : report->failures) std::printf("  %s\n", failure.c_str());
   return report->tally.exact() ? 0 : 1;

@@ -46,7 +46,9 @@ class Harness {
     for (uint32_t i = 0; i < options_.count; ++i) {
       requests_.push_back(random_request(random_, options_.limits, *model.tokenizer));
       // An engine has one kind, and so has a request's answer.
-      kv_kinds_.push_back(random_.chance(0.25f) ? kernels::KvKind::fp32 : kernels::KvKind::fp16);
+      const auto count = static_cast<uint32_t>(std::size(kernels::k_kv_kinds));
+      kv_kinds_.push_back(random_.chance(0.7f) ? kernels::KvKind::fp16
+                                               : kernels::k_kv_kinds[random_.below(count)]);
     }
   }
 
@@ -77,10 +79,12 @@ class Harness {
     for (uint32_t i = static_cast<uint32_t>(order.size()); i > 1; --i) {
       std::swap(order[i - 1], order[random_.below(i)]);
     }
-    const auto fp32 = std::ranges::stable_partition(
-        order, [&](uint32_t i) { return kv_kinds_[i] == kernels::KvKind::fp16; });
-    run_batches({order.begin(), fp32.begin()});
-    run_batches(fp32);
+    for (const kernels::KvKind kind : kernels::k_kv_kinds) {
+      const auto rest =
+          std::ranges::stable_partition(order, [&](uint32_t i) { return kv_kinds_[i] == kind; });
+      run_batches({order.begin(), rest.begin()});
+      order.erase(order.begin(), rest.begin());
+    }
   }
 
   void run_batches(std::span<const uint32_t> order) {

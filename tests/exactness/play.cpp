@@ -68,7 +68,7 @@ class Player {
     happened_.preemptions += stats.preemptions;
     happened_.cached_tokens += stats.prefix_hits;
     happened_.evictions += stats.prefix_evictions;
-    if (axes_.kv_kind == kernels::KvKind::fp32) happened_.fp32_requests += outcomes_.size();
+    if (axes_.kv_kind != kernels::KvKind::fp16) happened_.other_kinds += outcomes_.size();
     return std::move(outcomes_);
   }
 
@@ -189,7 +189,7 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   resumptions += other.resumptions;
   cached_tokens += other.cached_tokens;
   evictions += other.evictions;
-  fp32_requests += other.fp32_requests;
+  other_kinds += other.other_kinds;
   return *this;
 }
 

@@ -20,7 +20,7 @@ struct Disturbances {
   uint64_t resumptions = 0;
   uint64_t cached_tokens = 0;  ///< Of prompts, found in the prefix index.
   uint64_t evictions = 0;      ///< Blocks that the index lost.
-  uint64_t fp32_requests = 0;  ///< That ran with fp32 keys and values.
+  uint64_t other_kinds = 0;    ///< Requests whose keys and values were not fp16.
 
   Disturbances& operator+=(const Disturbances& other);
 };
