@@ -263,6 +263,30 @@ TEST_F(ColdStoreTest, TheGateRefusesWhatIsFasterToCompute) {
   EXPECT_EQ(load(*store, request).blocks.size(), 4u);
 }
 
+/// A millisecond passes between any two looks at it.
+class TickingClock final : public Clock {
+ public:
+  TimePoint now() const override { return std::chrono::milliseconds(++ticks_); }
+
+ private:
+  mutable std::atomic<int64_t> ticks_{1'000'000};
+};
+
+TEST_F(ColdStoreTest, AClosedGateMeasuresAgainSoThatItCanOpen) {
+  const TickingClock clock;
+  ColdStore store(small_options(directory_.path()), {clock});
+  store.put(chain_blocks(1, 4), {});
+  store.drain();
+  const ReadSpeed before = store.stats().speed;
+  LoadRequest request = chain_request(1, 4);
+  request.recompute = std::chrono::microseconds(1);
+  EXPECT_EQ(load(store, request).summary.stopped, Miss::gated);
+  store.close();  // finishes what was read for nobody
+  const ColdStats stats = store.stats();
+  EXPECT_NE(stats.speed.bytes_per_second, before.bytes_per_second);
+  EXPECT_EQ(stats.counters.loads.total(), 1u) << "it counts as no load";
+}
+
 TEST_F(ColdStoreTest, StopRulesEndALoadBeforeItReads) {
   auto store = open();
   store->put(chain_blocks(1, 4), {});
