@@ -69,10 +69,12 @@ def run_load(options, server, streams, requests, seed):
 
 def measure(options, server, round_number, results):
     with server:
-        run_load(options, server, max(options.concurrency), max(options.concurrency), 1000)
+        run_load(options, server, max(options.concurrency), max(options.concurrency), 1)
         for streams in options.concurrency:
             requests = max(options.requests, 2 * streams)
-            load = run_load(options, server, streams, requests, 1 + round_number)
+            # Prompts of its own, or a prefix cache would have those of the load before.
+            seed = 1000 * (1 + round_number) + streams
+            load = run_load(options, server, streams, requests, seed)
             for field in FIELDS:
                 results.setdefault((server.name, streams, field), []).append(figure(load, field))
 
