@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 namespace outrider {
 namespace {
@@ -18,10 +20,30 @@ std::string read_all(const std::string& path) {
   return text.str();
 }
 
-uint32_t affinity_cpus() {
+std::vector<uint32_t> affinity_cpus() {
+  std::vector<uint32_t> cpus;
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return static_cast<uint32_t>(CPU_COUNT(&set));
-  return std::thread::hardware_concurrency();
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    }
+  } else {  // more CPUs than the set has places
+    cpus.resize(std::max(1u, std::thread::hardware_concurrency()));
+    std::iota(cpus.begin(), cpus.end(), 0u);
+  }
+  return cpus;
+}
+
+/// The least quota of the process's control group and of those above it.
+std::optional<uint32_t> own_quota() {
+  std::optional<uint32_t> least;
+  std::string path = cgroup_path(read_all("/proc/self/cgroup"));
+  while (true) {
+    const auto quota = quota_cpus(read_all("/sys/fs/cgroup" + path + "/cpu.max"));
+    if (quota) least = std::min(*quota, least.value_or(*quota));
+    if (path.empty() || path == "/") return least;
+    path.resize(path.rfind('/'));
+  }
 }
 
 }  // namespace
@@ -45,17 +67,18 @@ std::string cgroup_path(std::string_view proc_self_cgroup) {
   return "/";
 }
 
-uint32_t usable_cpus() {
-  uint32_t cpus = affinity_cpus();
-  // A group is held to its own quota and to those of the groups above it.
-  std::string path = cgroup_path(read_all("/proc/self/cgroup"));
-  while (true) {
-    const auto quota = quota_cpus(read_all("/sys/fs/cgroup" + path + "/cpu.max"));
-    if (quota) cpus = std::min(cpus, *quota);
-    if (path.empty() || path == "/") break;
-    path.resize(path.rfind('/'));
+UsableCpus usable_cpus() {
+  const std::vector<uint32_t> allowed = affinity_cpus();
+  UsableCpus usable;
+  usable.order = order_cpus(read_cpu_topology("/sys/devices/system"), allowed);
+  usable.threads = usable.order.cores;
+  usable.why = std::to_string(usable.order.cores) + " physical cores of " +
+               std::to_string(allowed.size()) + " CPUs";
+  if (const auto quota = own_quota()) {
+    usable.threads = std::max(1u, std::min(usable.threads, *quota));
+    usable.why += ", quota " + std::to_string(*quota);
   }
-  return std::max(1u, cpus);
+  return usable;
 }
 
 }  // namespace outrider

@@ -5,11 +5,18 @@
 #include <string>
 #include <string_view>
 
+#include "base/cpu_topology.hpp"
+
 namespace outrider {
 
-/// CPUs that this process may keep busy: its affinity mask and its control group's quota, whichever
-/// is less; at least 1. Reads /proc and /sys.
-uint32_t usable_cpus();
+/// What this process may keep busy.
+struct UsableCpus {
+  uint32_t threads = 1;  ///< physical cores of the affinity mask, or the quota if that is less
+  CpuOrder order;        ///< of the affinity mask
+  std::string why;       ///< "2 physical cores of 4 CPUs, quota 1"
+};
+/// Reads /proc and /sys.
+UsableCpus usable_cpus();
 
 /// CPUs of a cgroup v2 `cpu.max` ("200000 100000": 2; rounded up), nothing for "max" or nonsense.
 std::optional<uint32_t> quota_cpus(std::string_view cpu_max);

@@ -28,18 +28,18 @@ TEST(CpuCount, FindsTheUnifiedGroupAmongOthers) {
 }
 
 TEST(CpuCount, FollowsTheAffinityMask) {
-  const uint32_t before = usable_cpus();
-  EXPECT_GE(before, 1u);
+  const UsableCpus before = usable_cpus();
+  EXPECT_GE(before.threads, 1u);
+  EXPECT_LE(before.threads, before.order.cores);
   // In a thread of its own: the mask ends with it.
-  std::thread([] {
-    cpu_set_t all, one;
-    ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  std::thread([&before] {
+    cpu_set_t one;
     CPU_ZERO(&one);
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &all) && CPU_COUNT(&one) == 0) CPU_SET(cpu, &one);
-    }
+    CPU_SET(before.order.cpus.front(), &one);
     ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
-    EXPECT_EQ(usable_cpus(), 1u);
+    const UsableCpus single = usable_cpus();
+    EXPECT_EQ(single.threads, 1u);
+    EXPECT_EQ(single.order.cpus, std::vector<uint32_t>{before.order.cpus.front()});
   }).join();
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/result.hpp"
 #include "kernels/kv_kind.hpp"
@@ -61,7 +62,9 @@ class Matrix {
   virtual ~Matrix() = default;
   virtual size_t rows() const = 0;
   virtual size_t cols() const = 0;
-  virtual size_t bytes() const = 0;
+  /// All of it, in the layout that Ops::packing() names.
+  virtual std::span<const std::byte> packed() const = 0;
+  size_t bytes() const { return packed().size(); }
 };
 
 /// The rows [m, k] of a matmul call: x, or with a norm
@@ -152,6 +155,12 @@ class Ops {
 
   /// Copies a weight matrix into this back end's layout.
   virtual std::unique_ptr<Matrix> pack(const WeightView& weights) = 0;
+  /// Names that layout, and changes with it: equal names read each other's bytes.
+  virtual std::string_view packing() const = 0;
+  /// The matrix of this type and shape (`data` is not looked at) over bytes that `packed` gave,
+  /// aligned to 64, which it shares. Null if they are not as many as it takes.
+  virtual std::unique_ptr<Matrix> adopt(const WeightView& shape, size_t bytes,
+                                        std::shared_ptr<const std::byte> packed) = 0;
   virtual std::unique_ptr<RopeTable> make_rope_table(const RopeParams& params,
                                                      uint32_t positions) = 0;
 
@@ -193,9 +202,11 @@ std::span<const Isa> available_isas();
 /// The fastest available, or the one that the environment variable OUTRIDER_ISA names.
 Isa default_isa();
 
-/// Throws std::runtime_error when that many threads cannot be started.
-std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, Isa isa);
+/// Throws std::runtime_error when that many threads cannot be started. Thread i stays on cpus[i] if
+/// there is one; thread 0 is whoever calls.
+std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, Isa isa, std::vector<uint32_t> cpus = {});
 /// Likewise, for a number that a user chose: the error is of the field "threads".
-Result<std::unique_ptr<Ops>> open_cpu_ops(uint32_t threads, Isa isa);
+Result<std::unique_ptr<Ops>> open_cpu_ops(uint32_t threads, Isa isa,
+                                          std::vector<uint32_t> cpus = {});
 
 }  // namespace outrider::kernels

@@ -122,7 +122,7 @@ Generator::~Generator() = default;
 
 Result<std::unique_ptr<Generator>> Generator::open(const std::string& path,
                                                    const EngineOptions& options, uint32_t threads) {
-  if (threads == 0) threads = usable_cpus();
+  if (threads == 0) threads = usable_cpus().threads;
   auto ops = kernels::open_cpu_ops(threads, kernels::default_isa());
   if (!ops) return ops.error();
   auto model = load_model(path, std::move(ops).value());

@@ -83,6 +83,10 @@ Error io_error(const std::string& path, std::string_view action) {
               path + ": cannot " + std::string(action) + ": " + std::strerror(code), "model");
 }
 
+int64_t nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
 /// Turns an optional lookup into a required one.
 template <class T>
 Result<T> require(Result<std::optional<T>> found, const Error& absent) {
@@ -151,7 +155,13 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
       static_cast<const std::byte*>(data),
       [data, size](const std::byte*) { ::munmap(data, size); });
   auto parsed = parse({mapping.get(), size}, path);
-  if (parsed) parsed->mapping_ = mapping;
+  if (!parsed) return parsed;
+  parsed->mapping_ = mapping;
+  parsed->identity_ = {.device = status.st_dev,
+                       .inode = status.st_ino,
+                       .bytes = size,
+                       .modified_ns = nanoseconds(status.st_mtim),
+                       .changed_ns = nanoseconds(status.st_ctim)};
   return parsed;
 }
 

@@ -58,6 +58,16 @@ struct GgufTensor {
   uint64_t elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
 };
 
+/// A file as it was at one moment: equal ones have the same content, unless the clock was set back.
+struct FileIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  uint64_t bytes = 0;
+  int64_t modified_ns = 0;
+  int64_t changed_ns = 0;
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
 /// A GGUF v2 or v3 file. After `open` or `parse` succeeded, every count, type, shape and offset has
 /// been checked against base/limits.hpp and the file's size, keys and names are unique, and no two
 /// tensors overlap. Owns the mapping; all views live as long as it. Immutable: any thread.
@@ -72,6 +82,8 @@ class GgufFile {
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
   uint64_t file_bytes() const { return bytes_.size(); }
+  /// Of a mapped file; null after `parse`.
+  const FileIdentity* identity() const { return mapping_ ? &identity_ : nullptr; }
   /// In file order.
   std::span<const GgufEntry> metadata() const { return metadata_; }
   std::span<const GgufTensor> tensors() const { return tensors_; }
@@ -109,6 +121,7 @@ class GgufFile {
 
   std::string name_;
   std::shared_ptr<const std::byte> mapping_;  ///< null after `parse`
+  FileIdentity identity_;
   std::span<const std::byte> bytes_;
   uint32_t version_ = 0;
   uint64_t alignment_ = 32;

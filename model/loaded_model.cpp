@@ -41,13 +41,13 @@ Result<ModelText> read_text(const GgufFile& file, const std::string& path) {
 
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path,
                                                       std::shared_ptr<kernels::Ops> ops,
-                                                      const LoadProgress& progress) try {
+                                                      const LoadOptions& options) try {
   const auto file = GgufFile::open(path);
   if (!file) return file.error();
   auto text = read_text(*file, path);
   if (!text) return text.error();
   auto model = std::make_shared<LoadedModel>();
-  OUTRIDER_ASSIGN(model->weights, load_weights(*file, text->config, *ops, progress));
+  OUTRIDER_ASSIGN(model->weights, load_weights(*file, text->config, *ops, options));
   model->name = std::move(text->name);
   model->path = path;
   model->config = std::move(text->config);

@@ -26,10 +26,10 @@ struct LoadedModel {
 };
 
 /// Maps the file, checks it and packs its weights for `ops`. Errors: also `io` where memory does
-/// not reach, and `cancelled` when `progress` says so.
+/// not reach, and `cancelled` when its progress says so.
 Result<std::shared_ptr<const LoadedModel>> load_model(const std::string& path,
                                                       std::shared_ptr<kernels::Ops> ops,
-                                                      const LoadProgress& progress = {});
+                                                      const LoadOptions& options = {});
 
 /// The text side only (tokenizer, template, config), for a gateway without weights.
 struct ModelText {

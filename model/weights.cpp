@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "model/weights_cache.hpp"
 
 namespace outrider::model {
 namespace {
@@ -23,18 +26,20 @@ bool is_configuration(std::string_view name) {
 /// one pass in the network's own order, whatever the file's order is.
 class Loader {
  public:
-  Loader(const GgufFile& file, const ModelConfig& config) : file_(file), config_(config) {}
+  Loader(const GgufFile& file, const ModelConfig& config, kernels::Ops& ops,
+         const LoadOptions& options)
+      : file_(file), config_(config), ops_(ops), options_(options) {}
 
   Result<void> plan(Weights& weights);
-  Result<void> pack(kernels::Ops& ops, const LoadProgress& progress, Weights& weights) const;
+  Result<void> fill(Weights& weights) const;
 
  private:
-  /// A tensor to digest and, if it is a matrix, where its packed form goes.
-  struct Job {
-    const GgufTensor* tensor;
-    kernels::WeightView view;
-    std::unique_ptr<kernels::Matrix>* target;
-  };
+  /// Digests all tensors and, unless told not to, packs the matrices.
+  Result<Digest256> read_tensors(bool pack) const;
+  Result<Digest256> read_through_cache(bool& from_cache) const;
+  void warn(const std::string& text) const {
+    if (options_.warn) options_.warn(text);
+  }
 
   Result<void> plan_layer(uint32_t index, LayerWeights& layer);
   Result<void> matrix(const std::string& name, uint64_t rows, uint64_t cols,
@@ -44,7 +49,9 @@ class Loader {
 
   const GgufFile& file_;
   const ModelConfig& config_;
-  std::vector<Job> jobs_;
+  kernels::Ops& ops_;
+  const LoadOptions& options_;
+  std::vector<MatrixSlot> jobs_;  ///< of vectors, too, without a target
 };
 
 Result<void> Loader::matrix(const std::string& name, uint64_t rows, uint64_t cols,
@@ -96,7 +103,7 @@ Result<void> Loader::plan(Weights& weights) {
 
 Result<void> Loader::check_all_used() const {
   std::set<std::string_view> used;
-  for (const Job& job : jobs_) used.insert(job.tensor->name);
+  for (const MatrixSlot& job : jobs_) used.insert(job.tensor->name);
   for (const GgufTensor& tensor : file_.tensors()) {
     if (used.contains(tensor.name) || is_configuration(tensor.name)) continue;
     return fail(ErrorCode::unsupported,
@@ -140,32 +147,61 @@ Digest256 digest_tensor(const GgufTensor& tensor, kernels::Ops& ops) {
   return sha.update(std::as_bytes(std::span(pieces))).finish();
 }
 
-Result<void> Loader::pack(kernels::Ops& ops, const LoadProgress& progress, Weights& weights) const {
-  for (const Job& job : jobs_) weights.file_bytes += job.tensor->data.size();
+Result<Digest256> Loader::read_tensors(bool pack) const {
   Sha256 tensors;
+  uint64_t total = 0;
+  for (const MatrixSlot& job : jobs_) total += job.tensor->data.size();
   uint64_t done = 0;
-  for (const Job& job : jobs_) {
-    const Digest256 digest = digest_tensor(*job.tensor, ops);
+  for (const MatrixSlot& job : jobs_) {
+    const Digest256 digest = digest_tensor(*job.tensor, ops_);
     tensors.update(std::as_bytes(std::span(digest)));
-    if (job.target != nullptr) *job.target = ops.pack(job.view);
+    if (pack && job.target != nullptr) *job.target = ops_.pack(job.view);
     file_.release(job.tensor->data);
     done += job.tensor->data.size();
-    if (progress && !progress(done, weights.file_bytes)) {
+    if (options_.progress && !options_.progress(done, total)) {
       return fail(ErrorCode::cancelled, "the loading was stopped");
     }
   }
-  weights.digest = digest_network(config_, tensors.finish());
+  return tensors.finish();
+}
+
+Result<Digest256> Loader::read_through_cache(bool& from_cache) const {
+  std::vector<MatrixSlot> slots;
+  std::copy_if(jobs_.begin(), jobs_.end(), std::back_inserter(slots),
+               [](const MatrixSlot& job) { return job.target != nullptr; });
+  WeightsCache cache(options_.cache_directory, file_, slots, ops_);
+  auto cached = cache.load([&] { return read_tensors(false); }, options_.progress);
+  from_cache = cached.ok();
+  if (cached || cached.error().code == ErrorCode::cancelled) return cached;
+  if (cached.error().code != ErrorCode::not_found) {
+    warn("weights cache not used: " + cached.error().message);
+  }
+  auto tensors = read_tensors(true);
+  if (!tensors) return tensors;
+  if (const auto saved = cache.save(*tensors, options_.progress); !saved) {
+    if (saved.error().code == ErrorCode::cancelled) return saved.error();
+    warn("weights cache not written: " + saved.error().message);
+  }
+  return tensors;
+}
+
+Result<void> Loader::fill(Weights& weights) const {
+  const bool cached = !options_.cache_directory.empty() && file_.identity() != nullptr;
+  const auto tensors = cached ? read_through_cache(weights.from_cache) : read_tensors(true);
+  if (!tensors) return tensors.error();
+  for (const MatrixSlot& job : jobs_) weights.file_bytes += job.tensor->data.size();
+  weights.digest = digest_network(config_, *tensors);
   return {};
 }
 
 }  // namespace
 
 Result<Weights> load_weights(const GgufFile& file, const ModelConfig& config, kernels::Ops& ops,
-                             const LoadProgress& progress) {
+                             const LoadOptions& options) {
   Weights weights;
-  Loader loader(file, config);
+  Loader loader(file, config, ops, options);
   OUTRIDER_TRY(loader.plan(weights));
-  OUTRIDER_TRY(loader.pack(ops, progress, weights));
+  OUTRIDER_TRY(loader.fill(weights));
   return weights;
 }
 

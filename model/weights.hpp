@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/hash.hpp"
@@ -13,9 +14,16 @@
 
 namespace outrider::model {
 
-/// Called now and then while weights are packed: bytes done, bytes in all. False stops the loading,
+/// Called now and then while weights are read: bytes done, bytes in all. False stops the loading,
 /// which then ends as `cancelled`.
 using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
+
+struct LoadOptions {
+  LoadProgress progress;
+  std::string cache_directory;  ///< of packed weights (weights_cache.hpp); empty: none
+  /// Told what is wrong with the cache: it never fails a loading.
+  std::function<void(const std::string&)> warn;
+};
 
 /// One transformer layer. Matrices are [outputs, inputs].
 struct LayerWeights {
@@ -46,7 +54,8 @@ struct Weights {
   /// shape and bytes, in the network's order: independent of the file's layout. Equal digests mean
   /// equal networks.
   Digest256 digest{};
-  uint64_t file_bytes = 0;  ///< tensor data read from the file
+  uint64_t file_bytes = 0;  ///< tensor data of the file
+  bool from_cache = false;
 
   const kernels::Matrix& head() const { return output ? *output : *token_embd; }
 };
@@ -55,6 +64,6 @@ struct Weights {
 /// use is an error: a model that needs it would answer wrongly without it. The file's pages leave
 /// memory as soon as they are packed.
 Result<Weights> load_weights(const GgufFile& file, const ModelConfig& config, kernels::Ops& ops,
-                             const LoadProgress& progress = {});
+                             const LoadOptions& options = {});
 
 }  // namespace outrider::model

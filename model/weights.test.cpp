@@ -90,12 +90,13 @@ TEST(Weights, ReportsProgressUpToTheWhole) {
   const auto ops = kernels::make_ref_ops();
   uint64_t last = 0;
   uint64_t total = 0;
-  const auto weights = load_weights(*file, *config, *ops, [&](uint64_t done, uint64_t all) {
-    EXPECT_GT(done, last);
-    last = done;
-    total = all;
-    return true;
-  });
+  const auto weights =
+      load_weights(*file, *config, *ops, {.progress = [&](uint64_t done, uint64_t all) {
+        EXPECT_GT(done, last);
+        last = done;
+        total = all;
+        return true;
+      }});
   ASSERT_TRUE(weights) << weights.error().message;
   EXPECT_EQ(last, total);
   EXPECT_EQ(total, weights->file_bytes);
@@ -195,7 +196,7 @@ TEST(Weights, LoadingStopsWhenProgressSaysSo) {
   ASSERT_TRUE(config.ok());
   uint32_t calls = 0;
   const auto weights = load_weights(*file, *config, *kernels::make_ref_ops(),
-                                    [&](uint64_t, uint64_t) { return ++calls < 2; });
+                                    {.progress = [&](uint64_t, uint64_t) { return ++calls < 2; }});
   ASSERT_FALSE(weights.ok());
   EXPECT_EQ(weights.error().code, ErrorCode::cancelled);
   EXPECT_EQ(calls, 2u);

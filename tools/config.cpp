@@ -22,7 +22,7 @@ void add_config(CLI::App& app, Action& action) {
         const auto settings = flags->resolve();
         if (!settings) return report(settings.error());
         if (!with_files) {
-          std::cout << settings->render();
+          std::cout << settings->render() << plan_threads(*settings).text << '\n';
           return k_exit_done;
         }
         const auto model = resolve_model(settings->text("model"));

@@ -1,11 +1,13 @@
 #include "tools/engine_options.hpp"
-#include "base/cpu_count.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
+#include <utility>
 
 #include "base/check.hpp"
+#include "base/cpu_count.hpp"
 #include "base/limits.hpp"
 #include "base/system.hpp"
 #include "kernels/kv_kinds.hpp"
@@ -33,8 +35,9 @@ Result<kernels::Isa> chosen_isa() {
 
 const std::vector<std::string>& engine_setting_names() {
   static const std::vector<std::string> names = {
-      "model",   "device",       "threads",      "ctx",           "max-batch-tokens",
-      "kv-kind", "kv-memory-mb", "block-tokens", "prefix-caching"};
+      "model",        "device",           "threads",      "pin-threads",
+      "ctx",          "max-batch-tokens", "kv-kind",      "kv-memory-mb",
+      "block-tokens", "prefix-caching",   "weights-cache"};
   return names;
 }
 
@@ -106,27 +109,60 @@ std::string pool_text(const Settings& settings, uint32_t blocks, uint32_t contex
   return text;
 }
 
-Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings) {
-  const auto isa = chosen_isa();
-  if (!isa) return isa.error();
-  uint32_t threads = static_cast<uint32_t>(settings.count("threads"));
-  if (threads == 0) threads = usable_cpus();
-  auto ops = kernels::open_cpu_ops(threads, *isa);
-  if (!ops) return ops.error();
-  return std::shared_ptr<kernels::Ops>(std::move(ops).value());
+ThreadPlan plan_threads(const Settings& settings) {
+  const UsableCpus usable = usable_cpus();
+  ThreadPlan plan;
+  plan.threads = static_cast<uint32_t>(settings.count("threads"));
+  const bool automatic = plan.threads == 0;
+  if (automatic) plan.threads = usable.threads;
+  plan.text = "threads: " + std::to_string(plan.threads) + (automatic ? " (" : " as set (") +
+              usable.why + "), pinning ";
+  const std::string& mode = settings.text("pin-threads");
+  BindingPlan binding = plan_binding(mode == "on"    ? CpuBinding::on
+                                     : mode == "off" ? CpuBinding::off
+                                                     : CpuBinding::automatic,
+                                     usable.order, plan.threads);
+  plan.cpus = std::move(binding.cpus);
+  plan.text += binding.why;
+  return plan;
 }
 
 Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(
-    const Settings& settings, const std::atomic<bool>* stop) {
+    const Settings& settings, const std::atomic<bool>* stop,
+    const std::function<void(const std::string&)>& warn) {
   const auto path = resolve_model(settings.text("model"));
   if (!path) return path.error();
-  auto ops = make_ops(settings);
-  if (!ops) return ops.error();
-  ProgressBar bar("loading " + *path);
-  return model::load_model(*path, *ops, [&](uint64_t done, uint64_t total) {
-    bar.update(done, total);
-    return stop == nullptr || !*stop;
-  });
+  const auto isa = chosen_isa();
+  if (!isa) return isa.error();
+  std::vector<std::string> warnings;  // told when the bar is gone
+  ThreadPlan plan = plan_threads(settings);
+  if (!can_bind(plan.cpus)) {
+    warnings.push_back("threads cannot be pinned: the system does not grant the CPUs");
+    plan.cpus.clear();
+  }
+  auto opened = kernels::open_cpu_ops(plan.threads, *isa, std::move(plan.cpus));
+  if (!opened) return opened.error();
+  const std::shared_ptr<kernels::Ops> ops = std::move(opened).value();
+  const auto load = [&] {
+    ProgressBar bar("loading " + *path);
+    model::LoadOptions options;
+    options.progress = [&](uint64_t done, uint64_t total) {
+      bar.update(done, total);
+      return stop == nullptr || !*stop;
+    };
+    options.cache_directory = settings.text("weights-cache");
+    options.warn = [&](const std::string& text) { warnings.push_back(text); };
+    return model::load_model(*path, ops, options);
+  };
+  auto model = load();
+  for (const std::string& text : warnings) {
+    if (warn) {
+      warn(text);
+    } else {
+      std::cerr << "outrider: " << text << '\n';
+    }
+  }
+  return model;
 }
 
 }  // namespace outrider::tools

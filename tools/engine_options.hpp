@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,13 +29,18 @@ std::string context_warning(const Settings& settings, uint32_t context_tokens,
 /// The size of the KV pool; says why, when it is less than the memory would hold.
 std::string pool_text(const Settings& settings, uint32_t blocks, uint32_t context_tokens);
 
-/// The back end that the settings ask for. A wrong OUTRIDER_ISA is an error that lists the right
-/// ones.
-Result<std::shared_ptr<kernels::Ops>> make_ops(const Settings& settings);
+/// How many compute threads, on which CPUs if they are bound, and a line for people on why.
+struct ThreadPlan {
+  uint32_t threads = 1;
+  std::vector<uint32_t> cpus;
+  std::string text;
+};
+ThreadPlan plan_threads(const Settings& settings);
 
 /// Loads the model that the settings name, with a progress bar on a terminal. `stop` is looked at
-/// between tensors; null: never.
+/// between tensors; null: never. `warn` hears what did not work as asked for; by default stderr.
 Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(
-    const Settings& settings, const std::atomic<bool>* stop = nullptr);
+    const Settings& settings, const std::atomic<bool>* stop = nullptr,
+    const std::function<void(const std::string&)>& warn = {});
 
 }  // namespace outrider::tools

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/cpu_count.hpp"
+
 namespace outrider::tools {
 namespace {
 
@@ -71,6 +73,19 @@ TEST(EngineOptions, CachePrefixesUnlessTheyAreToldNotTo) {
   ASSERT_TRUE(settings.set("prefix-caching", "off", "flag").ok());
   EXPECT_FALSE(engine_options(settings).prefix_caching);
   EXPECT_FALSE(settings.set("prefix-caching", "true", "flag").ok());
+}
+
+TEST(ThreadPlan, SaysHowManyAndWhy) {
+  const UsableCpus usable = usable_cpus();
+  Settings settings;
+  EXPECT_EQ(plan_threads(settings).threads, usable.threads);
+  EXPECT_THAT(plan_threads(settings).text, AllOf(HasSubstr(usable.why), HasSubstr("pinning o")));
+  ASSERT_TRUE(settings.set("threads", "1", "flag").ok());
+  ASSERT_TRUE(settings.set("pin-threads", "on", "flag").ok());
+  const ThreadPlan one = plan_threads(settings);
+  EXPECT_EQ(one.threads, 1u);
+  EXPECT_EQ(one.cpus, std::vector<uint32_t>{usable.order.cpus.front()});
+  EXPECT_THAT(one.text, HasSubstr("threads: 1 as set"));
 }
 
 }  // namespace

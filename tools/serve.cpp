@@ -65,7 +65,8 @@ using Prepared = EmbeddedCluster::Prepared;
 class BackgroundLoad {
  public:
   BackgroundLoad(const Settings& settings, const EmbeddedCluster& cluster, const std::string& name,
-                 const model::EngineOptions& options) {
+                 const model::EngineOptions& options, std::shared_ptr<spdlog::logger> log)
+      : log_(std::move(log)) {
     auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
     loaded_ = kj::mv(pair.promise);
     done_ = kj::mv(pair.fulfiller);
@@ -88,11 +89,16 @@ class BackgroundLoad {
  private:
   Result<Prepared> load(const Settings& settings, const EmbeddedCluster& cluster,
                         const std::string& name, const model::EngineOptions& options) const {
-    auto model = load_with_progress(settings, &stop_);
+    auto model = load_with_progress(settings, &stop_,
+                                    [&](const std::string& text) { log_->warn("{}", text); });
     if (!model) return model.error();
+    if ((*model)->weights.from_cache) {
+      log_->info("packed weights from {}", settings.text("weights-cache"));
+    }
     return cluster.prepare(std::move(*model), name, options);
   }
 
+  std::shared_ptr<spdlog::logger> log_;
   kj::Promise<void> loaded_ = nullptr;
   kj::Own<kj::CrossThreadPromiseFulfiller<void>> done_;
   std::optional<Result<Prepared>> result_;
@@ -155,7 +161,7 @@ int serve(const Settings& settings, const std::string& path) {
   const Listening listening = listening_at(settings, **gateway);
   for (const std::string& warning : exposure_warnings(listening)) (*log)->warn("{}", warning);
 
-  BackgroundLoad load(settings, cluster, name, options);
+  BackgroundLoad load(settings, cluster, name, options, *log);
   bool stopped_early = false;
   load.wait()
       .exclusiveJoin(stop_signal(io.unixEventPort).then([&] { stopped_early = true; }))

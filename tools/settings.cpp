@@ -26,16 +26,6 @@ std::string kebab(std::string_view key) {
   return name;
 }
 
-Result<void> check_count(const Setting& setting, std::string_view value) {
-  const IntegerRange range{setting.minimum, setting.maximum};
-  int64_t number = 0;
-  if (parse_number(value, range, number)) return {};
-  return fail(ErrorCode::invalid_argument,
-              setting.name + ": \"" + std::string(value) + "\" is not " + describe(range) +
-                  (setting.unit.empty() ? "" : " " + setting.unit),
-              setting.name);
-}
-
 Result<void> check_kv_kinds(const Setting& setting, std::string_view value) {
   const auto kinds = kernels::parse_kv_kinds(value);
   if (kinds) return {};
@@ -52,6 +42,16 @@ Result<void> check_choice(const Setting& setting, std::string_view value) {
   return fail(ErrorCode::invalid_argument,
               setting.name + ": \"" + std::string(value) + "\" is not one of " + list,
               setting.name);
+}
+
+Result<void> check_count(const Setting& setting, std::string_view value) {
+  const IntegerRange range{setting.minimum, setting.maximum};
+  int64_t number = 0;
+  if (parse_number(value, range, number) || check_choice(setting, value)) return {};
+  std::string forms = describe(range) + (setting.unit.empty() ? "" : " " + setting.unit);
+  for (const std::string& word : setting.choices) forms += " or " + word;
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": \"" + std::string(value) + "\" is not " + forms, setting.name);
 }
 
 /// host:port, :port or one of the setting's words. Port 0 lets the system choose.
@@ -114,9 +114,20 @@ std::vector<Setting> table() {
       {.name = "threads",
        .kind = Kind::count,
        .unit = "threads",
-       .default_value = "0",
-       .help = "compute threads; 0: all CPUs that affinity and cgroup quota allow",
+       .default_value = "auto",
+       .help = "compute threads; auto or 0: the physical cores of the affinity mask, up to the "
+               "cgroup's quota",
+       .choices = {"auto"},
        .maximum = 1024},
+      {.name = "pin-threads",
+       .kind = Kind::choice,
+       .default_value = "auto",
+       .help = "keep each thread on one CPU; auto: with several caches or memory nodes, if threads "
+               "take all cores",
+       .choices = {"auto", "on", "off"}},
+      {.name = "weights-cache",
+       .kind = Kind::path,
+       .help = "directory that keeps packed weights for fast starts; empty: none"},
       {.name = "ctx",
        .kind = Kind::count,
        .unit = "tokens",
@@ -295,7 +306,10 @@ const std::string& Settings::text(std::string_view name) const {
 }
 
 uint64_t Settings::count(std::string_view name) const {
-  return std::stoull(get(name).value);
+  int64_t number = 0;
+  return parse_number(get(name).value, IntegerRange{0, INT64_MAX}, number)
+             ? static_cast<uint64_t>(number)
+             : 0;
 }
 
 bool Settings::flag(std::string_view name) const {

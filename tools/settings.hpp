@@ -17,7 +17,7 @@ struct Setting {
   std::string unit;  ///< "tokens", "MB", … or empty
   std::string default_value;
   std::string help;
-  std::vector<std::string> choices;  ///< for Kind::choice; for an address: words it may be instead
+  std::vector<std::string> choices;  ///< for Kind::choice; else words it may be instead
   int64_t minimum = 0;               ///< for Kind::count
   int64_t maximum = INT64_MAX;
   std::string value;
@@ -38,7 +38,7 @@ class Settings {
   Result<void> load_yaml(const std::string& path);
 
   const std::string& text(std::string_view name) const;
-  uint64_t count(std::string_view name) const;
+  uint64_t count(std::string_view name) const;  ///< 0 for a word
   bool flag(std::string_view name) const;
 
   /// `outrider config show`: name, value, unit, default, origin.

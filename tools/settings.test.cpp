@@ -65,7 +65,17 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
     EXPECT_EQ(result.error().field, name);
   }
   EXPECT_EQ(settings.set("threads", "two", "flag").error().message,
-            "threads: \"two\" is not a whole number from 0 to 1024 threads");
+            "threads: \"two\" is not a whole number from 0 to 1024 threads or auto");
+}
+
+TEST(Settings, AutomaticThreadsCountAsZero) {
+  Settings settings;
+  EXPECT_EQ(settings.text("threads"), "auto");
+  EXPECT_EQ(settings.count("threads"), 0u);
+  ASSERT_TRUE(settings.set("threads", "3", "flag").ok());
+  EXPECT_EQ(settings.count("threads"), 3u);
+  ASSERT_TRUE(settings.set("threads", "auto", "flag").ok());
+  EXPECT_EQ(settings.count("threads"), 0u);
 }
 
 TEST(Settings, OnlyTheRpcPortCanBeOff) {

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.hpp"
@@ -47,8 +48,9 @@ KvLayer kv_layer(const KvGeometry& g, uint32_t layer, std::byte* pool) {
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(uint32_t threads, const KernelTable& kernels, std::string_view name)
-      : name_(name), kernels_(kernels), pool_(threads) {
+  CpuOps(uint32_t threads, const KernelTable& kernels, std::string_view name,
+         std::vector<uint32_t> cpus = {})
+      : name_(name), kernels_(kernels), pool_(threads, std::move(cpus)) {
     describe();
   }
 
@@ -68,6 +70,13 @@ class CpuOps final : public Ops {
 
   std::unique_ptr<Matrix> pack(const WeightView& weights) override {
     return std::make_unique<PackedMatrix>(weights, pool_);
+  }
+  std::string_view packing() const override { return k_panel_packing; }
+  std::unique_ptr<Matrix> adopt(const WeightView& shape, size_t bytes,
+                                std::shared_ptr<const std::byte> packed) override {
+    auto matrix = std::make_unique<PackedMatrix>(shape, std::move(packed));
+    if (matrix->bytes() != bytes) return nullptr;
+    return matrix;
   }
   std::unique_ptr<RopeTable> make_rope_table(const RopeParams& params,
                                              uint32_t positions) override {
@@ -310,10 +319,10 @@ void CpuOps::attention(const KvGeometry& geometry, uint32_t layer,
 
 }  // namespace
 
-std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, Isa isa) {
+std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, Isa isa, std::vector<uint32_t> cpus) {
   const auto isas = available_isas();
   OUTRIDER_CHECK(std::find(isas.begin(), isas.end(), isa) != isas.end(), isa_name(isa));
-  return make_cpu_ops(threads, kernels_of(isa), isa_name(isa));
+  return std::make_unique<CpuOps>(threads, kernels_of(isa), isa_name(isa), std::move(cpus));
 }
 
 std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, const KernelTable& kernels,
@@ -321,9 +330,9 @@ std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, const KernelTable& kernels,
   return std::make_unique<CpuOps>(threads, kernels, name);
 }
 
-Result<std::unique_ptr<Ops>> open_cpu_ops(uint32_t threads, Isa isa) {
+Result<std::unique_ptr<Ops>> open_cpu_ops(uint32_t threads, Isa isa, std::vector<uint32_t> cpus) {
   try {
-    return make_cpu_ops(threads, isa);
+    return make_cpu_ops(threads, isa, std::move(cpus));
   } catch (const std::runtime_error& error) {
     return fail(ErrorCode::io, std::string("threads: ") + error.what(), "threads");
   }

@@ -1,9 +1,11 @@
 #include "kernels/cpu/packed_matrix.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "base/check.hpp"
 #include "base/half.hpp"
+#include "kernels/cpu/buffer.hpp"
 #include "kernels/cpu/pack_panel.hpp"
 
 namespace outrider::kernels {
@@ -47,18 +49,23 @@ int get_code(const PanelLayout& layout, const std::byte* codes, size_t k, size_t
 
 }  // namespace
 
-PackedMatrix::PackedMatrix(const WeightView& weights, ThreadPool& pool)
-    : kind_(panel_kind(weights.type)),
-      rows_(weights.rows),
-      cols_(weights.cols),
+PackedMatrix::PackedMatrix(const WeightView& shape, std::shared_ptr<const std::byte> packed)
+    : kind_(panel_kind(shape.type)),
+      rows_(shape.rows),
+      cols_(shape.cols),
       panel_bytes_(kernels::panel_bytes(kind_, cols_)),
-      data_(nullptr, nullptr) {
-  const WeightTypeInfo& info = *weight_type_info(weights.type);
+      data_(std::move(packed)) {
+  const WeightTypeInfo& info = *weight_type_info(shape.type);
   OUTRIDER_CHECK(cols_ % info.block_elements == 0, info.name, cols_);
-  data_ = make_buffer(bytes());
-  pool.parallel_for(panels(), [&](size_t panel) {
-    kernels::pack_panel(weights, panel, data_.get() + panel * panel_bytes_);
-  });
+}
+
+PackedMatrix::PackedMatrix(const WeightView& weights, ThreadPool& pool)
+    : PackedMatrix(weights, nullptr) {
+  Buffer buffer = make_buffer(bytes());
+  std::byte* out = buffer.get();
+  data_ = std::shared_ptr<const std::byte>(buffer.release(), buffer.get_deleter());
+  pool.parallel_for(panels(),
+                    [&](size_t panel) { pack_panel(weights, panel, out + panel * panel_bytes_); });
 }
 
 void PackedMatrix::read_row(size_t row, float* out) const {

@@ -4,8 +4,10 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/check.hpp"
+#include "base/cpu_topology.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -44,7 +46,7 @@ bool spin_until(Done done) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(uint32_t threads) {
+ThreadPool::ThreadPool(uint32_t threads, std::vector<uint32_t> cpus) : cpus_(std::move(cpus)) {
   set_threads(threads);
 }
 
@@ -59,7 +61,7 @@ void ThreadPool::set_threads(uint32_t threads) {
   stop_.store(false);
   workers_.reserve(threads - 1);
   try {
-    for (uint32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+    for (uint32_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
   } catch (const std::system_error& error) {
     const size_t started = workers_.size() + 1;
     stop_workers();
@@ -120,7 +122,14 @@ void ThreadPool::take_items() {
   }
 }
 
-void ThreadPool::worker_loop() {
+void ThreadPool::bind_caller() {
+  if (bound_caller_ == std::this_thread::get_id()) return;
+  bound_caller_ = std::this_thread::get_id();
+  (void)bind_this_thread(cpus_[0]);
+}
+
+void ThreadPool::worker_loop(uint32_t thread) {
+  if (thread < cpus_.size()) (void)bind_this_thread(cpus_[thread]);
   const auto has_work = [&] {
     return (ticket_.load(std::memory_order_seq_cst) & k_unclaimed_mask) != 0 || stop_.load();
   };

@@ -14,9 +14,11 @@ namespace outrider::kernels {
 /// Runs the items of one job on the calling thread and threads - 1 workers. Owned and called by
 /// one thread at a time. Workers spin and yield for 0.2 ms after a job, then sleep. A job
 /// allocates nothing, and a worker that is not scheduled delays nobody: the caller takes its items.
+/// With `cpus`, thread i stays on cpus[i] if there is one; thread 0 is the caller, from its first
+/// job on. A CPU that the system does not grant is left alone.
 class ThreadPool {
  public:
-  explicit ThreadPool(uint32_t threads);
+  explicit ThreadPool(uint32_t threads, std::vector<uint32_t> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -30,6 +32,7 @@ class ThreadPool {
   template <class Body>
   void parallel_for(size_t count, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
+    if (!cpus_.empty()) bind_caller();
     if (count <= 1 || workers_.empty()) {
       for (size_t i = 0; i < count; ++i) body(i);
       return;
@@ -44,7 +47,8 @@ class ThreadPool {
 
   void run(size_t count, ItemFunction function, void* context);
   void take_items();
-  void worker_loop();
+  void worker_loop(uint32_t thread);
+  void bind_caller();
   void stop_workers();
 
   /// High half: number of the job; low half: items that nobody has claimed yet. Claiming is a
@@ -61,6 +65,8 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable finished_;
+  std::vector<uint32_t> cpus_;
+  std::thread::id bound_caller_;
   std::vector<std::thread> workers_;
 };
 

@@ -1,7 +1,9 @@
 #include "kernels/cpu/thread_pool.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <thread>
@@ -74,6 +76,40 @@ TEST(ThreadPoolTest, ThreadsMayChangeBetweenJobs) {
     pool.parallel_for(runs.size(), [&](size_t i) { ++runs[i]; });
     EXPECT_EQ(runs, std::vector<int>(50, ++jobs));
   }
+}
+
+/// The CPUs that the calling thread may run on.
+std::vector<uint32_t> own_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  std::vector<uint32_t> cpus;
+  for (uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+TEST(ThreadPoolTest, ThreadsStayOnTheirCpus) {
+  // In a thread of its own: what is bound stays bound.
+  std::thread([] {
+    const std::vector<uint32_t> all = own_cpus();
+    const std::vector<uint32_t> cpus = {all.back(), all.front(), 100'000};
+    ThreadPool pool(4, cpus);
+    std::vector<std::vector<uint32_t>> seen(4);
+    std::atomic<uint32_t> present{0};
+    pool.parallel_for(4, [&](size_t i) {
+      seen[i] = own_cpus();
+      present.fetch_add(1);
+      while (present.load() < 4) std::this_thread::yield();
+    });
+    EXPECT_EQ(own_cpus(), std::vector<uint32_t>{cpus[0]});
+    // One without a CPU and one whose CPU there is not run anywhere.
+    std::vector<std::vector<uint32_t>> expected = {{cpus[0]}, {cpus[1]}, all, all};
+    std::sort(seen.begin(), seen.end());
+    std::sort(expected.begin(), expected.end());
+    EXPECT_EQ(seen, expected);
+  }).join();
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class RefMatrix final : public Matrix {
 
   size_t rows() const override { return rows_; }
   size_t cols() const override { return cols_; }
-  size_t bytes() const override { return data_.size(); }
+  std::span<const std::byte> packed() const override { return data_; }
 
   void read_row(size_t row, float* out) const {
     dequantize(type_, data_.data() + row * row_bytes_, cols_, out);
@@ -94,6 +94,13 @@ class RefOps final : public Ops {
 
   std::unique_ptr<Matrix> pack(const WeightView& weights) override {
     return std::make_unique<RefMatrix>(weights);
+  }
+  std::string_view packing() const override { return "gguf rows"; }
+  std::unique_ptr<Matrix> adopt(const WeightView& shape, size_t bytes,
+                                std::shared_ptr<const std::byte> packed) override {
+    const WeightTypeInfo& info = *weight_type_info(shape.type);
+    if (bytes != shape.rows * (shape.cols / info.block_elements) * info.block_bytes) return nullptr;
+    return pack({shape.type, packed.get(), shape.rows, shape.cols});
   }
 
   std::unique_ptr<RopeTable> make_rope_table(const RopeParams& params,

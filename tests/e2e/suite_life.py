@@ -4,6 +4,7 @@ import http.client
 import json
 import logging
 import os
+import pathlib
 import pty
 import re
 import resource
@@ -372,6 +373,22 @@ class LifeSuite(unittest.TestCase):
                                          "logprobs": True, "top_logprobs": 3, "temperature": 0,
                                          "max_tokens": 2})
         self.assertEqual(found, json.loads(body)["choices"][0]["logprobs"]["content"])
+
+    def test_packed_weights_on_disk_give_the_same_answer(self):
+        flags = ("-p", "hi", "--json", "--logprobs", "3", "--seed", "1")
+        with tempfile.TemporaryDirectory() as directory:
+            cached = (*flags, "--weights-cache", directory)
+            starts = [self.generate(*flags), self.generate(*cached), self.generate(*cached)]
+            (packed,) = pathlib.Path(directory).iterdir()
+            with packed.open("r+b") as file:
+                file.truncate(100_000)
+            starts.append(self.generate(*cached))
+        choices = [json.loads(start.stdout) for start in starts]
+        for choice in choices:
+            del choice["timings"]
+        self.assertEqual(choices[1:], choices[:1] * 3)
+        self.assertEqual([start.stderr for start in starts[:3]], [""] * 3)
+        self.assertIn("weights cache not used", starts[3].stderr)
 
     def test_a_prompt_file_is_a_file_of_bounded_size(self):
         self.assertIn("is a directory", self.generate("--file", "/tmp").stderr)

@@ -23,6 +23,11 @@ class ForwardingOps : public kernels::Ops {
   std::unique_ptr<kernels::Matrix> pack(const kernels::WeightView& weights) override {
     return inner_->pack(weights);
   }
+  std::string_view packing() const override { return inner_->packing(); }
+  std::unique_ptr<kernels::Matrix> adopt(const kernels::WeightView& shape, size_t bytes,
+                                         std::shared_ptr<const std::byte> packed) override {
+    return inner_->adopt(shape, bytes, std::move(packed));
+  }
   std::unique_ptr<kernels::RopeTable> make_rope_table(const kernels::RopeParams& params,
                                                       uint32_t positions) override {
     return inner_->make_rope_table(params, positions);
