@@ -20,7 +20,7 @@ namespace {
 /// OUTRIDER_FUZZ_SEEDS asks for a longer run.
 uint64_t seeds() {
   const char* asked = std::getenv("OUTRIDER_FUZZ_SEEDS");
-  return asked == nullptr ? 40 : std::strtoull(asked, nullptr, 10);
+  return asked == nullptr ? 12 : std::strtoull(asked, nullptr, 10);
 }
 
 struct Job {
