@@ -63,8 +63,11 @@ def run_load(options, server, streams, requests, seed):
     command = [options.outrider, "load", "--url", server.url, "--json", "--seed", str(seed)]
     command += ["--vocab", str(options.vocab), "--isl", str(options.isl), "--osl", str(options.osl)]
     command += ["--concurrency", str(streams), "--requests", str(requests)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    return json.loads(done.stdout)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    load = json.loads(done.stdout)
+    if load["errors"]:
+        print(f"{server.name}, {streams} streams: {load['errors']}", file=sys.stderr)
+    return load
 
 
 def measure(options, server, round_number, results):
@@ -89,7 +92,7 @@ def servers_of(options):
     )
     if options.llama_server:
         streams = max(options.concurrency)
-        room = streams * (options.isl + options.osl + 16)
+        room = streams * (options.isl + options.osl + 64)
         yield Server(
             "llama-server",
             "http://127.0.0.1:9702",
