@@ -46,6 +46,15 @@ class Faults : public ::testing::Test {
     return store;
   }
 
+  /// The database below a closed store.
+  Database::Opened open_database() const {
+    DatabaseOptions options;
+    options.payload_cap_bytes = uint64_t{1} << 30;
+    options.payload_buffer_bytes = options.pinned_buffer_bytes = 1 << 20;
+    options.direct_io = false;
+    return Database::open(db_path(), options);
+  }
+
   void fill() {
     auto store = open();
     for (uint32_t chain = 0; chain < k_chains; ++chain) {
@@ -187,11 +196,7 @@ TEST_F(Faults, SwappedFilesAreHarmless) {
 TEST_F(Faults, ARecordUnderAnotherIdIsCorrupt) {
   fill();
   {
-    DatabaseOptions options;
-    options.payload_cap_bytes = uint64_t{1} << 30;
-    options.payload_buffer_bytes = options.pinned_buffer_bytes = 1 << 20;
-    options.direct_io = false;
-    auto opened = Database::open(db_path(), options);
+    auto opened = open_database();
     ASSERT_TRUE(opened.database) << opened.error.message;
     const auto record = encode(make_block(2, 4));
     ASSERT_TRUE(opened.database->put_payload(block_id(1, 4), *record));
@@ -206,11 +211,7 @@ TEST_F(Faults, ARecordUnderAnotherIdIsCorrupt) {
 TEST_F(Faults, AnotherFormatIsMovedAside) {
   fill();
   {
-    DatabaseOptions options;
-    options.payload_cap_bytes = uint64_t{1} << 30;
-    options.payload_buffer_bytes = options.pinned_buffer_bytes = 1 << 20;
-    options.direct_io = false;
-    auto opened = Database::open(db_path(), options);
+    auto opened = open_database();
     ASSERT_TRUE(opened.database->set_mark(k_format_mark, "outrider-kv-2"));
   }
   auto store = open();

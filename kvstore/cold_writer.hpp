@@ -88,6 +88,8 @@ class ColdWriter {
   void store_pinned(const BlockId& id, const Row& row, std::vector<std::byte> record);
   void name_in_marks(const Block& block, const std::string& tenant);
   void append(const BlockId& id, Row row, std::span<const std::byte> record, Pending how);
+  using ChangePin = std::function<bool(const BlockId&, PinSummary&)>;
+  void change_pins(std::vector<BlockId> ids, ChangePin one, std::function<void(PinSummary)> done);
   bool pin_one(const BlockId& id, int64_t expires_at, PinSummary& summary);
   void unpin_one(const BlockId& id, PinSummary& summary);
   bool pinned_room(uint64_t bytes);

@@ -142,16 +142,17 @@ bool ColdWriter::pinned_room(uint64_t bytes) {
   return database_->pinned_file_bytes() + bytes <= room;
 }
 
-void ColdWriter::pin(std::vector<BlockId> ids, int64_t expires_at,
-                     std::function<void(PinSummary)> done) {
+/// Calls one(id, summary) for each id on the writer's thread, until it says false.
+void ColdWriter::change_pins(std::vector<BlockId> ids, ChangePin one,
+                             std::function<void(PinSummary)> done) {
   const uint64_t bytes = ids.size() * sizeof(BlockId);
   auto shared = std::make_shared<std::vector<BlockId>>(std::move(ids));
   const Taken taken = enqueue(
-      [this, shared, expires_at, done] {
+      [this, shared, one = std::move(one), done] {
         PinSummary summary;
         settle(*shared);
         for (const BlockId& id : *shared) {
-          if (!pin_one(id, expires_at, summary)) break;
+          if (!one(id, summary)) break;
         }
         summary.refused = static_cast<uint32_t>(shared->size()) - summary.changed - summary.absent;
         if (done) done(summary);
@@ -163,6 +164,14 @@ void ColdWriter::pin(std::vector<BlockId> ids, int64_t expires_at,
     ++core_.counters.dropped_jobs;
   }
   if (done) done({0, 0, static_cast<uint32_t>(shared->size())});
+}
+
+void ColdWriter::pin(std::vector<BlockId> ids, int64_t expires_at,
+                     std::function<void(PinSummary)> done) {
+  const auto one = [this, expires_at](const BlockId& id, PinSummary& summary) {
+    return pin_one(id, expires_at, summary);
+  };
+  change_pins(std::move(ids), one, std::move(done));
 }
 
 /// Commits if one of these is on its way.
@@ -223,23 +232,11 @@ bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summ
 }
 
 void ColdWriter::unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> done) {
-  const uint64_t bytes = ids.size() * sizeof(BlockId);
-  auto shared = std::make_shared<std::vector<BlockId>>(std::move(ids));
-  const Taken taken = enqueue(
-      [this, shared, done] {
-        PinSummary summary;
-        settle(*shared);
-        for (const BlockId& id : *shared) unpin_one(id, summary);
-        summary.refused = static_cast<uint32_t>(shared->size()) - summary.changed - summary.absent;
-        if (done) done(summary);
-      },
-      bytes, true);
-  if (taken == Taken::yes) return;
-  {
-    const std::lock_guard lock(core_.mutex);
-    ++core_.counters.dropped_jobs;
-  }
-  if (done) done({0, 0, static_cast<uint32_t>(shared->size())});
+  const auto one = [this](const BlockId& id, PinSummary& summary) {
+    unpin_one(id, summary);
+    return true;
+  };
+  change_pins(std::move(ids), one, std::move(done));
 }
 
 /// Back into the FIFO, as its newest; until that is durable it stays pinned.
