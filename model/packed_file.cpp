@@ -45,9 +45,12 @@ Sum128 sum_of(const Header& header) {
   return hash128(std::as_bytes(std::span(&header, 1)).first(offsetof(Header, own_sum)));
 }
 
-bool is_part(const std::string& name) {
+/// Only a name that `write_packed_file` gives: nobody else's file may be removed.
+bool is_part(std::string_view name) {
   constexpr std::string_view k_ending = ".weights.part-";
-  return name.size() > k_part.size() && name.rfind(k_ending) == name.size() - k_ending.size() - 6;
+  constexpr size_t k_random = 6;
+  return name.size() > k_ending.size() + k_random &&
+         name.substr(0, name.size() - k_random).ends_with(k_ending);
 }
 
 uint64_t aligned(uint64_t offset) {
@@ -221,9 +224,11 @@ Result<void> write_packed_file(const std::string& path, const PackedContents& co
 
 void remove_stale_packed_files(const std::string& directory) {
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
-    const std::string path = entry.path().string();
-    if (!is_part(path) || !entry.is_regular_file(ignored)) continue;
+  std::filesystem::directory_iterator at(directory, ignored);
+  for (; !ignored && at != std::filesystem::directory_iterator(); at.increment(ignored)) {
+    std::error_code gone;
+    const std::string path = at->path().string();
+    if (!is_part(at->path().filename().string()) || !at->is_regular_file(gone)) continue;
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) continue;
     const auto closes = own(fd);
