@@ -208,6 +208,86 @@ TEST_F(Faults, ARecordUnderAnotherIdIsCorrupt) {
   EXPECT_EQ(out.blocks.size(), 4u);
 }
 
+/// Rows of writes that have not been yet would stand in the way of those that come.
+TEST_F(Faults, RowsFromTheFutureAreBroken) {
+  fill();
+  {
+    auto opened = open_database();
+    ASSERT_TRUE(opened.database) << opened.error.message;
+    const auto last = opened.database->put_payload(block_id(500, 1), {});
+    ASSERT_TRUE(last);
+    RowBatch rows;
+    for (uint32_t i = 0; i < 200; ++i) {
+      Row row;
+      row.ns = short_of(k_test_ns);
+      row.sequence = *last + 202 + i;  // the batch itself and the start take 201
+      row.bytes = 100;
+      rows.put_row(block_id(500 + i, 0), row);
+    }
+    ASSERT_TRUE(opened.database->write(rows));
+  }
+  EXPECT_EQ(inspect(store_path(), {})->broken_rows, 200u);
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.broken_rows, 200u);
+  EXPECT_EQ(unpin(*store, chain_ids(k_chains - 1, k_blocks)).changed, k_blocks);
+  EXPECT_EQ(load_all(*store), k_chains * k_blocks);
+}
+
+TEST_F(Faults, ARecordWhoseRowIsBrokenDoesNotStayPinned) {
+  fill();
+  {
+    auto opened = open_database();
+    ASSERT_TRUE(opened.database) << opened.error.message;
+    const BlockId id = block_id(600, 0);
+    ASSERT_TRUE(opened.database->put_payload(id, {}));  // numbers go on
+    Row future;
+    future.sequence = UINT64_MAX;
+    RowBatch rows;
+    rows.put_pinned(id, *opened.database->read(block_id(k_chains - 1, 0), Place::pinned));
+    rows.put_row(id, future);
+    ASSERT_TRUE(opened.database->write(rows));
+  }
+  open();
+  const auto report = inspect(store_path(), {.verify = true});
+  EXPECT_EQ(report->orphans, 0u);
+  EXPECT_EQ(report->good_records, k_chains * k_blocks);
+}
+
+TEST_F(Faults, AnOutageThatGoesOnIsCountedOnce) {
+  fill();
+  auto first = open();
+  auto second = open();
+  for (int i = 0; i < 3; ++i) {
+    clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+    second->put(chain_blocks(50, 1), {});
+    second->drain();
+  }
+  EXPECT_EQ(second->stats().counters.outages[Outage::io_error], 1u);
+}
+
+/// Its row was to be deleted by the write that failed.
+TEST_F(Faults, WhatWasDroppedDoesNotComeBackWithTheDisk) {
+  auto store = open();
+  store->put(chain_blocks(1, 2), {});
+  store->drain();
+  auto* const before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small{1, limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  store->drop(chain_ids(1, 2));
+  store->put(chain_blocks(2, 2, 64 << 10), {});
+  store->drain();
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, before);
+  EXPECT_NE(store->stats().outage, Outage::none);
+  clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  expect_serving(*store);
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 2)), 0u);
+  store.reset();
+  EXPECT_EQ(open()->match(k_test_ns, chain_ids(1, 2)), 0u);
+}
+
 TEST_F(Faults, AnotherFormatIsMovedAside) {
   fill();
   {
@@ -450,6 +530,7 @@ TEST_F(Faults, InspectCountsVerifiesAndRepairs) {
   fs::remove(db_path() + "/CURRENT");
   EXPECT_FALSE(inspect(store_path(), {}));
   EXPECT_FALSE(inspect(directory_.path() + "/nothing", {.repair = true}));
+  EXPECT_FALSE(inspect(std::string(5000, 'x'), {})) << "a name that the system refuses";
 }
 
 TEST_F(Faults, InspectMovesAsideWhatDoesNotOpen) {

@@ -73,9 +73,6 @@ class ColdIndex {
   bool consistent() const;
 
  private:
-  struct IdHash {
-    size_t operator()(const BlockId& id) const { return short_of(id); }
-  };
   struct Node {
     Row row;
     std::list<BlockId>::iterator used;  ///< in its account; only unless pinned
@@ -86,7 +83,7 @@ class ColdIndex {
     uint64_t quota_bytes = 0;
     bool own_quota = false;
   };
-  using Nodes = std::unordered_map<BlockId, Node, IdHash>;
+  using Nodes = std::unordered_map<BlockId, Node, BlockIdHash>;
 
   IndexLimits limits_;
   Nodes nodes_;

@@ -1,6 +1,7 @@
 #include "kvstore/cold_open.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "kvstore/store_core.hpp"
@@ -67,7 +68,7 @@ Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& rando
         (gone ? out.gone : out.rows).emplace_back(id, row);
       },
       [&](std::string_view key) { broken.emplace_back(key); }));
-  for (const std::string& key : broken) OUTRIDER_TRY(database.delete_raw_row(key));
+  for (const std::string& key : broken) OUTRIDER_TRY(database.delete_broken_row(key));
   out.broken_rows = broken.size();
   std::sort(out.rows.begin(), out.rows.end(), [](const auto& a, const auto& b) {
     if (a.second.used_at != b.second.used_at) return a.second.used_at < b.second.used_at;
@@ -100,6 +101,18 @@ OpenedStore try_open(const ColdStoreOptions& options,
 
 }  // namespace
 
+std::string hex_of(uint64_t value) {
+  char text[17] = {};
+  std::to_chars(text, text + 16, value, 16);
+  return text;
+}
+std::string tenant_mark(uint64_t tenant) {
+  return "tenant/" + hex_of(tenant);
+}
+std::string namespace_mark(uint64_t short_ns) {
+  return "ns/" + hex_of(short_ns);
+}
+
 std::string database_directory(const std::string& directory) {
   return directory + "/db";
 }
@@ -127,9 +140,11 @@ Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max) {
   if (error) return fail(ErrorCode::io, "cannot move " + directory + "/db: " + error.message());
   // Payload proves nothing to who looks for the cause; logs, manifest and rows are small.
   std::vector<std::pair<uint64_t, fs::path>> files;
-  for (const auto& file : fs::directory_iterator(to, error)) {
-    const uint64_t bytes = file.file_size(error);
-    if (!error) files.emplace_back(bytes, file.path());
+  fs::directory_iterator at(to, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    std::error_code gone;
+    const uint64_t bytes = at->file_size(gone);
+    if (!gone) files.emplace_back(bytes, at->path());
   }
   std::sort(files.begin(), files.end());
   uint64_t kept = disk_bytes(to);

@@ -16,8 +16,10 @@ inline constexpr const char* k_format_mark = "format";
 inline constexpr const char* k_format = "outrider-kv-1";
 inline constexpr const char* k_uuid_mark = "uuid";
 inline constexpr const char* k_clean_mark = "clean";
-inline constexpr const char* k_tenant_marks = "tenant/";  ///< + hex number: name
-inline constexpr const char* k_namespace_marks = "ns/";   ///< + hex of the short: hex of all
+/// Marks with the name of a tenant, and with all of a namespace in hex.
+std::string tenant_mark(uint64_t tenant);
+std::string namespace_mark(uint64_t short_ns);
+std::string hex_of(uint64_t value);
 
 /// Where the parts of a store lie in its directory.
 std::string database_directory(const std::string& directory);

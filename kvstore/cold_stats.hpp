@@ -90,7 +90,8 @@ struct ColdCounters {
   uint64_t stored_bytes = 0;
   uint64_t rewritten_bytes = 0;  ///< second chances, pins and unpins
   uint64_t flushes = 0;
-  uint64_t admitted_blocks = 0;  ///< `touch` wanted them
+  uint64_t pinned_compactions = 0;  ///< of all pinned records, so that dead ones make room
+  uint64_t admitted_blocks = 0;     ///< `touch` wanted them
   uint64_t touched_blocks = 0;
   uint64_t quarantined = 0;     ///< directories moved aside
   uint64_t unclean_starts = 0;  ///< the process before was killed

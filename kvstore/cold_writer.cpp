@@ -5,13 +5,6 @@
 #include "kvstore/cold_open.hpp"
 
 namespace outrider::kvstore {
-namespace {
-
-/// Bytes of a queue entry without a record, so that they too are bounded.
-constexpr uint64_t k_task_bytes = 1024;
-
-}  // namespace
-
 ColdWriter::ColdWriter(StoreCore& core) : core_(core), thread_([this] { run(); }) {}
 
 ColdWriter::~ColdWriter() {
@@ -53,7 +46,7 @@ void ColdWriter::rewrite(const BlockId& id, RecordBytes record) {
   const uint64_t bytes = record.bytes().size();
   const Taken taken = enqueue(
       [this, id, record = std::move(record)] {
-        if (!can_write()) return;
+        if (!can_write()) return core_.count_dropped_job();
         Row row;
         {
           const std::lock_guard lock(core_.mutex);
@@ -68,52 +61,76 @@ void ColdWriter::rewrite(const BlockId& id, RecordBytes record) {
         append(id, row, record.bytes(), {.fresh = false});
       },
       bytes, true);
-  if (taken == Taken::yes) return;
-  const std::lock_guard lock(core_.mutex);
-  ++core_.counters.dropped_jobs;
+  if (taken != Taken::yes) core_.count_dropped_job();
+}
+
+/// A change to that many ids.
+void ColdWriter::change_later(Task task, size_t ids) {
+  if (enqueue(std::move(task), ids * sizeof(BlockId), true) != Taken::yes) {
+    core_.count_dropped_job();
+  }
 }
 
 void ColdWriter::set_expiry(std::vector<BlockId> ids, int64_t expires_at) {
-  {
+  const size_t count = ids.size();
+  auto shared = std::make_shared<const std::vector<BlockId>>(std::move(ids));
+  const auto set = [this, shared, expires_at] {
     const std::lock_guard lock(core_.mutex);
-    for (const BlockId& id : ids) core_.index.set_expiry(id, expires_at);
-  }
-  enqueue(
-      [this, ids = std::move(ids)] {
-        const std::lock_guard lock(core_.mutex);
-        for (const BlockId& id : ids) {
-          if (const Row* row = core_.index.find(id)) changes_.put_row(id, *row);
-        }
-      },
-      0, false);
+    for (const BlockId& id : *shared) {
+      if (core_.index.find(id) == nullptr) continue;
+      core_.index.set_expiry(id, expires_at);
+      core_.used.insert(id);
+    }
+  };
+  set();
+  const auto set_all = [this, shared, expires_at, set] {
+    if (!can_write()) return core_.count_dropped_job();
+    set();
+    const StoreCore::Ids wanted(shared->begin(), shared->end());
+    for (Pending& one : pending_) {
+      if (wanted.contains(one.id)) one.row.expires_at = expires_at;
+    }
+    if (pending_.empty()) commit();
+  };
+  change_later(set_all, count);
 }
 
 void ColdWriter::drop(std::vector<BlockId> ids) {
-  std::vector<std::pair<BlockId, Place>> dropped;
-  {
-    const std::lock_guard lock(core_.mutex);
-    for (const BlockId& id : ids) {
-      const Row* row = core_.index.find(id);
-      if (row == nullptr) continue;
-      dropped.emplace_back(id, row->place);
-      core_.index.erase(id);
-      ++core_.counters.removed[Removal::dropped];
-    }
-  }
-  for (const auto& [id, place] : dropped) {
+  Dropped dropped = drop_now(ids);
+  for (const auto& [id, place] : dropped.rows) {
     forget(id, place);
     core_.removed({&id, 1});
   }
+  if (dropped.on_their_way.empty()) return;
+  const size_t count = dropped.on_their_way.size();
+  const auto drop_rest = [this, rest = std::move(dropped.on_their_way)] {
+    settle(rest);
+    for (const auto& [id, place] : drop_now(rest).rows) {
+      delete_row(id, place);
+      core_.removed({&id, 1});
+    }
+  };
+  change_later(drop_rest, count);
+}
+
+ColdWriter::Dropped ColdWriter::drop_now(std::span<const BlockId> ids) {
+  Dropped dropped;
+  const std::lock_guard lock(core_.mutex);
+  for (const BlockId& id : ids) {
+    if (const Row* row = core_.index.find(id)) {
+      dropped.rows.emplace_back(id, row->place);
+      core_.index.erase(id);
+      ++core_.counters.removed[Removal::dropped];
+    } else if (core_.in_flight.contains(id) || !core_.database) {
+      dropped.on_their_way.push_back(id);  // rows of a database that opens are on theirs
+    }
+  }
+  return dropped;
 }
 
 void ColdWriter::forget(const BlockId& id, Place place) {
   // Not bounded by itself: each comes from a row, and rows are.
-  enqueue(
-      [this, id, place] {
-        changes_.delete_row(id);
-        if (place == Place::pinned) changes_.delete_pinned(id);
-      },
-      0, false);
+  enqueue([this, id, place] { delete_row(id, place); }, 0, false);
 }
 
 void ColdWriter::drain() {
@@ -162,7 +179,7 @@ bool ColdWriter::run_one() {
   {
     std::unique_lock lock(mutex_);
     const auto ready = [this] { return closing_ || !queue_.empty(); };
-    if (pending_.empty() && changes_.empty()) {
+    if (pending_.empty() && deletions_.empty()) {
       wake_.wait(lock, ready);
     } else {
       wake_.wait_for(lock, std::chrono::milliseconds(core_.options.flush_age_ms), ready);
@@ -178,6 +195,26 @@ bool ColdWriter::run_one() {
   return true;
 }
 
+/// Rows as they were read, but for those that do not fit any more and those whose deletion failed.
+void ColdWriter::fill_index(const std::vector<std::pair<BlockId, Row>>& rows) {
+  constexpr size_t k_rows_at_once = 1024;  // callers wait for the mutex
+  const auto deleted = deletions_.deleted_rows();
+  const std::span all(rows);
+  for (size_t begin = 0; begin < all.size(); begin += k_rows_at_once) {
+    const std::lock_guard lock(core_.mutex);
+    for (const auto& [id, row] : all.subspan(begin, std::min(k_rows_at_once, all.size() - begin))) {
+      if (deleted.contains(id)) continue;
+      std::vector<BlockId> evicted;
+      bool fits = core_.index.reserve(id, row.tenant, row.bytes, evicted) == Room::granted;
+      if (fits) core_.index.release(row.tenant, row.bytes);
+      fits = fits && core_.index.insert(id, row);
+      if (!fits) delete_row(id, row.place);
+      for (const BlockId& gone : evicted) deletions_.delete_row(gone);
+      core_.counters.removed[Removal::quota] += evicted.size() + (fits ? 0 : 1);
+    }
+  }
+}
+
 void ColdWriter::open() {
   OpenedStore opened = open_store(core_.options, core_.surroundings.random_bits,
                                   std::exchange(known_damaged_, false));
@@ -190,22 +227,13 @@ void ColdWriter::open() {
       closed->set_value();
     });
   }
+  if (opened.quarantined != 0) deletions_ = {};
+  fill_index(opened.rows);
+  for (const auto& [id, row] : opened.gone) deletions_.delete_row(id);
   std::vector<BlockId> present;
   {
     const std::lock_guard lock(core_.mutex);
-    for (const auto& [id, row] : opened.rows) {
-      std::vector<BlockId> evicted;
-      if (core_.index.reserve(id, row.tenant, row.bytes, evicted) != Room::granted) {
-        changes_.delete_row(id);
-        continue;
-      }
-      core_.index.release(row.tenant, row.bytes);
-      for (const BlockId& gone : evicted) changes_.delete_row(gone);
-      core_.counters.removed[Removal::quota] += evicted.size();
-      if (!core_.index.insert(id, row)) changes_.delete_row(id);
-    }
     for (const auto& [id, row] : core_.index.all()) present.push_back(id);
-    for (const auto& [id, row] : opened.gone) changes_.delete_row(id);
     core_.counters.removed[Removal::aged_out] += opened.gone.size();
     core_.counters.broken_rows += opened.broken_rows;
     core_.counters.quarantined += opened.quarantined;
@@ -214,8 +242,10 @@ void ColdWriter::open() {
     core_.files = opened.files;
     core_.store_uuid = opened.store_uuid;
     core_.outage_text = opened.outage_text;
+    if (opened.outage != core_.outage && opened.outage != Outage::none) {
+      ++core_.counters.outages[opened.outage];
+    }
     core_.outage = opened.outage;
-    if (opened.outage != Outage::none) ++core_.counters.outages[opened.outage];
   }
   write_failed_ = false;
   named_tenants_.clear();

@@ -68,20 +68,31 @@ class ColdWriter {
   TimePoint retry_at_{0};
   std::vector<Pending> pending_;
   TimePoint oldest_pending_{0};
-  RowBatch changes_;  // go with the next commit
+  RowBatch deletions_;  // go with the next write, before what it adds
   std::vector<uint64_t> named_tenants_, named_namespaces_;
   std::thread thread_;
 
   enum class Taken : uint8_t { yes, full, closing };
   Taken enqueue(Task task, uint64_t bytes, bool bounded);
+  void change_later(Task task, size_t ids);
   void run();
   bool run_one();
 
   void open();
+  void fill_index(const std::vector<std::pair<BlockId, Row>>& rows);
   void retire(bool tell);
   bool can_write();
   TimePoint next_try() const;
   void begin_outage(const Error& error);
+
+  /// What left the index for `drop`, and what may still come.
+  struct Dropped {
+    std::vector<std::pair<BlockId, Place>> rows;
+    std::vector<BlockId> on_their_way;
+  };
+  Dropped drop_now(std::span<const BlockId> ids);
+  void delete_row(const BlockId& id, Place place);
+  bool write(const RowBatch& added);
 
   void store(const Block& block, const PutOptions& options);
   Room reserve(const BlockId& id, const Row& row);
@@ -91,6 +102,7 @@ class ColdWriter {
   using ChangePin = std::function<bool(const BlockId&, PinSummary&)>;
   void change_pins(std::vector<BlockId> ids, ChangePin one, std::function<void(PinSummary)> done);
   bool pin_one(const BlockId& id, int64_t expires_at, PinSummary& summary);
+  Result<RecordBytes> record_to_pin(const BlockId& id, const Row& row, PinSummary& summary);
   void unpin_one(const BlockId& id, PinSummary& summary);
   bool pinned_room(uint64_t bytes);
 

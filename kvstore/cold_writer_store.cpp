@@ -1,28 +1,11 @@
-// The writer's work on records: storing, pinning, and publishing what became durable.
+// The writer's work on records: storing, and publishing what became durable.
 
 #include <algorithm>
-#include <charconv>
 
 #include "kvstore/cold_open.hpp"
 #include "kvstore/cold_writer.hpp"
 
 namespace outrider::kvstore {
-namespace {
-
-std::string hex_of(uint64_t value) {
-  char text[17] = {};
-  std::to_chars(text, text + 16, value, 16);
-  return text;
-}
-
-RecordBytes owned(std::vector<std::byte> bytes) {
-  auto shared = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-  const std::span<const std::byte> view(*shared);
-  return {std::move(shared), view};
-}
-
-}  // namespace
-
 void ColdWriter::store(const Block& block, const PutOptions& options) {
   if (!can_write()) return skip(block.id, Skip::unavailable);
   auto record = encode(block);
@@ -39,7 +22,8 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   row.place = options.pin ? Place::pinned : Place::fifo;
   if (options.pin && !pinned_room(row.bytes)) return skip(block.id, Skip::pinned_full);
   Room room = reserve(block.id, row);
-  if (room == Room::over_quota && !pending_.empty()) {
+  const auto same_tenant = [&](const Pending& one) { return one.row.tenant == row.tenant; };
+  if (room == Room::over_quota && std::any_of(pending_.begin(), pending_.end(), same_tenant)) {
     commit();  // what waits for its flush cannot make room before
     if (!can_write()) return skip(block.id, Skip::unavailable);
     room = reserve(block.id, row);
@@ -63,7 +47,7 @@ Room ColdWriter::reserve(const BlockId& id, const Row& row) {
     room = core_.index.reserve(id, row.tenant, row.bytes, evicted);
     core_.counters.removed[Removal::quota] += evicted.size();
   }
-  for (const BlockId& gone : evicted) changes_.delete_row(gone);  // pinned ones are never evicted
+  for (const BlockId& gone : evicted) deletions_.delete_row(gone);  // pinned ones are never evicted
   core_.removed(evicted);
   return room;
 }
@@ -73,17 +57,17 @@ void ColdWriter::name_in_marks(const Block& block, const std::string& tenant) {
   constexpr size_t k_names_max = 4096;
   const auto once = [](std::vector<uint64_t>& named, uint64_t number) {
     const bool known = std::find(named.begin(), named.end(), number) != named.end();
-    if (!known && named.size() < k_names_max) named.push_back(number);
-    return !known && named.size() < k_names_max;
+    if (known || named.size() == k_names_max) return false;
+    named.push_back(number);
+    return true;
   };
   const uint64_t number = tenant_number(tenant);
   if (once(named_tenants_, number)) {
-    const auto set = database_->set_mark(k_tenant_marks + hex_of(number), tenant);
+    const auto set = database_->set_mark(tenant_mark(number), tenant);
     if (!set) return begin_outage(set.error());
   }
   if (once(named_namespaces_, short_of(block.ns))) {
-    const auto set =
-        database_->set_mark(k_namespace_marks + hex_of(short_of(block.ns)), to_hex(block.ns));
+    const auto set = database_->set_mark(namespace_mark(short_of(block.ns)), to_hex(block.ns));
     if (!set) begin_outage(set.error());
   }
 }
@@ -105,162 +89,22 @@ void ColdWriter::append(const BlockId& id, Row row, std::span<const std::byte> r
   if (pending_bytes() >= core_.options.buffer_bytes) commit();
 }
 
-void ColdWriter::store_pinned(const BlockId& id, const Row& row, std::vector<std::byte> record) {
-  RowBatch batch;
-  batch.put_pinned(id, owned(std::move(record)));
-  batch.put_row(id, row);
-  const auto written = database_->write(batch);
-  {
-    const std::lock_guard lock(core_.mutex);
-    core_.index.release(row.tenant, row.bytes);
-    core_.in_flight.erase(id);
-    if (written) {
-      core_.index.insert(id, row);
-      ++core_.counters.stored_blocks;
-      core_.counters.stored_bytes += row.bytes;
-    } else {
-      ++core_.counters.skipped[Skip::write_failed];
-    }
-  }
-  if (!written) return begin_outage(written.error());
-  core_.published({&id, 1});
-}
-
-/// Live records have half of the share, files of live and dead ones too: compaction needs as much
-/// again for a moment.
-bool ColdWriter::pinned_room(uint64_t bytes) {
-  const uint64_t room = shares_of(core_.options, 0).pinned_bytes;
-  {
-    const std::lock_guard lock(core_.mutex);
-    if (core_.index.pinned_bytes() + bytes > room) return false;
-  }
-  if (database_->pinned_file_bytes() + bytes <= room) return true;
-  if (const auto compacted = database_->compact_pinned(); !compacted) {
-    begin_outage(compacted.error());
-    return false;
-  }
-  return database_->pinned_file_bytes() + bytes <= room;
-}
-
-/// Calls one(id, summary) for each id on the writer's thread, until it says false.
-void ColdWriter::change_pins(std::vector<BlockId> ids, ChangePin one,
-                             std::function<void(PinSummary)> done) {
-  const uint64_t bytes = ids.size() * sizeof(BlockId);
-  auto shared = std::make_shared<std::vector<BlockId>>(std::move(ids));
-  const Taken taken = enqueue(
-      [this, shared, one = std::move(one), done] {
-        PinSummary summary;
-        settle(*shared);
-        for (const BlockId& id : *shared) {
-          if (!one(id, summary)) break;
-        }
-        summary.refused = static_cast<uint32_t>(shared->size()) - summary.changed - summary.absent;
-        if (done) done(summary);
-      },
-      bytes, true);
-  if (taken == Taken::yes) return;
-  {
-    const std::lock_guard lock(core_.mutex);
-    ++core_.counters.dropped_jobs;
-  }
-  if (done) done({0, 0, static_cast<uint32_t>(shared->size())});
-}
-
-void ColdWriter::pin(std::vector<BlockId> ids, int64_t expires_at,
-                     std::function<void(PinSummary)> done) {
-  const auto one = [this, expires_at](const BlockId& id, PinSummary& summary) {
-    return pin_one(id, expires_at, summary);
-  };
-  change_pins(std::move(ids), one, std::move(done));
-}
-
-/// Commits if one of these is on its way.
-void ColdWriter::settle(std::span<const BlockId> ids) {
-  for (const Pending& one : pending_) {
-    if (std::find(ids.begin(), ids.end(), one.id) != ids.end()) return commit();
-  }
-}
-
-/// False if no further one can be pinned either.
-bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summary) {
-  if (!can_write()) return false;
-  Row row;
-  {
-    const std::lock_guard lock(core_.mutex);
-    const Row* now = core_.index.find(id);
-    if (now == nullptr) {
-      ++summary.absent;
-      return true;
-    }
-    core_.index.set_expiry(id, expires_at);
-    row = *core_.index.find(id);
-  }
-  RowBatch batch;
-  if (row.place == Place::fifo) {
-    if (!pinned_room(row.bytes)) return false;
-    auto record = database_->read(id, Place::fifo);
-    const auto view = record ? decode(record->bytes()) : Result<RecordView>(record.error());
-    if (!view || view->id != id) {
-      ++summary.absent;
-      if (core_.erase_if_same(id, row, record ? Removal::corrupt : Removal::aged_out)) {
-        changes_.delete_row(id);
-        core_.removed({&id, 1});
-      }
-      return true;
-    }
-    batch.put_pinned(id, *record);
-  }
-  row.place = Place::pinned;
-  batch.put_row(id, row);
+/// Writes rows after the deletions that wait, so that changes of one id stay in order.
+bool ColdWriter::write(const RowBatch& added) {
+  RowBatch batch = deletions_;
+  batch.append(added);
+  if (batch.empty()) return true;
   if (const auto written = database_->write(batch); !written) {
     begin_outage(written.error());
     return false;
   }
-  const std::lock_guard lock(core_.mutex);
-  if (core_.index.find(id) == nullptr) {
-    changes_.delete_row(id);
-    changes_.delete_pinned(id);
-    ++summary.absent;
-    return true;
-  }
-  if (core_.index.find(id)->place == Place::fifo) {
-    core_.index.move(id, Place::pinned, 0);
-    core_.counters.rewritten_bytes += row.bytes;
-  }
-  ++summary.changed;
+  deletions_ = {};
   return true;
 }
 
-void ColdWriter::unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> done) {
-  const auto one = [this](const BlockId& id, PinSummary& summary) {
-    unpin_one(id, summary);
-    return true;
-  };
-  change_pins(std::move(ids), one, std::move(done));
-}
-
-/// Back into the FIFO, as its newest; until that is durable it stays pinned.
-void ColdWriter::unpin_one(const BlockId& id, PinSummary& summary) {
-  if (!can_write()) return;
-  Row row;
-  {
-    const std::lock_guard lock(core_.mutex);
-    const Row* now = core_.index.find(id);
-    if (now == nullptr || now->place == Place::fifo) {
-      ++summary.absent;
-      return;
-    }
-    if (!core_.in_flight.insert(id).second) return;
-    row = *now;
-  }
-  const auto record = database_->read(id, Place::pinned);
-  if (!record) {
-    const std::lock_guard lock(core_.mutex);
-    core_.in_flight.erase(id);
-    return;  // stays as it is: the next load that meets it drops it
-  }
-  ++summary.changed;
-  append(id, row, record->bytes(), {.fresh = false});
+void ColdWriter::delete_row(const BlockId& id, Place place) {
+  deletions_.delete_row(id);
+  if (place == Place::pinned) deletions_.delete_pinned(id);
 }
 
 uint64_t ColdWriter::pending_bytes() const {
@@ -271,7 +115,7 @@ uint64_t ColdWriter::pending_bytes() const {
 
 void ColdWriter::commit_if_old() {
   if (pending_.empty()) {
-    if (!changes_.empty()) commit();
+    if (!deletions_.empty()) commit();
     return;
   }
   const Duration age = core_.surroundings.clock.now() - oldest_pending_;
@@ -293,18 +137,13 @@ void ColdWriter::commit() {
     apply_moves(pending);
   }
   sweep();
-  RowBatch batch = std::exchange(changes_, {});
+  RowBatch batch;
   for (const Pending& one : pending) {
     batch.put_row(one.id, one.row);
     if (one.before.place == Place::pinned && !one.fresh) batch.delete_pinned(one.id);
   }
   add_used_rows(batch);
-  if (!batch.empty()) {
-    if (const auto written = database_->write(batch); !written) {
-      give_up(pending);
-      return begin_outage(written.error());
-    }
-  }
+  if (!write(batch)) return give_up(pending);
   publish(pending);
 }
 
@@ -325,7 +164,7 @@ void ColdWriter::apply_moves(std::vector<Pending>& pending) {
   });
 }
 
-/// Uses that only memory knows so far: without them a restart forgets what was used last.
+/// Uses and times to live that only memory knows so far.
 void ColdWriter::add_used_rows(RowBatch& batch) {
   const std::lock_guard lock(core_.mutex);
   for (const BlockId& id : std::exchange(core_.used, {})) {
@@ -342,13 +181,13 @@ void ColdWriter::publish(const std::vector<Pending>& pending) {
     for (const Pending& one : pending) {
       if (!one.fresh) {
         // Erased by a reader since: its row was written again.
-        if (core_.index.find(one.id) == nullptr) changes_.delete_row(one.id);
+        if (core_.index.find(one.id) == nullptr) deletions_.delete_row(one.id);
         continue;
       }
       core_.in_flight.erase(one.id);
       core_.index.release(one.row.tenant, one.row.bytes);
       if (!core_.index.insert(one.id, one.row)) {
-        changes_.delete_row(one.id);
+        deletions_.delete_row(one.id);
         ++core_.counters.skipped[Skip::index_full];
         continue;
       }
@@ -389,10 +228,9 @@ void ColdWriter::sweep() {
     core_.counters.removed[Removal::aged_out] += aged.size();
     core_.counters.removed[Removal::expired] += expired.size();
   }
-  for (const BlockId& id : aged) changes_.delete_row(id);
+  for (const BlockId& id : aged) deletions_.delete_row(id);
   for (const auto& [id, place] : expired) {
-    changes_.delete_row(id);
-    if (place == Place::pinned) changes_.delete_pinned(id);
+    delete_row(id, place);
     gone.push_back(id);
   }
   core_.removed(aged);

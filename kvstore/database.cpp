@@ -33,6 +33,14 @@ std::optional<BlockId> id_of(const rocksdb::Slice& key) {
 
 }  // namespace
 
+std::unordered_set<BlockId, BlockIdHash> RowBatch::deleted_rows() const {
+  std::unordered_set<BlockId, BlockIdHash> ids;
+  for (const Change& change : changes_) {
+    if (change.kind == Kind::delete_row) ids.insert(change.id);
+  }
+  return ids;
+}
+
 Error error_of(const rocksdb::Status& status) {
   ErrorCode code = ErrorCode::io;
   if (status.IsNotFound()) code = ErrorCode::not_found;
@@ -165,12 +173,15 @@ Result<RecordBytes> Database::read(const BlockId& id, Place place) const {
 
 Result<void> Database::each_row(const std::function<void(const BlockId&, const Row&)>& row,
                                 const std::function<void(std::string_view key)>& broken) const {
+  // A row is written after its record. What claims a later number would stand in the way of the
+  // write that gets it.
+  const uint64_t newest = state_->db->GetLatestSequenceNumber();
   const std::unique_ptr<rocksdb::Iterator> at(
       state_->db->NewIterator(read_options(), state_->rows));
   for (at->SeekToFirst(); at->Valid(); at->Next()) {
     const auto id = id_of(at->key());
     const auto decoded = id ? decode_row(*id, bytes_of(at->value())) : std::nullopt;
-    if (decoded) {
+    if (decoded && decoded->sequence <= newest) {
       row(*id, *decoded);
     } else {
       broken({at->key().data(), at->key().size()});
@@ -179,8 +190,11 @@ Result<void> Database::each_row(const std::function<void(const BlockId&, const R
   return result_of(at->status());
 }
 
-Result<void> Database::delete_raw_row(std::string_view key) {
-  return result_of(state_->db->Delete(rocksdb::WriteOptions(), state_->rows, slice_of(key)));
+Result<void> Database::delete_broken_row(std::string_view key) {
+  rocksdb::WriteBatch out;
+  OUTRIDER_TRY(result_of(out.Delete(state_->rows, slice_of(key))));
+  OUTRIDER_TRY(result_of(out.Delete(state_->pinned, slice_of(key))));
+  return result_of(state_->db->Write(rocksdb::WriteOptions(), &out));
 }
 
 Result<std::vector<BlockId>> Database::pinned_ids() const {

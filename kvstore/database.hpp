@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -50,7 +51,11 @@ class RowBatch {
     changes_.push_back({Kind::put_pinned, id, {}, std::move(record)});
   }
   void delete_pinned(const BlockId& id) { changes_.push_back({Kind::delete_pinned, id, {}, {}}); }
+  void append(const RowBatch& later) {
+    changes_.insert(changes_.end(), later.changes_.begin(), later.changes_.end());
+  }
   bool empty() const { return changes_.empty(); }
+  std::unordered_set<BlockId, BlockIdHash> deleted_rows() const;
 
  private:
   friend class Database;
@@ -102,11 +107,12 @@ class Database {
   Result<std::vector<std::pair<std::string, std::string>>> marks(std::string_view prefix) const;
 
   Result<RecordBytes> read(const BlockId& id, Place place) const;
-  /// Every row; `broken` is called for what is none. Errors end the walk.
+  /// Every row; `broken` is called for what is none: it proves nothing, or names a write that has
+  /// not been yet. Errors end the walk.
   Result<void> each_row(const std::function<void(const BlockId&, const Row&)>& row,
                         const std::function<void(std::string_view key)>& broken) const;
-  /// Deletes an index entry by its raw key, which need not be an id.
-  Result<void> delete_raw_row(std::string_view key);
+  /// Deletes an index entry by its raw key, which need not be an id, and what is pinned of it.
+  Result<void> delete_broken_row(std::string_view key);
   /// Ids in the pinned family, whether a row names them or not.
   Result<std::vector<BlockId>> pinned_ids() const;
 

@@ -105,9 +105,10 @@ OpenError open_error(const rocksdb::Status& status) {
 bool lost_its_head(const std::string& directory) {
   std::error_code ignored;
   if (fs::exists(directory + "/CURRENT", ignored)) return false;
-  for (const auto& file : fs::directory_iterator(directory, ignored)) {
-    const std::string name = file.path().filename().string();
-    if (file.path().extension() == ".sst" || name.starts_with("MANIFEST")) return true;
+  fs::directory_iterator at(directory, ignored);
+  for (; !ignored && at != fs::directory_iterator(); at.increment(ignored)) {
+    const std::string name = at->path().filename().string();
+    if (at->path().extension() == ".sst" || name.starts_with("MANIFEST")) return true;
   }
   return false;
 }

@@ -1,7 +1,6 @@
 #include "kvstore/inspect.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -11,12 +10,6 @@
 
 namespace outrider::kvstore {
 namespace {
-
-std::string hex_of(uint64_t value) {
-  char text[17] = {};
-  std::to_chars(text, text + 16, value, 16);
-  return text;
-}
 
 Error error_of(const OpenError& error) {
   const bool damaged = error.why == OpenFailure::damaged;
@@ -30,8 +23,10 @@ class Inspection {
   }
 
   Result<InspectReport> run() {
-    if (!std::filesystem::exists(database_directory(report_.directory) + "/CURRENT")) {
-      return fail(ErrorCode::not_found, report_.directory + " holds no KV store");
+    std::error_code error;
+    if (!std::filesystem::exists(database_directory(report_.directory) + "/CURRENT", error)) {
+      const std::string why = error ? ": " + error.message() : " holds no KV store";
+      return fail(ErrorCode::not_found, report_.directory + why);
     }
     DatabaseOptions how;
     how.read_only = !options_.repair;
@@ -118,11 +113,11 @@ class Inspection {
       tenant.bytes += row.bytes;
     }
     for (auto& [number, use] : namespaces) {
-      use.ns = database_->mark(k_namespace_marks + hex_of(number)).value_or(hex_of(number));
+      use.ns = database_->mark(namespace_mark(number)).value_or(hex_of(number));
       report_.namespaces.push_back(std::move(use));
     }
     for (auto& [number, use] : tenants) {
-      use.tenant = database_->mark(k_tenant_marks + hex_of(number)).value_or(hex_of(number));
+      use.tenant = database_->mark(tenant_mark(number)).value_or(hex_of(number));
       report_.tenants.push_back(std::move(use));
     }
     return {};
@@ -158,10 +153,10 @@ class Inspection {
 
   Result<void> repair() {
     OUTRIDER_TRY(database_->write(drops_));
-    for (const std::string& key : broken_) OUTRIDER_TRY(database_->delete_raw_row(key));
+    for (const std::string& key : broken_) OUTRIDER_TRY(database_->delete_broken_row(key));
     report_.dropped = report_.missing_records + report_.corrupt_records + report_.orphans +
                       report_.aged_rows + report_.broken_rows;
-    return database_->flush_payload();
+    return {};
   }
 };
 

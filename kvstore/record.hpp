@@ -8,15 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/hash.hpp"
+#include "base/block_id.hpp"
 #include "base/result.hpp"
 
 /// The bytes of one stored block. They prove themselves: a check sum of the header, one of
 /// everything, the ids and the tokens, so that no index is needed to trust them.
 namespace outrider::kvstore {
-
-/// A content id: whoever names blocks guarantees that equal ids mean equal content.
-using BlockId = Digest256;
 
 /// One named tensor of a block, all its layers one after the other: keys, values, or whatever else
 /// a model's attention keeps ("k_sem", "k_geo", chunk means).

@@ -33,6 +33,11 @@ StoreCore::StoreCore(ColdStoreOptions given, Surroundings outside, StoreEvents t
   }
 }
 
+void StoreCore::count_dropped_job() {
+  const std::lock_guard lock(mutex);
+  ++counters.dropped_jobs;
+}
+
 bool StoreCore::erase_if_same(const BlockId& id, const Row& row, Removal why) {
   const std::lock_guard lock(mutex);
   const Row* now = index.find(id);

@@ -26,11 +26,12 @@ struct StoreCore {
   ColdIndex index;
   Admission admission;
   std::shared_ptr<Database> database;  ///< null: unavailable. Readers hold a copy while they read
-  struct IdHash {
-    size_t operator()(const BlockId& id) const { return short_of(id); }
-  };
-  std::unordered_set<BlockId, IdHash> in_flight;  ///< put, neither published nor given up
-  std::vector<BlockId> used;                      ///< rows whose last use is not on disk yet
+  using Ids = std::unordered_set<BlockId, BlockIdHash>;
+  Ids in_flight;  ///< put or moving, neither published nor given up
+  /// Rows whose last use or time to live is not on disk yet, each once.
+  struct UsedRows : Ids {
+    void push_back(const BlockId& id) { insert(id); }
+  } used;
   ReadSpeed speed;
   ColdCounters counters;
   Outage outage = Outage::opening;
@@ -39,6 +40,7 @@ struct StoreCore {
   PayloadFiles files;
 
   int64_t now_s() const { return surroundings.wall_time().time_since_epoch().count(); }
+  void count_dropped_job();
   /// For when a row was found wrong: erases it if it is still this one. True if it was.
   bool erase_if_same(const BlockId& id, const Row& row, Removal why);
   void published(std::span<const BlockId> ids) const;

@@ -1,0 +1,207 @@
+// Pins, drops and times to live beside blocks that are still on their way, in any order: what the
+// index says holds on disk too, after a restart as before it.
+
+#include <gtest/gtest.h>
+
+#include "kvstore/cold_store.hpp"
+#include "kvstore/database.hpp"
+#include "kvstore/fixture.test.hpp"
+#include "kvstore/inspect.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+using namespace testing;  // NOLINT: this folder's own helpers
+
+class ColdChanges : public ::testing::Test {
+ protected:
+  TemporaryDirectory directory_;
+  TestClock clock_;
+
+  std::unique_ptr<ColdStore> open(const ColdStoreOptions& options) {
+    auto store = std::make_unique<ColdStore>(options, surroundings(clock_));
+    store->drain();
+    return store;
+  }
+  std::unique_ptr<ColdStore> open() { return open(small_options(directory_.path())); }
+
+  /// Holds the writer inside a callback, so that what is called meanwhile waits in its queue.
+  class Hold {
+   public:
+    explicit Hold(ColdStore& store) : store_(store) {
+      std::promise<void> entered;
+      store.pin({}, 0, [&, leave = leave_.get_future().share()](PinSummary) {
+        entered.set_value();
+        leave.wait();
+      });
+      entered.get_future().wait();
+    }
+    /// Returns when all that was called meanwhile is done.
+    void end() {
+      leave_.set_value();
+      store_.drain();
+    }
+
+   private:
+    ColdStore& store_;
+    std::promise<void> leave_;
+  };
+
+  size_t match(const ColdStore& store, uint64_t chain, uint32_t blocks) const {
+    return store.match(k_test_ns, chain_ids(chain, blocks));
+  }
+  /// Every row has its record and every pinned record its row.
+  void expect_sound(uint64_t records) {
+    const auto report = inspect(directory_.path(), {.verify = true});
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(report->good_records, records);
+    EXPECT_EQ(report->missing_records + report->corrupt_records + report->broken_rows, 0u);
+    EXPECT_EQ(report->orphans, 0u);
+  }
+};
+
+TEST_F(ColdChanges, ABlockThatIsPinnedAfterItWasDroppedStays) {
+  auto store = open();
+  store->put(chain_blocks(1, 2), {.pin = true});
+  store->drain();
+  Hold hold(*store);
+  store->put(chain_blocks(2, 1), {});  // waits for its flush; so do the rows that are to go
+  store->drop(chain_ids(1, 2));
+  store->put(chain_blocks(1, 2), {.pin = true});
+  hold.end();
+  EXPECT_EQ(load(*store, chain_request(1, 2)).blocks.size(), 2u);
+  store.reset();
+  store = open();
+  EXPECT_EQ(load(*store, chain_request(1, 2)).blocks.size(), 2u);
+  store.reset();
+  expect_sound(3);
+}
+
+TEST_F(ColdChanges, ATimeToLiveSetBeforeAPinDoesNotUndoIt) {
+  auto store = open();
+  store->put(chain_blocks(1, 2), {});
+  store->drain();
+  Hold hold(*store);
+  store->put(chain_blocks(2, 1), {});
+  store->set_expiry(chain_ids(1, 2), clock_.wall_s() + 1000);
+  store->pin(chain_ids(1, 2), 0);
+  hold.end();
+  store.reset();
+  store = open();
+  EXPECT_EQ(store->stats().pinned_bytes, 2 * encoded_bytes(make_block(1, 0)));
+  store.reset();
+  expect_sound(3);
+}
+
+TEST_F(ColdChanges, ABlockOnItsWayTakesItsNewTimeToLive) {
+  auto store = open();
+  Hold hold(*store);
+  store->put(chain_blocks(1, 2), {});
+  store->set_expiry(chain_ids(1, 2), clock_.wall_s() + 10);
+  hold.end();
+  EXPECT_EQ(match(*store, 1, 2), 2u);
+  store.reset();
+  clock_.advance(std::chrono::seconds(11));
+  store = open();
+  EXPECT_EQ(match(*store, 1, 2), 0u);
+  EXPECT_EQ(store->stats().counters.removed[Removal::expired], 2u);
+}
+
+TEST_F(ColdChanges, ABlockThatIsDroppedOnItsWayDoesNotCome) {
+  auto store = open();
+  Hold hold(*store);
+  store->put(chain_blocks(1, 2), {});
+  store->put(chain_blocks(2, 2), {.pin = true});
+  store->drop(chain_ids(1, 2));
+  store->drop(chain_ids(2, 2));
+  hold.end();
+  EXPECT_EQ(match(*store, 1, 2) + match(*store, 2, 2), 0u);
+  EXPECT_EQ(store->stats().counters.removed[Removal::dropped], 4u);
+  store.reset();
+  EXPECT_EQ(open()->stats().rows, 0u);
+  expect_sound(0);
+}
+
+TEST_F(ColdChanges, ManyTimesToLiveDoNotFillMemory) {
+  ColdStoreOptions options = small_options(directory_.path());
+  options.queue_bytes = 10 * sizeof(BlockId);
+  auto store = open(options);
+  Hold hold(*store);
+  for (int i = 0; i < 100; ++i) store->set_expiry(chain_ids(1, 2), clock_.wall_s() + i);
+  EXPECT_EQ(store->stats().counters.dropped_jobs, 95u);
+  hold.end();
+}
+
+TEST_F(ColdChanges, ARefusedPinLeavesTheBlockAsItWas) {
+  ColdStoreOptions options = small_options(directory_.path());
+  options.pinned_share = 0;
+  auto store = open(options);
+  store->put(chain_blocks(1, 2), {});
+  store->drain();
+  EXPECT_EQ(pin(*store, chain_ids(1, 2), clock_.wall_s() + 10).refused, 2u);
+  clock_.advance(std::chrono::seconds(11));
+  EXPECT_EQ(match(*store, 1, 2), 2u);
+}
+
+TEST_F(ColdChanges, PinnedRecordsOfRowsThatDoNotFitAnyMoreGo) {
+  auto store = open();
+  store->put(chain_blocks(1, 4), {.pin = true});
+  store->drain();
+  store.reset();
+  ColdStoreOptions options = small_options(directory_.path());
+  options.quota_bytes[""] = 2 * encoded_bytes(make_block(1, 0));
+  store = open(options);
+  EXPECT_EQ(store->stats().rows, 2u);
+  store.reset();
+  expect_sound(2);
+}
+
+TEST_F(ColdChanges, UsesOfOneChainDoNotCrowdOutThoseOfOthers) {
+  ColdStoreOptions options = small_options(directory_.path());
+  options.quota_bytes[""] = 2 * encoded_bytes(make_block(1, 0));
+  auto store = open(options);
+  store->put(chain_blocks(1, 1), {});
+  store->put(chain_blocks(2, 1), {});
+  store->drain();
+  clock_.advance(std::chrono::seconds(1));
+  for (int i = 0; i < 70'000; ++i) store->touch(chain_ids(2, 1));
+  clock_.advance(std::chrono::seconds(1));
+  store->touch(chain_ids(1, 1));
+  store.reset();
+  store = open(options);
+  store->put(chain_blocks(3, 1), {});
+  store->drain();
+  EXPECT_EQ(match(*store, 1, 1), 1u) << "used last";
+  EXPECT_EQ(match(*store, 2, 1), 0u);
+}
+
+TEST_F(ColdChanges, ATenantWithoutRoomDoesNotMakeTheOthersFlush) {
+  ColdStoreOptions options = small_options(directory_.path());
+  options.quota_bytes["none"] = 1;
+  auto store = open(options);
+  for (uint32_t i = 0; i < 8; ++i) {
+    store->put({make_block(1, i)}, {.tenant = "some"});
+    store->put({make_block(2, i)}, {.tenant = "none"});
+  }
+  store->drain();
+  EXPECT_EQ(store->stats().counters.skipped[Skip::over_quota], 8u);
+  EXPECT_EQ(store->stats().counters.flushes, 1u);
+}
+
+TEST_F(ColdChanges, RefusedPinsDoNotRewriteThePinnedRecordsEachTime) {
+  constexpr size_t k_bytes = 64 << 10;
+  auto store = open();
+  for (uint32_t i = 0; i < 40; ++i) {
+    store->put({make_block(1, i, k_bytes)}, {.pin = true});
+    store->drain();
+  }
+  EXPECT_GT(store->stats().counters.skipped[Skip::pinned_full], 20u);
+  EXPECT_LE(store->stats().counters.pinned_compactions, 1u);
+  EXPECT_EQ(unpin(*store, chain_ids(1, 8)).changed, 8u);
+  store->put({make_block(2, 0, k_bytes)}, {.pin = true});
+  store->drain();
+  EXPECT_EQ(match(*store, 2, 1), 1u) << "dead records make room";
+}
+
+}  // namespace
+}  // namespace outrider::kvstore

@@ -1,0 +1,186 @@
+// The writer's work on pinned records: what never leaves by itself.
+
+#include <algorithm>
+
+#include "kvstore/cold_writer.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+RecordBytes owned(std::vector<std::byte> bytes) {
+  auto shared = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  const std::span<const std::byte> view(*shared);
+  return {std::move(shared), view};
+}
+
+}  // namespace
+
+void ColdWriter::store_pinned(const BlockId& id, const Row& row, std::vector<std::byte> record) {
+  RowBatch batch;
+  batch.put_pinned(id, owned(std::move(record)));
+  batch.put_row(id, row);
+  const bool written = write(batch);
+  {
+    const std::lock_guard lock(core_.mutex);
+    core_.index.release(row.tenant, row.bytes);
+    core_.in_flight.erase(id);
+    if (written) {
+      core_.index.insert(id, row);
+      ++core_.counters.stored_blocks;
+      core_.counters.stored_bytes += row.bytes;
+    } else {
+      ++core_.counters.skipped[Skip::write_failed];
+    }
+  }
+  if (written) core_.published({&id, 1});
+}
+
+/// Live records have half of the share, files of live and dead ones too: compaction needs as much
+/// again for a moment. It writes all of them, so it is for a sixteenth of dead ones or more.
+bool ColdWriter::pinned_room(uint64_t bytes) {
+  const uint64_t room = shares_of(core_.options, 0).pinned_bytes;
+  const uint64_t files = database_->pinned_file_bytes();
+  {
+    const std::lock_guard lock(core_.mutex);
+    const uint64_t live = core_.index.pinned_bytes();
+    if (live + bytes > room) return false;
+    if (files + bytes <= room) return true;
+    if (files < live + room / 16) return false;
+    ++core_.counters.pinned_compactions;
+  }
+  if (const auto compacted = database_->compact_pinned(); !compacted) {
+    begin_outage(compacted.error());
+    return false;
+  }
+  return database_->pinned_file_bytes() + bytes <= room;
+}
+
+/// Calls one(id, summary) for each id on the writer's thread, until it says false.
+void ColdWriter::change_pins(std::vector<BlockId> ids, ChangePin one,
+                             std::function<void(PinSummary)> done) {
+  const uint64_t bytes = ids.size() * sizeof(BlockId);
+  auto shared = std::make_shared<std::vector<BlockId>>(std::move(ids));
+  const Taken taken = enqueue(
+      [this, shared, one = std::move(one), done] {
+        PinSummary summary;
+        settle(*shared);
+        for (const BlockId& id : *shared) {
+          if (!one(id, summary)) break;
+        }
+        summary.refused = static_cast<uint32_t>(shared->size()) - summary.changed - summary.absent;
+        if (done) done(summary);
+      },
+      bytes, true);
+  if (taken == Taken::yes) return;
+  {
+    const std::lock_guard lock(core_.mutex);
+    ++core_.counters.dropped_jobs;
+  }
+  if (done) done({0, 0, static_cast<uint32_t>(shared->size())});
+}
+
+void ColdWriter::pin(std::vector<BlockId> ids, int64_t expires_at,
+                     std::function<void(PinSummary)> done) {
+  const auto one = [this, expires_at](const BlockId& id, PinSummary& summary) {
+    return pin_one(id, expires_at, summary);
+  };
+  change_pins(std::move(ids), one, std::move(done));
+}
+
+/// Commits if one of these is on its way.
+void ColdWriter::settle(std::span<const BlockId> ids) {
+  for (const Pending& one : pending_) {
+    if (std::find(ids.begin(), ids.end(), one.id) != ids.end()) return commit();
+  }
+}
+
+/// False if no further one can be pinned either.
+bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summary) {
+  if (!can_write()) return false;
+  Row row;
+  {
+    const std::lock_guard lock(core_.mutex);
+    const Row* now = core_.index.find(id);
+    if (now == nullptr) {
+      ++summary.absent;
+      return true;
+    }
+    row = *now;
+  }
+  RowBatch batch;
+  if (row.place == Place::fifo) {
+    if (!pinned_room(row.bytes)) return false;
+    auto record = record_to_pin(id, row, summary);
+    if (!record) return true;
+    batch.put_pinned(id, *std::move(record));
+  }
+  row.place = Place::pinned;
+  row.sequence = 0;
+  row.expires_at = expires_at;
+  batch.put_row(id, row);
+  if (!write(batch)) return false;
+  const std::lock_guard lock(core_.mutex);
+  if (core_.index.find(id) == nullptr) {
+    delete_row(id, Place::pinned);
+    ++summary.absent;
+    return true;
+  }
+  core_.index.set_expiry(id, expires_at);
+  if (core_.index.find(id)->place == Place::fifo) {
+    core_.index.move(id, Place::pinned, 0);
+    core_.counters.rewritten_bytes += row.bytes;
+  }
+  ++summary.changed;
+  return true;
+}
+
+/// A verified record of the FIFO. One that is not there or damaged loses its row and counts as
+/// absent; one that the system could not read stays, and its pin is refused.
+Result<RecordBytes> ColdWriter::record_to_pin(const BlockId& id, const Row& row,
+                                              PinSummary& summary) {
+  auto record = database_->read(id, Place::fifo);
+  if (!record && record.error().code == ErrorCode::io) return record;
+  const auto view = record ? decode(record->bytes()) : Result<RecordView>(record.error());
+  if (view && view->id == id) return record;
+  const bool aged_out = !record && record.error().code == ErrorCode::not_found;
+  ++summary.absent;
+  if (core_.erase_if_same(id, row, aged_out ? Removal::aged_out : Removal::corrupt)) {
+    deletions_.delete_row(id);
+    core_.removed({&id, 1});
+  }
+  return fail(ErrorCode::corrupt, "no record to pin");
+}
+
+void ColdWriter::unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> done) {
+  const auto one = [this](const BlockId& id, PinSummary& summary) {
+    unpin_one(id, summary);
+    return true;
+  };
+  change_pins(std::move(ids), one, std::move(done));
+}
+
+/// Back into the FIFO, as its newest; until that is durable it stays pinned.
+void ColdWriter::unpin_one(const BlockId& id, PinSummary& summary) {
+  if (!can_write()) return;
+  Row row;
+  {
+    const std::lock_guard lock(core_.mutex);
+    const Row* now = core_.index.find(id);
+    if (now == nullptr || now->place == Place::fifo) {
+      ++summary.absent;
+      return;
+    }
+    if (!core_.in_flight.insert(id).second) return;
+    row = *now;
+  }
+  const auto record = database_->read(id, Place::pinned);
+  if (!record) {
+    const std::lock_guard lock(core_.mutex);
+    core_.in_flight.erase(id);
+    return;  // stays as it is: the next load that meets it drops it
+  }
+  ++summary.changed;
+  append(id, row, record->bytes(), {.fresh = false});
+}
+
+}  // namespace outrider::kvstore
