@@ -29,5 +29,22 @@ TEST(KvKinds, RefuseOtherWordsAndListTheRightOnes) {
   }
 }
 
+TEST(KvKinds, AreWrittenAsTheyAreRead) {
+  for (const char* text : {"fp16", "k=q8_0,v=q4_0"}) {
+    EXPECT_EQ(kv_kinds_text(*parse_kv_kinds(text)), text);
+  }
+  EXPECT_EQ(kv_kinds_text(*parse_kv_kinds("k=q3,v=q3")), "q3");
+}
+
+TEST(KvKinds, OfAListStandThereOnce) {
+  const auto list = parse_kv_kinds_list("  q8_0 k=q8_0,v=q4_0  fp16 ");
+  ASSERT_TRUE(list);
+  ASSERT_EQ(list->size(), 3u);
+  EXPECT_EQ((*list)[1], (KvKinds{KvKind::q8_0, KvKind::q4_0}));
+  for (const char* text : {"", "  ", "q8_0 q9", "q8_0,q4_0", "q3 k=q3,v=q3"}) {
+    EXPECT_FALSE(parse_kv_kinds_list(text)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace outrider::kernels
