@@ -24,12 +24,12 @@ std::string size_text(uint64_t bytes) {
   return out.str();
 }
 
-/// Names come from requests: nothing that moves a cursor.
+/// Names come from requests, the rest from a directory of any origin: nothing that moves a cursor.
 std::string shown(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
   }
-  return text.empty() ? "(public)" : text;
+  return text;
 }
 
 bool all_good(const kvstore::InspectReport& report) {
@@ -55,7 +55,7 @@ std::string inspect_text(const kvstore::InspectReport& report) {
   if (report.moved_aside) {
     return out.str() + "It did not open: moved aside to quarantine/, the store starts empty.\n";
   }
-  out << "format " << report.format << ", store " << report.store_uuid << ", "
+  out << "format " << shown(report.format) << ", store " << shown(report.store_uuid) << ", "
       << (report.clean_shutdown ? "closed cleanly" : "not closed cleanly, or in use") << '\n'
       << report.records << " records, " << size_text(report.record_bytes) << " in "
       << report.payload_files << " payload files; pinned " << report.pinned_records << ", "
@@ -64,13 +64,13 @@ std::string inspect_text(const kvstore::InspectReport& report) {
       << '\n';
   out << "\nnamespaces (" << report.namespaces.size() << ")\n";
   for (const auto& use : report.namespaces) {
-    out << "  " << use.ns << "  " << use.records << " records, " << use.tokens << " tokens, "
+    out << "  " << shown(use.ns) << "  " << use.records << " records, " << use.tokens << " tokens, "
         << size_text(use.bytes) << '\n';
   }
   out << "\ntenants (" << report.tenants.size() << ")\n";
   for (const auto& use : report.tenants) {
-    out << "  " << shown(use.tenant) << "  " << use.records << " records, " << size_text(use.bytes)
-        << '\n';
+    out << "  " << (use.tenant.empty() ? "(public)" : shown(use.tenant)) << "  " << use.records
+        << " records, " << size_text(use.bytes) << '\n';
   }
   if (report.broken_rows != 0) out << "\n" << report.broken_rows << " broken index rows\n";
   if (report.verified) {

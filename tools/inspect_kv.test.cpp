@@ -12,7 +12,9 @@ kvstore::InspectReport a_report() {
   report.directory = "data/kv";
   report.disk_bytes = 3'000'000;
   report.records = 5;
+  report.format = report.store_uuid = "\x1b[1m";
   report.namespaces.push_back({"ab12", 5, 2'500'000, 80});
+  report.namespaces.push_back({"\x1b]0;title\x07", 0, 0, 0});
   report.tenants.push_back({"", 2, 1'000'000});
   report.tenants.push_back({"evil\x1b[2J\xff", 3, 1'500'000});
   return report;
