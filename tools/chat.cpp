@@ -100,7 +100,10 @@ Result<void> take_turn(ChatBackend& backend, Conversation& conversation, const s
         std::cout << piece << std::flush;
       },
       [&] { return interrupt.raised(); });
-  std::cout << (interrupt.raised() ? " [stopped]\n\n" : "\n\n");
+  const bool cut = stats && stats->finish_reason == to_string(FinishReason::length);
+  std::cout << (interrupt.raised() ? " [stopped]\n\n"
+                : cut              ? " [cut off: max_tokens, or the context is full]\n\n"
+                                   : "\n\n");
   if (stats && !(interrupt.raised() && text.empty())) {
     conversation.add_answer(text, *stats);
     return {};
@@ -143,7 +146,7 @@ int chat(const ChatFlags& flags) {
 void add_chat(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("chat", "Talk to a model, here or on a server");
   auto flags = std::make_shared<ChatFlags>();
-  flags->sampling.stop.max_tokens = 512;
+  flags->sampling.stop.max_tokens = 0;
   flags->sampling.params.temperature = 0.7f;
   auto* url = command
                   ->add_option("--url", flags->url,

@@ -1,6 +1,7 @@
 #include "tools/chat_backend.hpp"
 
 #include "base/metrics.hpp"
+#include "base/sampling_ranges.hpp"
 #include "model/generator.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/http_client.hpp"
@@ -24,6 +25,7 @@ class LocalChat final : public ChatBackend {
     auto request = generator_->chat_request(messages);
     if (!request) return request.error();
     sampling.apply(*request);
+    if (const auto fits = fit_context(*request); !fits) return fits.error();
     auto results = generator_->generate(
         std::move(*request),
         [&](std::string_view text, std::span<const TokenOut>) {
@@ -44,6 +46,15 @@ class LocalChat final : public ChatBackend {
 
  private:
   std::unique_ptr<model::Generator> generator_;
+
+  /// The server's rules for the length of an answer.
+  Result<void> fit_context(GenerationRequest& request) const {
+    const ContextShare share{request.prompt.size(), generator_->engine().context_tokens()};
+    const auto room = share.room("messages");
+    if (!room) return room.error();
+    if (request.stop.max_tokens == 0) request.stop.max_tokens = static_cast<uint32_t>(*room);
+    return share.holds(request.stop.max_tokens);
+  }
 };
 
 nlohmann::ordered_json request_body(const std::string& model,

@@ -39,6 +39,33 @@ TEST(RemoteChat, TakesAnAnswerWhoseOtherMembersHaveAnyType) {
   EXPECT_EQ(stats->answer_tokens, 2u);
 }
 
+/// As a server does it: what nobody asked for is the rest of the context, what somebody asked for
+/// and does not fit is an error.
+TEST(LocalChat, AnAnswerTakesTheRestOfTheContextOrIsRefused) {
+  Settings settings;
+  ASSERT_TRUE(settings.set("model", "tests/support/models/tiny-llama.gguf", "test"));
+  ASSERT_TRUE(settings.set("ctx", "96", "test"));
+  ASSERT_TRUE(settings.set("kv-memory-mb", "4", "test"));
+  const auto chat = local_chat(settings);
+  ASSERT_TRUE(chat.ok()) << chat.error().message;
+  const auto messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", "hi"}}});
+  SamplingFlags sampling;
+  const auto answer = [&] {
+    return (*chat)->answer(
+        messages, sampling, [](std::string_view) {}, [] { return false; });
+  };
+  sampling.stop.max_tokens = 0;
+  sampling.stop.ignore_eos = true;
+  const auto whole = answer();
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(whole->prompt_tokens + whole->answer_tokens, 96u);
+  EXPECT_EQ(whole->finish_reason, "length");
+  sampling.stop.max_tokens = 96;
+  const auto refused = answer();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+}
+
 TEST(RemoteChat, TellsAnErrorInAnyForm) {
   const auto words = [](const CannedServer::Reply& reply) {
     const auto stats = answer_of(reply);

@@ -19,6 +19,9 @@ constexpr char k_help[] =
     "/set NAME VALUE       e.g. /set temperature 0.7, /set stop [\"\\n\\n\", \"END\"]\n"
     "/quit                 leave (also Ctrl-D); Ctrl-C stops an answer\n";
 
+/// As many tokens as the context leaves.
+constexpr char k_rest[] = "rest";
+
 /// A number as people write it.
 template <class T>
 std::string number(T value) {
@@ -76,7 +79,16 @@ constexpr Entry k_entries[] = {
     OUTRIDER_NUMBER("presence_penalty", params.presence_penalty, ranges::presence_penalty),
     OUTRIDER_NUMBER("frequency_penalty", params.frequency_penalty, ranges::frequency_penalty),
     OUTRIDER_NUMBER("seed", params.seed, ranges::seed),
-    OUTRIDER_NUMBER("max_tokens", stop.max_tokens, ranges::max_tokens),
+    {"max_tokens",
+     [](SamplingFlags& s, const std::string& text) {
+       if (text != k_rest) return parse_number(text, k_answer_tokens, s.stop.max_tokens);
+       s.stop.max_tokens = 0;
+       return true;
+     },
+     [](const SamplingFlags& s) {
+       return s.stop.max_tokens == 0 ? std::string(k_rest) : number(s.stop.max_tokens);
+     },
+     [] { return describe(k_answer_tokens) + " or " + k_rest; }},
     {"stop",
      [](SamplingFlags& s, const std::string& text) {
        return parse_stop(text, s.stop.stop_strings);

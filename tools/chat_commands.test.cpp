@@ -24,7 +24,7 @@ TEST(Conversation, SetChangesOneSettingAndRefusesBadValues) {
   EXPECT_FLOAT_EQ(conversation.sampling.params.temperature, 0.25f);
   for (const char* line :
        {"/set temperature warm", "/set temperature -1", "/set top_p 2", "/set top_k 1.5",
-        "/set max_tokens -1", "/set temperature", "/set temperature 2.1"}) {
+        "/set max_tokens -1", "/set max_tokens 0", "/set temperature", "/set temperature 2.1"}) {
     EXPECT_THAT(conversation.command(line).text, HasSubstr("is not ")) << line;
   }
   EXPECT_THAT(conversation.command("/set heat 1").text, HasSubstr("unknown setting"));
@@ -40,6 +40,8 @@ TEST(Conversation, SetShowsAndTakesEverySetting) {
     const std::string pair = std::string(name) + " 1";
     EXPECT_THAT(conversation.command("/set " + pair).text, HasSubstr(pair));
   }
+  EXPECT_THAT(conversation.command("/set max_tokens rest").text, HasSubstr("max_tokens rest"));
+  EXPECT_EQ(conversation.sampling.stop.max_tokens, 0u);
   conversation.command("/set seed 18446744073709551615");
   EXPECT_EQ(conversation.sampling.params.seed, UINT64_MAX);
   EXPECT_THAT(conversation.command("/set temperature nan").text, HasSubstr("is not "));

@@ -49,7 +49,10 @@ TEST(Usage, ListsTheCommandsWhenNoneIsNear) {
 
 TEST(Usage, SaysWhatAFlagExpected) {
   EXPECT_THAT(usage_of("generate -n abc"),
-              AllOf(HasSubstr("\"abc\""), HasSubstr("a whole number from 0")));
+              AllOf(HasSubstr("\"abc\""), HasSubstr("a whole number from 1")));
+  for (const char* line : {"generate -n 0", "chat --max-tokens 0"}) {
+    EXPECT_THAT(usage_of(line), AllOf(HasSubstr("--max-tokens"), HasSubstr("\"0\""))) << line;
+  }
   EXPECT_THAT(usage_of("generate --temperature 3"), HasSubstr("a number from 0 to 2"));
   EXPECT_THAT(usage_of("load --rate nan"), HasSubstr("a number from 0.001"));
   EXPECT_THAT(usage_of("load --slo-tpot nan"), HasSubstr("a number above 0"));

@@ -26,7 +26,12 @@ void SamplingFlags::add(CLI::App& command) {
         ->check(in_range(range))
         ->type_name("N");
   };
-  integer("-n,--max-tokens", stop.max_tokens, ranges::max_tokens, "tokens to generate");
+  command
+      .add_option("-n,--max-tokens", stop.max_tokens,
+                  stop.max_tokens == 0 ? "tokens to generate [what the context leaves]"
+                                       : with_default("tokens to generate", stop.max_tokens))
+      ->check(in_range(k_answer_tokens))
+      ->type_name("N");
   number("--temperature", params.temperature, ranges::temperature, "0 is greedy");
   integer("--top-k", params.top_k, ranges::top_k, "0 is all");
   number("--top-p", params.top_p, ranges::top_p, "nucleus");
@@ -60,7 +65,7 @@ nlohmann::ordered_json SamplingFlags::to_json() const {
   nlohmann::ordered_json out;
   out["temperature"] = temperature;
   out["seed"] = seed;
-  out["max_tokens"] = max_tokens;
+  if (max_tokens != 0) out["max_tokens"] = max_tokens;
   const auto add = [&](const char* name, const auto& value, const auto& fallback) {
     if (value != fallback) out[name] = value;
   };

@@ -23,9 +23,13 @@ CLI::Validator in_range(Range range) {
           ""};
 }
 
+/// Of one answer; the wire's 0 is for prompts alone.
+inline constexpr IntegerRange k_answer_tokens{1, ranges::max_tokens.high};
+
 /// The sampling flags of `generate` and `chat`, with the wire's names in kebab-case.
 struct SamplingFlags {
   SamplingParams params;
+  /// With max_tokens 0, which no flag can say: as many as the context leaves.
   StopParams stop{.max_tokens = 64};
 
   void add(CLI::App& command);

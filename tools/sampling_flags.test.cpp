@@ -23,6 +23,9 @@ SamplingFlags parse(const std::string& line) {
 
 TEST(SamplingFlags, ARequestSaysWhatIsNotTheDefault) {
   EXPECT_EQ(SamplingFlags().to_json().dump(), R"({"temperature":1.0,"seed":0,"max_tokens":64})");
+  SamplingFlags all;
+  all.stop.max_tokens = 0;
+  EXPECT_FALSE(all.to_json().contains("max_tokens")) << "the server fills the context";
   CLI::App app;
   SamplingFlags flags;
   flags.add(app);
@@ -58,10 +61,11 @@ TEST(SamplingFlags, EveryFlagReachesTheWire) {
 }
 
 TEST(SamplingFlags, RefusesWhatIsNoNumberInsideItsRange) {
-  for (const char* line : {"--temperature nan", "--temperature -nan", "--temperature inf",
-                           "--temperature -0.1", "--top-p 1.01", "--min-p NaN", "--top-p x",
-                           "--repetition-penalty 0", "--presence-penalty nan",
-                           "--frequency-penalty 2.5", "--seed -1", "--seed 18446744073709551616"}) {
+  for (const char* line :
+       {"--temperature nan", "--temperature -nan", "--temperature inf", "--temperature -0.1",
+        "--top-p 1.01", "--min-p NaN", "--top-p x", "--repetition-penalty 0",
+        "--presence-penalty nan", "--frequency-penalty 2.5", "-n 0", "--max-tokens -1", "--seed -1",
+        "--seed 18446744073709551616"}) {
     EXPECT_THROW(parse(line), CLI::ParseError) << line;
   }
   EXPECT_FLOAT_EQ(parse("--temperature 0.25").params.temperature, 0.25f);

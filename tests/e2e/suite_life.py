@@ -322,6 +322,15 @@ class LifeSuite(unittest.TestCase):
             self.assertEqual(out.returncode, 0, out.stderr)
             self.assertEqual(out.stderr, b"")
 
+    def test_the_chat_has_one_rule_for_length_here_and_over_http(self):
+        with Server(binary, model, ["--ctx", "96"]) as server:
+            for where in (["--model", str(model), "--ctx", "96"], ["--url", server.url]):
+                cut = chat(*where, "--ignore-eos", typed=b"hi\n")
+                self.assertIn(b"[cut off", cut.stdout)
+                refused = chat(*where, "-n", "96", typed=b"hi\n")
+                self.assertEqual(refused.stdout.strip(), b"", where)
+                self.assertIn(b"the context of 96 tokens leaves", refused.stderr)
+
     def test_the_chat_refuses_engine_flags_beside_a_server(self):
         for flag in (["--threads", "1"], ["--model", "x"], ["--config", "x.yaml"]):
             out = chat("--url", "http://127.0.0.1:1", *flag)
