@@ -72,6 +72,7 @@ void ColdWriter::change_later(Task task, size_t ids) {
 }
 
 void ColdWriter::set_expiry(std::vector<BlockId> ids, int64_t expires_at) {
+  if (ids.empty()) return;
   const size_t count = ids.size();
   auto shared = std::make_shared<const std::vector<BlockId>>(std::move(ids));
   const auto set = [this, shared, expires_at] {
