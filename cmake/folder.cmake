@@ -1,15 +1,21 @@
 get_filename_component(OUTRIDER_ROOT ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 
 # Everything that ctest runs, by label.
-add_custom_target(unit)
-add_custom_target(races)
-add_custom_target(end_to_end)
+if(PROJECT_IS_TOP_LEVEL)
+  add_custom_target(unit)
+  add_custom_target(races)
+  add_custom_target(end_to_end)
+endif()
 
 # outrider_test(<target> LABELS <labels>... [ARGS <arguments>...] [NAME <name>])
 #
 # Registers a program with ctest. Labels: unit (built with ASan + UBSan in `make test`), races (with
 # TSan), e2e (release build); the targets `unit`, `races` and `end_to_end` build what their label runs.
+# Inside another project there are none.
 function(outrider_test target)
+  if(NOT PROJECT_IS_TOP_LEVEL)
+    return()
+  endif()
   cmake_parse_arguments(ARG "" "NAME" "LABELS;ARGS" ${ARGN})
   if(NOT ARG_NAME)
     set(ARG_NAME ${target})
@@ -46,10 +52,11 @@ function(outrider_folder name)
 
   add_library(outrider_${name} STATIC ${sources})
   add_library(outrider::${name} ALIAS outrider_${name})
-  target_include_directories(outrider_${name} PUBLIC ${OUTRIDER_ROOT} ${CMAKE_BINARY_DIR})
+  target_include_directories(outrider_${name} PUBLIC ${OUTRIDER_ROOT} ${PROJECT_BINARY_DIR})
+  target_compile_features(outrider_${name} PUBLIC cxx_std_20)
   target_link_libraries(outrider_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
 
-  if(tests)
+  if(tests AND PROJECT_IS_TOP_LEVEL)
     add_executable(${name}_tests ${tests})
     target_link_libraries(${name}_tests PRIVATE outrider_${name} ${ARG_PRIVATE_DEPS}
                           GTest::gmock GTest::gtest_main)

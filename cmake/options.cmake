@@ -4,7 +4,7 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-option(OUTRIDER_WERROR "Warnings are errors" ON)
+option(OUTRIDER_WERROR "Warnings are errors" ${PROJECT_IS_TOP_LEVEL})
 option(OUTRIDER_FUZZ "Build the fuzz targets for libFuzzer (needs clang)" OFF)
 set(OUTRIDER_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,undefined or thread")
 
