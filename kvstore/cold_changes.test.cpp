@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
 #include "kvstore/cold_store.hpp"
 #include "kvstore/database.hpp"
 #include "kvstore/fixture.test.hpp"
@@ -206,6 +211,118 @@ TEST_F(ColdChanges, RefusedPinsDoNotRewriteThePinnedRecordsEachTime) {
   store->put(chain_blocks(2, 4), {.pin = true});
   store->drain();
   EXPECT_EQ(match(*store, 2, 4), 4u) << "dead records make room";
+}
+
+/// Some calls beside what they mean one after the other: what the index has changes at once, the
+/// rest when the writer comes to it.
+class NaiveStore {
+ public:
+  struct Kept {
+    bool pinned = false;
+    int64_t expires_at = 0;
+  };
+  std::map<uint32_t, Kept> here;
+
+  void put(uint32_t id, Kept how) {
+    if (here.contains(id) || !coming_.insert(id).second) return;
+    later_.push_back([this, id, how] { here[id] = how; });
+  }
+  void drop(uint32_t id) {
+    if (here.erase(id) != 0 || !coming_.contains(id)) return;
+    later_.push_back([this, id] { here.erase(id); });
+  }
+  void set_expiry(uint32_t id, int64_t at) {
+    const auto set = [this, id, at] {
+      if (here.contains(id)) here[id].expires_at = at;
+    };
+    set();
+    later_.push_back(set);
+  }
+  void pin(uint32_t id, int64_t at) {
+    later_.push_back([this, id, at] {
+      if (here.contains(id)) here[id] = {true, at};
+    });
+  }
+  void unpin(uint32_t id) {
+    later_.push_back([this, id] {
+      if (here.contains(id)) here[id].pinned = false;
+    });
+  }
+  void catch_up(int64_t now) {
+    for (const auto& change : std::exchange(later_, {})) change();
+    coming_.clear();
+    std::erase_if(here, [now](const auto& entry) {
+      return entry.second.expires_at != 0 && entry.second.expires_at <= now;
+    });
+  }
+  uint64_t pinned() const {
+    return static_cast<uint64_t>(std::count_if(
+        here.begin(), here.end(), [](const auto& entry) { return entry.second.pinned; }));
+  }
+
+ private:
+  std::set<uint32_t> coming_;
+  std::vector<std::function<void()>> later_;
+};
+
+void change_both(Random& random, ColdStore& store, NaiveStore& naive, int64_t now) {
+  const uint32_t id = random.below(12);
+  const std::vector<BlockId> ids = {block_id(id, 0)};
+  const int64_t at = random.chance(0.5f) ? 0 : now + 1 + random.below(30);
+  switch (random.below(7)) {
+    case 0:
+    case 1: {
+      const bool pin = random.chance(0.4f);
+      store.put({make_block(id, 0)}, {.pin = pin, .expires_at = at});
+      return naive.put(id, {pin, at});
+    }
+    case 2:
+      store.drop(ids);
+      return naive.drop(id);
+    case 3:
+      store.set_expiry(ids, at);
+      return naive.set_expiry(id, at);
+    case 4:
+      store.unpin(ids);
+      return naive.unpin(id);
+    default:
+      store.pin(ids, at);
+      return naive.pin(id, at);
+  }
+}
+
+TEST_F(ColdChanges, AnyOrderOfChangesEndsAsItsNaiveTwinSays) {
+  ColdStoreOptions options = small_options(directory_.path());
+  options.cap_bytes = uint64_t{64} << 20;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    std::filesystem::remove_all(directory_.path());
+    NaiveStore naive;
+    auto store = open(options);
+    for (int round = 0; round < 30; ++round) {
+      Hold hold(*store);
+      for (uint32_t i = random.below(12); i > 0; --i) {
+        change_both(random, *store, naive, clock_.wall_s());
+      }
+      hold.end();
+      naive.catch_up(clock_.wall_s());
+      clock_.advance(std::chrono::seconds(random.below(5)));
+      naive.catch_up(clock_.wall_s());
+      if (random.chance(0.2f)) {
+        store.reset();
+        expect_sound(naive.here.size());
+        store = open(options);
+      }
+      store->drain();
+      for (uint32_t id = 0; id < 12; ++id) {
+        const size_t loaded = load(*store, chain_request(id, 1)).blocks.size();
+        ASSERT_EQ(loaded, naive.here.count(id)) << "block " << id << " round " << round;
+      }
+      ASSERT_EQ(store->stats().pinned_bytes, naive.pinned() * encoded_bytes(make_block(0, 0)))
+          << "round " << round;
+    }
+  }
 }
 
 }  // namespace
