@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <set>
 
 namespace outrider::tools {
 
@@ -67,8 +68,7 @@ Result<Settings> SettingFlags::resolve() const {
   if (!config_.empty()) OUTRIDER_TRY(settings.load_yaml(config_));
   for (size_t i = 0; i < values_.size(); ++i) {
     if (options_[i]->count() == 0) continue;
-    const std::string& value = values_[i].second;
-    OUTRIDER_TRY(settings.set(values_[i].first, value.empty() ? "true" : value, "flag"));
+    OUTRIDER_TRY(settings.set(values_[i].first, values_[i].second, "flag"));
   }
   return settings;
 }
@@ -104,6 +104,15 @@ Result<std::string> resolve_model(const std::string& model) {
 
 namespace {
 
+void add_names(const CLI::App& app, std::set<std::string>& names) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.insert("--" + name);
+  }
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    add_names(*sub, names);
+  }
+}
+
 std::string without_dashes(const std::string& word) {
   const size_t start = std::min(word.find_first_not_of('-'), word.size());
   return word.substr(start, word.find('=') - start);
@@ -116,6 +125,19 @@ const CLI::App& chosen(const CLI::App& app) {
 }
 
 }  // namespace
+
+void parse_words(CLI::App& app, const std::vector<std::string>& words) {
+  std::set<std::string> names;
+  add_names(app, names);
+  std::vector<std::string> reversed;  // as CLI11 takes them
+  for (const std::string& word : words) {
+    const bool empty_value = word.ends_with('=') && names.contains(word.substr(0, word.size() - 1));
+    reversed.push_back(empty_value ? word.substr(0, word.size() - 1) : word);
+    if (empty_value) reversed.emplace_back();
+  }
+  std::reverse(reversed.begin(), reversed.end());
+  app.parse(std::move(reversed));
+}
 
 std::string usage_text(const CLI::App& app, const std::string& reason) {
   const auto unknown = app.remaining(true);

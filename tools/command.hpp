@@ -46,6 +46,10 @@ class SettingFlags {
 /// A path to a GGUF, or a fetched name looked up as NAME.gguf in $OUTRIDER_MODELS_DIR and models/.
 Result<std::string> resolve_model(const std::string& model);
 
+/// Parses what follows the program's name. `--flag=` is an empty value, where CLI11 would take the
+/// next word.
+void parse_words(CLI::App& app, const std::vector<std::string>& words);
+
 /// Why parsing failed, for people: an unknown word comes with the nearest known one. `reason` is
 /// the parser's own.
 std::string usage_text(const CLI::App& app, const std::string& reason);

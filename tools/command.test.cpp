@@ -65,6 +65,41 @@ TEST(Usage, ChatTakesAModelOrAServerNotBoth) {
   EXPECT_THAT(usage_of("chat --help"), AllOf(HasSubstr("--url URL"), Not(HasSubstr("Excludes"))));
 }
 
+/// The settings that a command line gives.
+Result<Settings> settings_of(const std::vector<std::string>& words) {
+  CLI::App app;
+  SettingFlags flags;
+  flags.add(app);
+  parse_words(app, words);
+  return flags.resolve();
+}
+
+TEST(SettingFlags, AnEmptyValueIsEmptyAndTakesNoOtherWord) {
+  for (const auto& words : {std::vector<std::string>{"--model-name", "", "--threads", "2"},
+                            std::vector<std::string>{"--model-name=", "--threads", "2"}}) {
+    const auto settings = settings_of(words);
+    ASSERT_TRUE(settings.ok());
+    EXPECT_EQ(settings->text("model-name"), "");
+    EXPECT_EQ(settings->text("threads"), "2");
+  }
+}
+
+TEST(SettingFlags, AnEmptyValueWhereThereMustBeOneNamesTheFlag) {
+  for (const char* name : {"threads", "http", "block-tokens", "log-json", "kv-kind"}) {
+    for (const auto& words : {std::vector<std::string>{std::string("--") + name, ""},
+                              std::vector<std::string>{std::string("--") + name + "="}}) {
+      const auto settings = settings_of(words);
+      ASSERT_FALSE(settings.ok()) << name;
+      EXPECT_EQ(settings.error().field, name);
+    }
+  }
+}
+
+TEST(SettingFlags, AFlagAloneIsTrue) {
+  EXPECT_TRUE(settings_of({"--log-json"})->flag("log-json"));
+  EXPECT_FALSE(settings_of({"--log-json", "false"})->flag("log-json"));
+}
+
 TEST(ResolveModel, SaysWhatIsMissingAndGivesNoAdviceThatCannotWork) {
   const auto missing = [](const std::string& name) { return resolve_model(name).error().message; };
   EXPECT_THAT(missing("nope.gguf"), AllOf(HasSubstr("no file \"nope.gguf\""),

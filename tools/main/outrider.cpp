@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   add_bench(app, action);
   add_load(app, action);
   try {
-    app.parse(argc, argv);
+    parse_words(app, {argv + 1, argv + argc});
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     std::cerr << "outrider: " << usage_text(app, error.what()) << "\nRun with --help for more.\n";
