@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/limits.hpp"
+#include "base/sampling_ranges.hpp"
+#include "base/system.hpp"
 #include "tools/command.hpp"
 #include "tools/load_run.hpp"
 #include "tools/progress.hpp"
@@ -38,7 +40,7 @@ struct LoadFlags {
   std::string prompts = "ids";
   uint32_t vocabulary = 0;
   int64_t warm_up = -1;
-  uint64_t seed = 1;
+  uint64_t seed = 0;
   double slo_ttft_ms = 200;
   double slo_tpot_ms = 50;
   std::optional<double> slo_e2e_ms;
@@ -216,6 +218,7 @@ Json result_json(const LoadFlags& flags, const CellResult& result, const Target&
   out["requests_per_s"] = summary.requests_per_s;
   out["output_tokens_per_s"] = summary.output_tokens_per_s;
   out["prompt_tokens"] = summary.prompt_tokens;
+  out["cached_tokens"] = summary.cached_tokens;
   out["output_tokens"] = summary.output_tokens;
   out["goodput_per_s"] = summary.goodput_per_s;
   out["slo"] = {{"ttft_ms", flags.slo_ttft_ms}, {"tpot_ms", flags.slo_tpot_ms}};
@@ -257,6 +260,11 @@ void print_row(const CellResult& result) {
               summary.requests_per_s, summary.output_tokens_per_s, both(summary.ttft_ms).c_str(),
               both(summary.tpot_ms).c_str(), both(summary.itl_ms).c_str(),
               both(summary.e2e_ms).c_str(), summary.goodput_per_s);
+  if (summary.cached_tokens > 0) {
+    std::printf("  the server had %llu of %llu prompt tokens in its cache\n",
+                static_cast<unsigned long long>(summary.cached_tokens),
+                static_cast<unsigned long long>(summary.prompt_tokens));
+  }
   const double waiting = result.of_duration(result.outcome.client_wait_s);
   if (waiting > k_client_waiting_told) {
     std::printf("  this client waited for a CPU %.0f %% of the time, which its times include\n",
@@ -351,9 +359,11 @@ void add_load_flags(CLI::App& command, LoadFlags& flags) {
                   "requests before each load, not counted [one a stream]")
       ->type_name("N")
       ->check(CLI::Range(int64_t{0}, int64_t{k_requests_max}).description(""));
-  command.add_option("--seed", flags.seed, "of prompts and arrivals")
+  command
+      .add_option("--seed", flags.seed,
+                  "of prompts and arrivals [drawn: no server has seen such prompts]")
       ->type_name("N")
-      ->capture_default_str();
+      ->check(in_range(ranges::seed));
   command.add_option("--slo-ttft", flags.slo_ttft_ms, "bound of a good request")
       ->type_name("MS")
       ->check(in_range(k_slo_ms))
@@ -384,7 +394,11 @@ void add_load(CLI::App& app, Action& action) {
       "Each request has a connection of its own, and opening it counts.\n"
       "Exit code 1 if any request failed; errors are counted by kind.\n"
       "Example: outrider load --url http://127.0.0.1:8080 --concurrency 1,8,32");
-  command->callback([flags, &action] { action = [flags] { return load(*flags); }; });
+  command->callback([flags, command, &action] {
+    if (command->count("--seed") == 0)
+      flags->seed = random_bits() >> 12;  // exact in any JSON number
+    action = [flags] { return load(*flags); };
+  });
 }
 
 }  // namespace outrider::tools

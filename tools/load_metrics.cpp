@@ -58,6 +58,7 @@ LoadSummary summarise(std::span<const RequestRecord> records, const Slo& slo) {
     }
     ++out.completed;
     out.prompt_tokens += record.prompt_tokens;
+    out.cached_tokens += record.cached_tokens;
     out.output_tokens += record.output_tokens;
     out.good += slo.kept_by(record) ? 1 : 0;
     ttft.push_back(record.ttft_s() * 1e3);

@@ -16,6 +16,7 @@ struct RequestRecord {
   double last_s = 0;              ///< the last event of the answer proper: text or finish reason
   std::vector<double> outputs_s;  ///< each event that brought text
   uint32_t prompt_tokens = 0;     ///< as the server counts
+  uint32_t cached_tokens = 0;     ///< of the prompt, as the server says
   uint32_t output_tokens = 0;     ///< as the server counts, else events with text
   double late_s = 0;              ///< sent after the time that the schedule said
   std::string error;              ///< kind; empty: a whole answer
@@ -63,6 +64,7 @@ struct LoadSummary {
   double goodput_per_s = 0;        ///< completed requests that kept the objectives
   uint64_t good = 0;
   uint64_t prompt_tokens = 0;
+  uint64_t cached_tokens = 0;  ///< of these
   uint64_t output_tokens = 0;
   Distribution ttft_ms;  ///< first non-empty output - send
   Distribution tpot_ms;  ///< (e2e - ttft) / (output tokens - 1)

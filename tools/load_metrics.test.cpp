@@ -14,6 +14,7 @@ RequestRecord worked_example() {
   record.last_s = 10.6;
   record.ended_s = 10.7;
   record.prompt_tokens = 7;
+  record.cached_tokens = 3;
   record.output_tokens = 5;
   return record;
 }
@@ -81,6 +82,7 @@ TEST(LoadSummary, PoolsSamplesAndCountsErrorsByKind) {
   EXPECT_NEAR(summary.output_tokens_per_s, 5, 1e-12);
   EXPECT_NEAR(summary.goodput_per_s, 0.5, 1e-12);
   EXPECT_EQ(summary.prompt_tokens, 14u);
+  EXPECT_EQ(summary.cached_tokens, 6u);
   // Gaps 100, 200, 200 and 400 ms of both requests together.
   EXPECT_EQ(summary.itl_ms.count, 4u);
   EXPECT_NEAR(summary.itl_ms.mean, 225, 1e-9);

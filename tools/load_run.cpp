@@ -111,6 +111,7 @@ void CompletionReader::take_event(std::string_view event, double now_s) {
   if (auto error = error_of(json)) return fail("error event", std::move(*error));
   if (const auto& usage = member_of(json, "usage"); usage.is_object()) {
     record_.prompt_tokens = count_of(usage, "prompt_tokens");
+    record_.cached_tokens = count_of(member_of(usage, "prompt_tokens_details"), "cached_tokens");
     record_.output_tokens = count_of(usage, "completion_tokens");
   }
   const auto& choices = member_of(json, "choices");

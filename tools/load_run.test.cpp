@@ -28,7 +28,8 @@ const std::string k_stream =
     "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n"
     "data: {\"choices\":[{\"text\":\"b\"}]}\n\n"
     "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"
-    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":5}}\n\n"
+    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":5,"
+    "\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n"
     "data: [DONE]\n\n";
 
 TEST(CompletionReader, CountsOnlyEventsWithTextAndTakesTheServersCounts) {
@@ -39,6 +40,7 @@ TEST(CompletionReader, CountsOnlyEventsWithTextAndTakesTheServersCounts) {
     EXPECT_LE(record.outputs_s.back(), record.last_s);
     EXPECT_LE(record.last_s, record.ended_s);
     EXPECT_EQ(record.prompt_tokens, 9u);
+    EXPECT_EQ(record.cached_tokens, 4u);
     EXPECT_EQ(record.output_tokens, 5u);
   }
 }
