@@ -112,6 +112,8 @@ if __name__ == "__main__":
         parser.error(f"--address {options.address!r} is not HOST:PORT")
     try:
         asyncio.run(capnp.run(main(options)))
-    except (OSError, OverflowError, RpcError, capnp.KjException) as exception:
+    except RpcError as exception:
+        sys.exit(f"rpc_client.py: {exception}")
+    except (OSError, OverflowError, asyncio.TimeoutError, capnp.KjException) as exception:
         reason = (str(exception) or "no answer").splitlines()[0]
         sys.exit(f"rpc_client.py: {options.address}: {reason} (is this the server's RPC port?)")
