@@ -9,8 +9,8 @@ FLAGS  ?=
 help:                ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-serve: build model   ## install, build, fetch the demo model, start gateway + router + target (FLAGS="--http :8095", MODEL=name)
-	$(BINARY) serve --model models/$(MODEL).gguf $(FLAGS)
+serve: build model   ## install, build, fetch the demo model, start gateway + router + target + store (FLAGS="--http :8095", MODEL=name)
+	$(BINARY) serve --model models/$(MODEL).gguf --store-dir data/kv $(FLAGS)
 
 build:               ## install packages and build the release binary
 	@tools/setup.sh

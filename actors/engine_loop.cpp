@@ -16,6 +16,13 @@ EngineLoop::EngineLoop(std::unique_ptr<Stepper> engine, EngineListener listener,
                        Options options)
     : engine_(std::move(engine)), listener_(std::move(listener)), clock_(clock), options_(options) {
   snapshot_.stats = engine_->stats();
+  engine_->on_arrival([this] {
+    {
+      const std::lock_guard lock(mutex_);
+      arrived_ = true;
+    }
+    wake_.notify_one();
+  });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -26,6 +33,7 @@ EngineLoop::~EngineLoop() {
   }
   wake_.notify_all();
   thread_.join();
+  engine_->on_arrival({});
 }
 
 Result<void> EngineLoop::submit(RequestKey key, GenerationRequest request) {
@@ -86,7 +94,7 @@ void EngineLoop::run() {
 bool EngineLoop::take_inbox(std::vector<Command>& commands, bool stalled) {
   commands.clear();
   const bool resting = !holds_requests();
-  const auto awake = [this] { return stop_ || !inbox_.empty(); };
+  const auto awake = [this] { return stop_ || arrived_ || !inbox_.empty(); };
   std::unique_lock lock(mutex_);
   snapshot_.stats = engine_->stats();
   snapshot_.rows_per_s = static_cast<uint32_t>(std::min(rows_per_s_, 4e9));
@@ -98,6 +106,7 @@ bool EngineLoop::take_inbox(std::vector<Command>& commands, bool stalled) {
     wake_.wait(lock, awake);
     resting_ = false;
   }
+  arrived_ = false;
   commands.swap(inbox_);
   inbox_choices_ = 0;
   return !stop_;
@@ -142,7 +151,8 @@ bool EngineLoop::step(EngineEvents& events) {
     const double speed = static_cast<double>(rows) / seconds;
     rows_per_s_ += (rows_per_s_ == 0 ? 1.0 : k_speed_weight) * (speed - rows_per_s_);
   }
-  return rows > 0 || !events.updates.empty();
+  return rows > 0 || !events.updates.empty() ||
+         after.tier.queued_blocks != before.tier.queued_blocks;
 }
 
 }  // namespace outrider::actors

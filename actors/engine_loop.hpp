@@ -64,6 +64,7 @@ class EngineLoop final : public EnginePort {
   uint32_t inbox_choices_ = 0;
   EngineSnapshot snapshot_;
   bool resting_ = false;  ///< The thread holds nothing and waits.
+  bool arrived_ = false;  ///< The engine has something to take in.
   bool stop_ = false;
 
   double rows_per_s_ = 0;  ///< Loop's thread only.

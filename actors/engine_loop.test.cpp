@@ -71,6 +71,7 @@ class GatedEngine final : public Stepper {
   void cancel(RequestKey key) override { engine_.cancel(key); }
   void set_parked(RequestKey key, bool parked) override { engine_.set_parked(key, parked); }
   bool idle() const override { return engine_.idle(); }
+  void on_arrival(std::function<void()> wake) override { engine_.on_arrival(std::move(wake)); }
   std::span<const model::ChoiceUpdate> step() override {
     if (open_.valid()) {
       reached_.set_value();

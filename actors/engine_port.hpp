@@ -19,6 +19,8 @@ class Stepper {
   virtual void cancel(RequestKey key) = 0;
   virtual void set_parked(RequestKey key, bool parked) = 0;
   virtual bool idle() const = 0;
+  /// `wake` is called on any thread when a step has something to do that was not asked for here.
+  virtual void on_arrival(std::function<void()> wake) = 0;
   virtual std::span<const model::ChoiceUpdate> step() = 0;
   virtual model::EngineStats stats() const = 0;
   /// Aborts if memory was lost. Called each time that nothing is left to do.

@@ -53,6 +53,7 @@ class FakeEngine final : public Stepper {
     }
   }
   bool idle() const override { return requests_.empty(); }
+  void on_arrival(std::function<void()>) override {}
 
   std::span<const model::ChoiceUpdate> step() override {
     updates_.clear();

@@ -107,6 +107,7 @@ class HaltingStepper final : public Stepper {
   void cancel(RequestKey key) override { inner_->cancel(key); }
   void set_parked(RequestKey key, bool parked) override { inner_->set_parked(key, parked); }
   bool idle() const override { return inner_->idle(); }
+  void on_arrival(std::function<void()> wake) override { inner_->on_arrival(std::move(wake)); }
   std::span<const model::ChoiceUpdate> step() override {
     if (inner_->stats().generated_tokens >= tokens_) return {};
     return inner_->step();

@@ -31,6 +31,7 @@ void merge_timings(RequestTimings& into, const RequestTimings& from) {
   into.decode_us = std::max(into.decode_us, from.decode_us);
   into.prompt_tokens = std::max(into.prompt_tokens, from.prompt_tokens);
   into.cached_tokens = std::max(into.cached_tokens, from.cached_tokens);
+  into.cached_tokens_cold = std::max(into.cached_tokens_cold, from.cached_tokens_cold);
   into.preemptions += from.preemptions;
 }
 

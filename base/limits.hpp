@@ -212,8 +212,18 @@ inline constexpr uint32_t kv_load_window_records = 32;
 /// SST files of the payload family, each an open descriptor and a filter to ask: buffers are sized
 /// so that half of them hold the whole cap, the rest is for buffers that were flushed early.
 inline constexpr uint32_t kv_payload_files_max = 512;
+/// Descriptors that a store holds: each payload file and those of the other families.
+inline constexpr uint32_t kv_store_descriptors = kv_payload_files_max + 256;
 /// Pause before a store that cannot write (disk full, gone) tries again.
 inline constexpr uint32_t kv_write_retry_ms = 5'000;
+/// What a request may ask its blocks to be kept for: ten years.
+inline constexpr uint32_t kv_ttl_s_max = 315'360'000;
+/// Blocks that were read and that their engine has not taken; what comes beyond ends its read.
+inline constexpr uint64_t kv_arrivals_bytes_max = uint64_t{512} << 20;
+/// Of blocks, copied into or out of a pool between two steps: 1 to 2 ms.
+inline constexpr uint64_t kv_step_copy_bytes = uint64_t{8} << 20;
+/// Names of blocks that wait to be copied out, 200 bytes each; the newest beyond it is not stored.
+inline constexpr uint32_t kv_outgoing_blocks_max = 1u << 14;
 /// Between two reads whose only purpose is to know how fast reads are now.
 inline constexpr uint32_t kv_probe_interval_ms = 1'000;
 

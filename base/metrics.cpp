@@ -58,6 +58,8 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
                                    "Prompt tokens looked up in the prefix cache.")),
       prefix_cache_hits(
           counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.")),
+      prefix_cache_hits_cold(counter("outrider_prefix_cache_hits_cold_total",
+                                     "Of these, tokens that the KV store brought for a request.")),
       prefix_cache_evictions(counter("outrider_prefix_cache_evictions_total",
                                      "KV blocks that the prefix cache gave up for memory.")),
       prompt_tokens(counter("vllm:prompt_tokens_total", "Prompt tokens of finished requests.")),
@@ -83,6 +85,39 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
       request_generation_tokens(histogram("vllm:request_generation_tokens",
                                           "Generated tokens of a request.",
                                           token_count_buckets())) {}
+
+void raise_to(prometheus::Counter& counter, double total) {
+  const double missing = total - counter.Value();
+  if (missing > 0) counter.Increment(missing);
+}
+
+StoreMetrics& ServingMetrics::store() {
+  if (store_) return *store_;
+  store_.reset(new StoreMetrics{
+      .available = gauge("outrider_kv_store_available", "1: the KV store reads and writes."),
+      .blocks = gauge("outrider_kv_store_blocks", "KV blocks that the store can give back."),
+      .bytes = gauge("outrider_kv_store_bytes", "Bytes of these."),
+      .pinned_bytes = gauge("outrider_kv_store_pinned_bytes", "Of these, what never makes room."),
+      .file_bytes = gauge("outrider_kv_store_file_bytes", "Bytes of the store's payload files."),
+      .queued_bytes = gauge("outrider_kv_store_queued_bytes", "Bytes that wait to be written."),
+      .loads_waiting = gauge("outrider_kv_store_loads_waiting", "Loads that wait or run."),
+      .loaded_bytes = counter("outrider_kv_store_loaded_bytes_total", "Bytes read for requests."),
+      .stored_bytes = counter("outrider_kv_store_stored_bytes_total", "Bytes made durable."),
+      .load_seconds =
+          counter("outrider_kv_store_load_seconds_total", "Time of loads that read something."),
+      .loads = labelled("outrider_kv_store_loads_total",
+                        "Loads by why they ended; none: with all that was asked for.", "end"),
+      .skipped = labelled("outrider_kv_store_skipped_blocks_total", "Blocks that were not stored.",
+                          "reason"),
+      .removed = labelled("outrider_kv_store_removed_blocks_total", "Blocks that left.", "reason"),
+      .outages = labelled("outrider_kv_store_outages_total", "Outages that began.", "reason")});
+  return *store_;
+}
+
+LabelledCounter ServingMetrics::labelled(const char* name, const char* help, const char* label) {
+  return {prometheus::BuildCounter().Name(name).Help(help).Labels(labels_).Register(registry_),
+          label};
+}
 
 prometheus::Gauge& ServingMetrics::gauge(const char* name, const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Labels(labels_).Register(registry_).Add({});

@@ -8,10 +8,47 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/request.hpp"
 
 namespace outrider {
+
+/// Brings a counter up to a total that something else counts.
+void raise_to(prometheus::Counter& counter, double total);
+
+/// A counter for each value of one label, made at first use.
+class LabelledCounter {
+ public:
+  LabelledCounter(prometheus::Family<prometheus::Counter>& family, std::string label)
+      : family_(&family), label_(std::move(label)) {}
+  prometheus::Counter& of(std::string_view value) const {
+    return family_->Add({{label_, std::string(value)}});
+  }
+
+ private:
+  prometheus::Family<prometheus::Counter>* family_;
+  std::string label_;
+};
+
+/// The instruments of the KV store. Reasons are kvstore's own closed sets.
+struct StoreMetrics {
+  prometheus::Gauge& available;  ///< 0 or 1
+  prometheus::Gauge& blocks;
+  prometheus::Gauge& bytes;
+  prometheus::Gauge& pinned_bytes;
+  prometheus::Gauge& file_bytes;
+  prometheus::Gauge& queued_bytes;
+  prometheus::Gauge& loads_waiting;
+  prometheus::Counter& loaded_bytes;
+  prometheus::Counter& stored_bytes;
+  prometheus::Counter& load_seconds;
+  LabelledCounter loads;    ///< by why each ended; "none": with the whole chain
+  LabelledCounter skipped;  ///< blocks that were not stored, by reason
+  LabelledCounter removed;  ///< blocks, by reason
+  LabelledCounter outages;  ///< that began, by reason
+};
 
 /// The instruments of one served model. Names and types are vLLM's where the meaning is the same,
 /// so that its dashboards work; our own start with `outrider_` and carry their unit. Each carries
@@ -28,6 +65,9 @@ class ServingMetrics {
   prometheus::Counter& request_success(FinishReason reason);
   prometheus::Counter& http_responses(int status);
   prometheus::Counter& terminal_outcomes(const std::string& outcome);
+  /// Of the store below this model's pool. They appear with the first call, which is not
+  /// thread-safe.
+  StoreMetrics& store();
 
  private:
   std::map<std::string, std::string> labels_;
@@ -38,6 +78,9 @@ class ServingMetrics {
   prometheus::Histogram& histogram(const char* name, const char* help,
                                    prometheus::Histogram::BucketBoundaries boundaries);
 
+  LabelledCounter labelled(const char* name, const char* help, const char* label);
+
+  std::unique_ptr<StoreMetrics> store_;
   prometheus::Family<prometheus::Counter>& success_family_;
   prometheus::Family<prometheus::Counter>& http_family_;
   prometheus::Family<prometheus::Counter>& outcome_family_;
@@ -55,8 +98,9 @@ class ServingMetrics {
   prometheus::Gauge& connections_open;
   prometheus::Counter& preemptions;
   prometheus::Counter& engine_steps;
-  prometheus::Counter& prefix_cache_queries;  ///< tokens
-  prometheus::Counter& prefix_cache_hits;     ///< tokens
+  prometheus::Counter& prefix_cache_queries;    ///< tokens
+  prometheus::Counter& prefix_cache_hits;       ///< tokens
+  prometheus::Counter& prefix_cache_hits_cold;  ///< of these, what the store brought
   prometheus::Counter& prefix_cache_evictions;
   // -- recorded as requests move ---------------------------------------------------------------
   prometheus::Counter& prompt_tokens;

@@ -39,6 +39,24 @@ struct StopParams {
   friend bool operator==(const StopParams&, const StopParams&) = default;
 };
 
+/// How long a request waits for keys and values that a slower tier holds.
+enum class KvStopRule : uint8_t {
+  timeout = 1,    ///< As long as it would take to compute them.
+  best_effort,    ///< Not at all: what has come when its turn comes.
+  wait_complete,  ///< Until all have come.
+};
+
+inline constexpr uint8_t k_kv_stop_rules = 3;
+
+/// What a request asks of the KV store. Blocks are kept only where there is one.
+struct KvParams {
+  KvStopRule stop_rule = KvStopRule::timeout;
+  bool pin = false;    ///< Its full blocks are stored at once and never make room.
+  uint32_t ttl_s = 0;  ///< Its full blocks are stored at once and dropped then; 0: never.
+
+  friend bool operator==(const KvParams&, const KvParams&) = default;
+};
+
 /// Identity of one attempt to serve one request. A session that is placed again raises the
 /// generation; messages of an older generation are dropped.
 struct RequestKey {
@@ -64,6 +82,7 @@ struct GenerationRequest {
   uint32_t deadline_ms = 0;      ///< What is left of it from here on; 0: none.
   std::string tenant;            ///< Owner of the API key; scope of sharing and of fairness.
   std::string cache_salt;
+  KvParams kv;
 
   friend bool operator==(const GenerationRequest&, const GenerationRequest&) = default;
 };
@@ -114,7 +133,8 @@ struct RequestTimings {
   uint64_t decode_us = 0;
   uint32_t prompt_tokens = 0;
   uint32_t preemptions = 0;
-  uint32_t cached_tokens = 0;  ///< Of the prompt, whose KV was there already.
+  uint32_t cached_tokens = 0;       ///< Of the prompt, whose KV was there already.
+  uint32_t cached_tokens_cold = 0;  ///< Of these, what came from the store for this request.
 
   friend bool operator==(const RequestTimings&, const RequestTimings&) = default;
 };

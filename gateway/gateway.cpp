@@ -29,8 +29,10 @@ Gateway::Gateway(kj::Timer& timer, const GatewayOptions& options, Serving::Parts
     : timer_(timer), options_(options), serving_(std::move(parts)) {
   const uint32_t wanted = options_.http.connections_max;
   auto& affordable = options_.http.connections_max;
-  affordable = affordable_connections(wanted, options_.rpc_address.empty() ? 1 : 2,
-                                      raise_descriptor_limit());
+  const uint64_t limit = raise_descriptor_limit();
+  affordable =
+      affordable_connections(wanted, options_.rpc_address.empty() ? 1 : 2,
+                             limit - std::min<uint64_t>(limit, options_.other_descriptors));
   if (affordable < wanted) {
     serving_.log().warn("the limit of open files allows {} connections per port, not {}",
                         affordable, wanted);

@@ -21,7 +21,8 @@ struct GatewayOptions {
   std::string version = "0.1.0";
   uint32_t drain_timeout_ms = limits::drain_timeout_ms;
   uint32_t stop_flush_ms = limits::stop_flush_ms;
-  bool log_prompts = false;  ///< Prompt text in the log.
+  bool log_prompts = false;        ///< Prompt text in the log.
+  uint32_t other_descriptors = 0;  ///< That this process needs besides connections.
   HttpSettings http;
 };
 

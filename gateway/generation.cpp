@@ -159,6 +159,7 @@ void Generation::accept(uint32_t source, const schema::StreamDone& event) {
   sum.decode_us = std::max(sum.decode_us, event.timings.decode_us);
   sum.preemptions += event.timings.preemptions;
   sum.cached_tokens += event.timings.cached_tokens;
+  sum.cached_tokens_cold += event.timings.cached_tokens_cold;
   if (event.outcome != schema::StreamDone::Outcome::done) {
     error_ = event.error.value_or(fail(ErrorCode::internal, "the request failed"));
     retry_after_ms_ = event.retry_after_ms;

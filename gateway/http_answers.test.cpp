@@ -50,7 +50,9 @@ TEST_F(HttpAnswers, ChatComesAsOneObject) {
   EXPECT_EQ(body["usage"]["total_tokens"], session.request.prompt.size() + session.sent[0]);
   EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], ScriptedBackend::k_cached);
   EXPECT_EQ(body["timings"]["prefill_ms"], 2.0);
-  EXPECT_EQ(body["timings"]["cached_tokens_device"], ScriptedBackend::k_cached);
+  EXPECT_EQ(body["timings"]["cached_tokens_device"],
+            ScriptedBackend::k_cached - ScriptedBackend::k_cached_cold);
+  EXPECT_EQ(body["timings"]["cached_tokens_cold"], ScriptedBackend::k_cached_cold);
   EXPECT_EQ(session.request.sampling.seed, 7u);
   // Without a limit of its own a chat answer may fill the context.
   EXPECT_EQ(session.request.stop.max_tokens + session.request.prompt.size(),

@@ -1,4 +1,5 @@
 #include <array>
+#include <map>
 
 #include "base/limits.hpp"
 #include "gateway/json_values.hpp"
@@ -120,15 +121,38 @@ Result<void> read_speculation(const Json& v, R&) {
 }
 
 /// No KV tier keeps anything yet, so only what asks for nothing is true.
-Result<void> read_kv(const Json& v, R&) {
+Result<void> read_stop_rule(const Json& v, const std::string& name, KvStopRule& rule) {
+  static const std::map<std::string_view, KvStopRule> rules = {
+      {"best_effort", KvStopRule::best_effort},
+      {"timeout", KvStopRule::timeout},
+      {"wait_complete", KvStopRule::wait_complete}};
+  const auto text = read_text(v, name, k_name);
+  if (!text) return text.error();
+  const auto found = rules.find(*text);
+  if (found == rules.end()) {
+    return invalid(name, name + " must be best_effort, timeout or wait_complete");
+  }
+  rule = found->second;
+  return {};
+}
+
+Result<void> read_kv(const Json& v, R& r) {
   if (!v.is_object()) return wrong_type("kv", "an object", v);
-  const Json neutral = {{"stop_rule", "best_effort"}, {"pin", false}, {"ttl_s", 0}};
+  KvParams& kv = r.generation.kv;
   for (const auto& [key, value] : v.items()) {
     const std::string name = "kv." + key.substr(0, 64);
-    const auto only = neutral.find(key);
-    if (only == neutral.end()) return unsupported(name.c_str(), name + " is not supported");
-    if (value.is_null() || value == *only) continue;
-    return unsupported(name.c_str(), name + " can only be " + only->dump() + " yet");
+    if (value.is_null()) continue;
+    if (key == "stop_rule") {
+      OUTRIDER_TRY(read_stop_rule(value, name, kv.stop_rule));
+    } else if (key == "pin") {
+      OUTRIDER_TRY(bool_into(value, name, kv.pin));
+    } else if (key == "ttl_s") {
+      const auto seconds = read_integer(value, name, {0, limits::kv_ttl_s_max});
+      if (!seconds) return seconds.error();
+      kv.ttl_s = static_cast<uint32_t>(*seconds);
+    } else {
+      return unsupported(name.c_str(), name + " is not supported");
+    }
   }
   return {};
 }

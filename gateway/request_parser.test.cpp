@@ -49,7 +49,7 @@ TEST(RequestParser, TakesEverySamplingField) {
     "ignore_eos":true,"stop":["a","b"],"stop_token_ids":[5,6],"include_stop_str_in_output":true,
     "skip_special_tokens":false,"logprobs":4,"prompt_logprobs":1,"priority":-3,"deadline_ms":1000,
     "echo":true,"return_token_ids":true,"add_special_tokens":false,"user":"u","cache_salt":"s",
-    "speculation":"off","kv":{"stop_rule":"best_effort","pin":false,"ttl_s":0},
+    "speculation":"off","kv":{"stop_rule":"best_effort","pin":true,"ttl_s":90},
     "best_of":3,"suffix":"","response_format":{"type":"text"})"));
   const auto& s = r.generation.sampling;
   EXPECT_EQ(s.temperature, 0.5f);
@@ -74,6 +74,7 @@ TEST(RequestParser, TakesEverySamplingField) {
   EXPECT_EQ(r.generation.prompt_logprobs, 1);
   EXPECT_EQ(r.generation.priority, -3);
   EXPECT_EQ(r.generation.cache_salt, "s");
+  EXPECT_EQ(r.generation.kv, (KvParams{KvStopRule::best_effort, true, 90}));
   EXPECT_EQ(r.generation.deadline_ms, 1000u);
   EXPECT_TRUE(r.echo);
   EXPECT_TRUE(r.return_token_ids);
@@ -382,9 +383,11 @@ const BadCase k_bad_inputs[] = {
     {k_chat, CHAT(R"("speculation":1)"), "speculation"},
     {k_chat, CHAT(R"("speculation":{"method":"ngram"})"), "speculation"},
     {k_chat, CHAT(R"("kv":1)"), "kv"},
-    {k_chat, CHAT(R"("kv":{"stop_rule":"timeout"})"), "kv.stop_rule"},
-    {k_chat, CHAT(R"("kv":{"pin":true})"), "kv.pin"},
-    {k_chat, CHAT(R"("kv":{"ttl_s":9})"), "kv.ttl_s"},
+    {k_chat, CHAT(R"("kv":{"stop_rule":"soon"})"), "kv.stop_rule"},
+    {k_chat, CHAT(R"("kv":{"stop_rule":1})"), "kv.stop_rule"},
+    {k_chat, CHAT(R"("kv":{"pin":1})"), "kv.pin"},
+    {k_chat, CHAT(R"("kv":{"ttl_s":-1})"), "kv.ttl_s"},
+    {k_chat, CHAT(R"("kv":{"ttl_s":315360001})"), "kv.ttl_s"},
     {k_chat, CHAT(R"("kv":{"tier":"cold"})"), "kv.tier"},
     {k_chat, R"({"messages":[{"role":"assistant","content":null,"function_call":{"name":"f"}}]})",
      "messages[0].function_call"},

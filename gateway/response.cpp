@@ -48,10 +48,12 @@ Json ResponseWriter::usage(bool final) const {
 
 Json ResponseWriter::timings() const {
   const auto& totals = generation_.totals();
-  return {{"queue_ms", ms(totals.timings.queue_us)},
-          {"prefill_ms", ms(totals.timings.prefill_us)},
-          {"decode_ms", ms(totals.timings.decode_us)},
-          {"cached_tokens_device", totals.timings.cached_tokens}};
+  return {
+      {"queue_ms", ms(totals.timings.queue_us)},
+      {"prefill_ms", ms(totals.timings.prefill_us)},
+      {"decode_ms", ms(totals.timings.decode_us)},
+      {"cached_tokens_device", totals.timings.cached_tokens - totals.timings.cached_tokens_cold},
+      {"cached_tokens_cold", totals.timings.cached_tokens_cold}};
 }
 
 std::string ResponseWriter::event(const Json& body) const {

@@ -270,7 +270,8 @@ void write_result(const Generation& generation, const std::string& id,
   timings.setQueueMs(static_cast<double>(totals.timings.queue_us) * 1e-3);
   timings.setPrefillMs(static_cast<double>(totals.timings.prefill_us) * 1e-3);
   timings.setDecodeMs(static_cast<double>(totals.timings.decode_us) * 1e-3);
-  timings.setCachedTokensDevice(totals.timings.cached_tokens);
+  timings.setCachedTokensDevice(totals.timings.cached_tokens - totals.timings.cached_tokens_cold);
+  timings.setCachedTokensCold(totals.timings.cached_tokens_cold);
 }
 
 void write_prompts(const Generation& generation, rpc::GenerateResult::Builder out) {

@@ -148,7 +148,9 @@ TEST_F(RpcServerTest, GeneratesWithTheSameRequestAsHttp) {
   EXPECT_EQ(result.getResult().getSeed(), 7u);
   EXPECT_EQ(result.getResult().getUsage().getCompletionTokens(), seen.ids.size());
   EXPECT_EQ(result.getResult().getUsage().getCachedTokens(), ScriptedBackend::k_cached);
-  EXPECT_EQ(result.getResult().getTimings().getCachedTokensDevice(), ScriptedBackend::k_cached);
+  EXPECT_EQ(result.getResult().getTimings().getCachedTokensDevice(),
+            ScriptedBackend::k_cached - ScriptedBackend::k_cached_cold);
+  EXPECT_EQ(result.getResult().getTimings().getCachedTokensCold(), ScriptedBackend::k_cached_cold);
   EXPECT_EQ(std::string(result.getResult().getSystemFingerprint().cStr()), "fp_test");
 
   RawClient(gateway).request("POST", "/v1/completions",

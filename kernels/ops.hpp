@@ -101,6 +101,8 @@ struct KvGeometry {
   size_t head_v_bytes() const { return block_tokens / 16 * kv_tile_bytes(v_kind, head_dim); }
   size_t layer_bytes() const { return kv_heads * (head_k_bytes() + head_v_bytes()); }
   size_t block_bytes() const { return layers * layer_bytes(); }
+  size_t k_bytes() const { return layers * kv_heads * head_k_bytes(); }  ///< of a block
+  size_t v_bytes() const { return layers * kv_heads * head_v_bytes(); }
 
   friend bool operator==(const KvGeometry&, const KvGeometry&) = default;
 };
@@ -189,6 +191,12 @@ class Ops {
   /// Copies whole blocks inside a pool: pool[to] = pool[from].
   virtual void copy_block(const KvGeometry& geometry, int32_t from, int32_t to,
                           std::byte* pool) = 0;
+  /// Keys [layers][kv_heads][head_k_bytes] and values [layers][kv_heads][head_v_bytes] of a block,
+  /// from the pool to the host's memory and back: the same bytes.
+  virtual void read_block(const KvGeometry& geometry, int32_t block, const std::byte* pool,
+                          std::byte* k, std::byte* v) = 0;
+  virtual void write_block(const KvGeometry& geometry, int32_t block, const std::byte* k,
+                           const std::byte* v, std::byte* pool) = 0;
 };
 
 /// Slow and plain, inner sums in double; the judge of the other back ends. One thread.

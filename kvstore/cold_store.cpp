@@ -1,5 +1,7 @@
 #include "kvstore/cold_store.hpp"
 
+#include <algorithm>
+
 #include "kvstore/cold_loads.hpp"
 #include "kvstore/cold_writer.hpp"
 #include "kvstore/store_core.hpp"
@@ -50,6 +52,11 @@ std::vector<bool> ColdStore::touch(std::span<const BlockId> chain, bool hint) {
 
 void ColdStore::put(std::vector<Block> blocks, PutOptions options) {
   parts_->writer.put(std::move(blocks), options);
+}
+
+uint64_t ColdStore::put_room() const {
+  const uint64_t most = parts_->core.options.queue_bytes;
+  return most - std::min(most, parts_->writer.queued_bytes());
 }
 
 size_t ColdStore::match(const Digest256& ns, std::span<const BlockId> chain) const {

@@ -117,6 +117,8 @@ class ColdStore {
   std::vector<bool> touch(std::span<const BlockId> chain, bool hint = false);
   /// Stores blocks, later. What is not stored is counted.
   void put(std::vector<Block> blocks, PutOptions options);
+  /// Bytes that `put` takes before it begins to skip.
+  uint64_t put_room() const;
   /// Blocks that a load of this chain would try now.
   size_t match(const Digest256& ns, std::span<const BlockId> chain) const;
   void get(LoadRequest request, LoadHandlers handlers);

@@ -140,7 +140,7 @@ void Engine::set_parked(RequestKey key, bool parked) {
 }
 
 bool Engine::idle() const {
-  return state_->requests.empty();
+  return state_->requests.empty() && (!state_->tier || state_->tier->outgoing() == 0);
 }
 
 std::span<const ChoiceUpdate> Engine::step() {
@@ -148,6 +148,7 @@ std::span<const ChoiceUpdate> Engine::step() {
   s.now = s.clock.now();
   s.updates.clear();
   s.end_early();
+  if (s.tier) s.tier->absorb(limits::kv_step_copy_bytes);
   const StepPlan plan = s.plan();
   s.apply(plan);
   s.build_batch(plan);
@@ -159,6 +160,7 @@ std::span<const ChoiceUpdate> Engine::step() {
     ++s.counters.steps;
   }
   s.forget_finished();
+  if (s.tier) s.tier->store(limits::kv_step_copy_bytes);
   return s.updates;
 }
 
@@ -167,6 +169,7 @@ EngineStats Engine::stats() const {
   for (const auto& [key, request] : state_->requests) {
     for (const Choice& choice : request->choices) {
       if (choice.stage == Choice::Stage::done) continue;
+      if (choice.reading) ++stats.reading;
       if (request->parked) {
         ++stats.parked;
       } else {
@@ -178,6 +181,7 @@ EngineStats Engine::stats() const {
   stats.blocks_free = state_->cache->available();
   stats.blocks_cached = state_->cache->index().size();
   stats.prefix_evictions = state_->cache->index().evictions();
+  if (state_->tier) stats.tier = state_->tier->counters();
   return stats;
 }
 

@@ -31,6 +31,9 @@ struct EngineOptions {
   std::string cluster_secret;  ///< Keys the ids of blocks: equal ones name equal blocks equally.
 };
 
+class BlockTier;
+struct StepCosts;
+
 /// What one step did for one choice of one request. In order of token index, no gaps.
 struct ChoiceUpdate {
   RequestKey key;
@@ -44,6 +47,13 @@ struct ChoiceUpdate {
   std::optional<Finish> finish;           ///< Set exactly once per choice, in its last update.
   std::string error;                      ///< Why, when it finished as `failed`.
   std::optional<RequestTimings> timings;  ///< Set with `finish`.
+};
+
+/// Of an engine's traffic with the tier below its pool.
+struct TierCounters {
+  uint64_t read_blocks = 0;    ///< Inserted into the pool.
+  uint64_t queued_blocks = 0;  ///< Handed to the tier.
+  uint64_t lost_blocks = 0;    ///< Evicted before their turn, or too many waited.
 };
 
 /// Gauges and counters, read between steps.
@@ -62,6 +72,9 @@ struct EngineStats {
   uint64_t prefix_queries = 0;    ///< Prompt tokens of admitted requests that may use the index.
   uint64_t prefix_hits = 0;       ///< Of these, tokens that it had.
   uint64_t prefix_evictions = 0;  ///< Blocks that it lost.
+  uint64_t prefix_hits_cold = 0;  ///< Of the hits, tokens that the tier below brought for them.
+  uint32_t reading = 0;           ///< Waiting choices for which the tier reads.
+  TierCounters tier;
 };
 
 /// Continuous batching over one model: submit, step, read updates. Deterministic: what a request
@@ -81,6 +94,14 @@ class Engine {
   /// A parked request keeps its place and (while memory allows) its blocks, but gets no rows.
   void set_parked(RequestKey key, bool parked);
 
+  /// From now on full blocks go to `tier`, and prompts are looked for there as well: a waiting
+  /// request whose blocks it reads waits for them as its stop rule says. `costs` tell what
+  /// computing would take; empty: nothing is too slow to read. Needs prefix caching and idleness.
+  void attach_tier(std::shared_ptr<BlockTier> tier, const StepCosts& costs);
+  /// Called on the tier's threads when a step has something to take in. It must not block.
+  void on_arrival(std::function<void()> wake);
+
+  /// No request, and nothing on its way to the tier.
   bool idle() const;
   /// Runs at most one batch. The updates are valid until the next call.
   std::span<const ChoiceUpdate> step();

@@ -70,10 +70,12 @@ void Engine::State::take_cached(ActiveRequest& request, Choice& choice, uint32_t
   const uint32_t before = choice.kv.length();
   choice.kv.take(std::span(choice.chain).subspan(had, blocks - had));
   if (!first_time) return;
+  offer(request, choice, had, blocks);
   const uint32_t prompt = request.prompt_size();
   const uint32_t taken = std::min(choice.kv.length(), prompt) - std::min(before, prompt);
   request.cached_tokens += taken;
   counters.prefix_hits += taken;
+  counters.prefix_hits_cold += std::min(taken, request.read_tokens);
 }
 
 /// Blocks that this step filled: from now on others find them.
@@ -82,11 +84,13 @@ void Engine::State::publish_blocks(const StepPlan& plan) {
   for (const PlannedRows& planned : plan.rows) {
     auto& [request, choice] = scheduled[planned.sequence];
     const uint32_t full = choice->kv.length() / options.block_tokens;
-    if (choice->kv.published() == full) continue;
+    const uint32_t before = choice->kv.published();
+    if (before == full) continue;
     name_blocks(*request, *choice);
     while (choice->kv.published() < full) {
       choice->kv.publish(choice->chain[choice->kv.published()]);
     }
+    offer(*request, *choice, before, full);
   }
 }
 

@@ -131,7 +131,8 @@ RequestTimings ActiveRequest::timings(TimePoint now) const {
           .decode_us = us(now - first),
           .prompt_tokens = prompt_size(),
           .preemptions = preemptions,
-          .cached_tokens = cached_tokens};
+          .cached_tokens = cached_tokens,
+          .cached_tokens_cold = std::min(cached_tokens, read_tokens)};
 }
 
 Result<ActiveRequest> make_active_request(RequestKey key, GenerationRequest request,
@@ -145,6 +146,7 @@ Result<ActiveRequest> make_active_request(RequestKey key, GenerationRequest requ
   active.enders = ending_ids(request.stop, *model.tokenizer);
   active.request = std::move(request);
   const GenerationRequest& r = active.request;
+  active.retention = std::make_shared<TierRetention>(TierRetention{r.tenant, r.kv.pin, r.kv.ttl_s});
   for (uint32_t i = 0; i < r.choices; ++i) {
     Choice& choice = active.choices.emplace_back(cache);
     choice.index = i;

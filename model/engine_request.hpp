@@ -14,6 +14,7 @@
 #include "model/loaded_model.hpp"
 #include "model/sampler.hpp"
 #include "model/stopping.hpp"
+#include "model/tier_work.hpp"
 
 /// The engine's own record of a request: internal to engine*.cpp.
 namespace outrider::model {
@@ -36,6 +37,9 @@ struct Choice {
   KvSequence kv;
   std::vector<BlockId> chain;  ///< Ids of its leading full blocks, as far as they were needed.
   uint32_t cached_blocks = 0;  ///< Waiting: leading ones that the index had in this step.
+  std::shared_ptr<TierRead> reading;  ///< Waiting: what is under way, for it or for another.
+  bool owns_read = false;             ///< It asked for `reading`.
+  bool asked_tier = false;            ///< In this stay in the queue.
   std::vector<int32_t> output;
   TokenCounts counts;                ///< Kept only where the penalties need it.
   std::unique_ptr<TextStream> text;  ///< Kept only where there are stop strings.
@@ -56,6 +60,8 @@ struct ActiveRequest {
   uint32_t preemptions = 0;
   BlockId root{};              ///< Parent of its first block.
   uint32_t cached_tokens = 0;  ///< Of the prompt, taken from the index before any preemption.
+  uint32_t read_tokens = 0;    ///< That came from the tier for it.
+  std::shared_ptr<const TierRetention> retention;
   TimePoint submitted{};
   std::optional<TimePoint> admitted;
   std::optional<TimePoint> first_token;

@@ -10,6 +10,8 @@
 #include "model/kv_cache.hpp"
 #include "model/sampler.hpp"
 #include "model/scheduler.hpp"
+#include "model/step_costs.hpp"
+#include "model/tier_work.hpp"
 #include "model/transformer.hpp"
 
 /// What one engine is made of: internal to engine*.cpp.
@@ -32,6 +34,13 @@ struct Engine::State {
   void find_cached(ActiveRequest& request, Choice& choice, SequenceView& view);
   void take_cached(ActiveRequest& request, Choice& choice, uint32_t blocks);
   void publish_blocks(const StepPlan& plan);
+
+  // The tier below the pool (engine_tier.cpp).
+  bool waits_for_tier(ActiveRequest& request, Choice& choice);
+  std::shared_ptr<TierRead> ask_tier(const ActiveRequest& request, const Choice& choice,
+                                     uint32_t first, uint32_t end);
+  void leave_read(ActiveRequest& request, Choice& choice);
+  void offer(const ActiveRequest& request, const Choice& choice, uint32_t first, uint32_t end);
 
   /// One use of one row's logits.
   struct Reading {
@@ -76,6 +85,8 @@ struct Engine::State {
   Digest256 kv_namespace{};
   BlockHasher hasher;
   std::unique_ptr<KvCache> cache;  ///< Before the requests, whose sequences point to it.
+  std::unique_ptr<TierWork> tier;  ///< Null: there is none.
+  StepCosts costs;                 ///< Where there is a tier; empty: not measured.
   Transformer transformer;
   std::map<RequestKey, std::unique_ptr<ActiveRequest>> requests;
   uint64_t arrivals = 0;

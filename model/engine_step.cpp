@@ -29,6 +29,7 @@ void Engine::State::finish(ActiveRequest& request, Choice& choice, Finish finish
   update.error = std::move(error);
   update.timings = request.timings(now);
   choice.stage = Stage::done;
+  leave_read(request, choice);
   choice.kv.reset();
 }
 
@@ -79,6 +80,11 @@ StepPlan Engine::State::plan() {
                        .shared_tail = choice.kv.shared_tail()});
       SequenceView& view = views.back();
       if (options.prefix_caching) find_cached(*request, choice, view);
+      if (waits_for_tier(*request, choice)) {
+        views.pop_back();
+        scheduled.pop_back();
+        continue;
+      }
       const bool backlogged = !view.running || view.length - view.computed > 1;
       if (!view.parked) shares.want(request->request.tenant, backlogged);
     }
@@ -98,6 +104,7 @@ StepPlan Engine::State::plan() {
 void Engine::State::preempt(const Scheduled& victim) {
   victim.choice->kv.reset();
   victim.choice->stage = Stage::waiting;
+  victim.choice->asked_tier = false;
   ++victim.request->preemptions;
   ++counters.preemptions;
 }
@@ -107,6 +114,7 @@ void Engine::State::apply(const StepPlan& plan) {
   for (const uint32_t i : plan.admit) {
     auto& [request, choice] = scheduled[i];
     choice->stage = Stage::running;
+    leave_read(*request, *choice);
     if (options.prefix_caching) take_cached(*request, *choice, choice->cached_blocks);
     if (!request->admitted) request->admitted = now;
   }

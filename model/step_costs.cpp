@@ -102,6 +102,14 @@ Duration StepCosts::step(std::span<const StepShare> shares) const {
   return Duration(static_cast<Duration::rep>(sum + without_context(total_rows)));
 }
 
+Duration StepCosts::prefill(uint32_t row_count, uint32_t context) const {
+  const double n = row_count;
+  const double pairs = n * (context + n / 2);
+  return Duration(
+      static_cast<Duration::rep>(n * static_cast<double>(prefill_row_ns) +
+                                 pairs * static_cast<double>(attention_pair_ps) / 1000));
+}
+
 StepCosts measure_step_costs(Engine& engine, const Clock& clock) {
   engine.time_step(1, 0, 1);  // Cold caches and pages are not the machine.
   StepCosts costs;

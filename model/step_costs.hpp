@@ -29,6 +29,8 @@ struct StepCosts {
 
   /// Linear between what was measured and beyond it.
   Duration step(std::span<const StepShare> shares) const;
+  /// Of a prompt's rows in long chunks, the first of them behind `context` tokens.
+  Duration prefill(uint32_t rows, uint32_t context) const;
 
  private:
   double without_context(double rows) const;

@@ -100,7 +100,7 @@ struct GenerateRequest {
   cacheSalt @41 :Text;                # who sends it shares cached prefixes with the same salt only
   deadlineMs @42 :Int64;              # 0: none
   speculation @43 :Text;              # "off", "auto" or JSON; "": not given
-  kv @44 :Text;                       # JSON; "": not given
+  kv @44 :Text;                       # JSON: {"stop_rule", "pin", "ttl_s"}; "": not given
 }
 
 enum Flag {
@@ -163,6 +163,7 @@ struct Timings {
   prefillMs @1 :Float64;
   decodeMs @2 :Float64;
   cachedTokensDevice @3 :UInt64;      # of the prompt tokens: found in the pool
+  cachedTokensCold @4 :UInt64;        # of the prompt tokens: read from the KV store for this request
 }
 
 struct PromptTokens {

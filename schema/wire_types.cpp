@@ -120,11 +120,12 @@ Result<std::vector<TokenOut>> decode_tokens(const TokenBatch& batch) {
 
 WireRequest to_wire(const GenerationRequest& request) {
   const auto& [id, prompt, committed, sampling, stop, choices, logprobs, prompt_logprobs, priority,
-               deadline_ms, tenant, cache_salt] = request;
+               deadline_ms, tenant, cache_salt, kv] = request;
   const auto& [temperature, top_k, top_p, min_p, repetition, presence, frequency, logit_bias,
                seed] = sampling;
   const auto& [max_tokens, min_tokens, ignore_eos, stop_ids, stop_strings, include_stop,
                skip_special] = stop;
+  const auto& [stop_rule, pin, ttl_s] = kv;
   (void)prompt;
   (void)committed;
   WireRequest wire;
@@ -152,6 +153,9 @@ WireRequest to_wire(const GenerationRequest& request) {
   wire.deadline_ms = deadline_ms;
   wire.tenant = tenant;
   wire.cache_salt = cache_salt;
+  wire.kv_stop_rule = static_cast<uint8_t>(stop_rule);
+  wire.kv_pin = pin;
+  wire.kv_ttl_s = ttl_s;
   return wire;
 }
 
@@ -185,6 +189,11 @@ GenerationRequest from_wire(const WireRequest& wire) {
   request.deadline_ms = wire.deadline_ms;
   request.tenant = wire.tenant;
   request.cache_salt = wire.cache_salt;
+  // Of a rule that it does not know an engine makes the default.
+  const bool known = wire.kv_stop_rule >= 1 && wire.kv_stop_rule <= k_kv_stop_rules;
+  if (known) request.kv.stop_rule = static_cast<KvStopRule>(wire.kv_stop_rule);
+  request.kv.pin = wire.kv_pin;
+  request.kv.ttl_s = wire.kv_ttl_s;
   return request;
 }
 

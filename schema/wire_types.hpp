@@ -22,7 +22,7 @@ typename Inspector::result_type inspect(Inspector& f, RequestKey& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RequestTimings& x) {
   return f(caf::meta::type_name("RequestTimings"), x.queue_us, x.prefill_us, x.decode_us,
-           x.prompt_tokens, x.preemptions, x.cached_tokens);
+           x.prompt_tokens, x.preemptions, x.cached_tokens, x.cached_tokens_cold);
 }
 
 }  // namespace outrider
@@ -115,6 +115,9 @@ struct WireRequest {
   uint32_t deadline_ms = 0;
   std::string tenant;
   std::string cache_salt;
+  uint8_t kv_stop_rule = 0;
+  bool kv_pin = false;
+  uint32_t kv_ttl_s = 0;
 
   friend bool operator==(const WireRequest&, const WireRequest&) = default;
 };
@@ -126,7 +129,7 @@ typename Inspector::result_type inspect(Inspector& f, WireRequest& x) {
            x.frequency_penalty_bits, x.logit_bias_bits, x.seed, x.max_tokens, x.min_tokens,
            x.ignore_eos, x.stop_token_ids, x.stop_strings, x.include_stop_str_in_output,
            x.skip_special_tokens, x.choices, x.logprobs, x.prompt_logprobs, x.priority,
-           x.deadline_ms, x.tenant, x.cache_salt);
+           x.deadline_ms, x.tenant, x.cache_salt, x.kv_stop_rule, x.kv_pin, x.kv_ttl_s);
 }
 
 WireRequest to_wire(const GenerationRequest& request);

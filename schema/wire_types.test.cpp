@@ -27,6 +27,7 @@ GenerationRequest unusual_request() {
   request.deadline_ms = 1500;
   request.tenant = "team a";
   request.cache_salt = "salt";
+  request.kv = {.stop_rule = KvStopRule::wait_complete, .pin = true, .ttl_s = 60};
   return request;
 }
 

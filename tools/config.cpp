@@ -3,6 +3,7 @@
 #include "gateway/api_keys.hpp"
 #include "tools/command.hpp"
 #include "tools/engine_options.hpp"
+#include "tools/kv_store.hpp"
 
 namespace outrider::tools {
 
@@ -33,6 +34,7 @@ void add_config(CLI::App& app, Action& action) {
             return report(loaded.error());
           }
         }
+        if (const auto store = store_options(*settings); !store) return report(store.error());
         if (const auto secret = cluster_secret(*settings); !secret) return report(secret.error());
         std::cout << "configuration is good; model " << *model << '\n';
         return k_exit_done;

@@ -7,6 +7,7 @@
 
 #include "actors/engine_loop.hpp"
 #include "actors/front_desk.hpp"
+#include "actors/store_tier.hpp"
 #include "actors/system_config.hpp"
 #include "actors/target_actor.hpp"
 #include "base/system.hpp"
@@ -14,6 +15,7 @@
 #include "model/step_costs.hpp"
 #include "router/router_actor.hpp"
 #include "tools/cluster_view.hpp"
+#include "tools/kv_store.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -90,12 +92,6 @@ class EngineHold final : public actors::EnginePort {
   std::shared_ptr<actors::EngineLoop> loop_;
 };
 
-/// Brings a counter up to a total that something else counts.
-void raise_to(prometheus::Counter& counter, uint64_t total) {
-  const double missing = static_cast<double>(total) - counter.Value();
-  if (missing > 0) counter.Increment(missing);
-}
-
 }  // namespace
 
 struct EmbeddedCluster::State {
@@ -113,8 +109,13 @@ struct EmbeddedCluster::State {
 };
 
 EmbeddedCluster::EmbeddedCluster(const Clock& clock, ServingMetrics& metrics,
-                                 std::shared_ptr<spdlog::logger> log)
-    : clock_(clock), metrics_(metrics), log_(std::move(log)) {}
+                                 std::shared_ptr<spdlog::logger> log,
+                                 std::optional<kvstore::ColdStoreOptions> store)
+    : clock_(clock), metrics_(metrics), log_(std::move(log)) {
+  if (!store) return;
+  store_ = std::make_shared<kvstore::ColdStore>(std::move(*store),
+                                                kvstore::Surroundings{.clock = clock_});
+}
 
 EmbeddedCluster::~EmbeddedCluster() {
   if (!state_) return;
@@ -128,7 +129,7 @@ EmbeddedCluster::~EmbeddedCluster() {
   state_->front_desk = nullptr;
   state_->target = nullptr;
   state_->router = nullptr;
-  state_->system.reset();  // waits for the actors
+  state_->system.reset();  // waits for the actors, and with the last of them the engine goes
 }
 
 Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
@@ -137,7 +138,12 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
   auto engine = model::Engine::create(model, options, clock_);
   if (!engine) return engine.error();
   schema::Announce announce = announcement(**engine, name, options);
-  announce_costs(model::measure_step_costs(**engine, clock_), announce);
+  const model::StepCosts costs = model::measure_step_costs(**engine, clock_);
+  announce_costs(costs, announce);
+  if (store_) {
+    store_->drain();  // It has been opening meanwhile; from the first request on it answers.
+    (*engine)->attach_tier(actors::make_store_tier(store_), costs);
+  }
   return Prepared{std::move(model), std::move(*engine), std::move(announce)};
 }
 
@@ -211,10 +217,12 @@ std::string EmbeddedCluster::describe() const {
                                 {"queued_rows", load.queued_rows},
                                 {"rows_per_s", load.rows_per_s}}}});
   }
+  if (store_) out["kv_store"] = describe_store(store_->stats());
   return out.dump();
 }
 
 void EmbeddedCluster::update_metrics() {
+  if (store_) update_store_metrics(store_->stats(), metrics_.store());
   if (!state_) return;
   metrics_.sessions_open.Set(state_->view->snapshot().sessions_open);
   const auto loop = state_->engine->load().lock();
@@ -228,12 +236,13 @@ void EmbeddedCluster::update_metrics() {
   metrics_.kv_blocks_free.Set(stats.blocks_free);
   const double used = static_cast<double>(stats.blocks_total) - stats.blocks_free;
   metrics_.kv_cache_usage.Set(stats.blocks_total == 0 ? 0 : used / stats.blocks_total);
-  raise_to(metrics_.preemptions, stats.preemptions);
-  raise_to(metrics_.engine_steps, stats.steps);
+  raise_to(metrics_.preemptions, static_cast<double>(stats.preemptions));
+  raise_to(metrics_.engine_steps, static_cast<double>(stats.steps));
   metrics_.prefix_cache_blocks.Set(stats.blocks_cached);
-  raise_to(metrics_.prefix_cache_queries, stats.prefix_queries);
-  raise_to(metrics_.prefix_cache_hits, stats.prefix_hits);
-  raise_to(metrics_.prefix_cache_evictions, stats.prefix_evictions);
+  raise_to(metrics_.prefix_cache_queries, static_cast<double>(stats.prefix_queries));
+  raise_to(metrics_.prefix_cache_hits, static_cast<double>(stats.prefix_hits));
+  raise_to(metrics_.prefix_cache_hits_cold, static_cast<double>(stats.prefix_hits_cold));
+  raise_to(metrics_.prefix_cache_evictions, static_cast<double>(stats.prefix_evictions));
 }
 
 }  // namespace outrider::tools

@@ -3,6 +3,7 @@
 #include <spdlog/logger.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.hpp"
@@ -10,6 +11,7 @@
 #include "base/result.hpp"
 #include "gateway/backend.hpp"
 #include "gateway/prompt.hpp"
+#include "kvstore/cold_store.hpp"
 #include "model/engine.hpp"
 #include "model/loaded_model.hpp"
 #include "schema/messages.hpp"
@@ -20,8 +22,10 @@ namespace outrider::tools {
 /// Made empty, so that the gateway can already refer to it while the model loads.
 class EmbeddedCluster {
  public:
-  EmbeddedCluster(const Clock& clock, ServingMetrics& metrics, std::shared_ptr<spdlog::logger> log);
-  /// Ends all sessions and stops the engine.
+  /// Opens the store, on a thread of its own.
+  EmbeddedCluster(const Clock& clock, ServingMetrics& metrics, std::shared_ptr<spdlog::logger> log,
+                  std::optional<kvstore::ColdStoreOptions> store);
+  /// Ends all sessions, stops the engine and closes the store: what is queued becomes durable.
   ~EmbeddedCluster();
 
   /// What takes seconds: the engine's memory, and a probe of the machine's speed. Any thread.
@@ -50,6 +54,7 @@ class EmbeddedCluster {
   const Clock& clock_;
   ServingMetrics& metrics_;
   std::shared_ptr<spdlog::logger> log_;
+  std::shared_ptr<kvstore::ColdStore> store_;  ///< Null: none.
   std::unique_ptr<State> state_;
 };
 

@@ -12,6 +12,7 @@
 #include "base/system.hpp"
 #include "kernels/kv_kinds.hpp"
 #include "tools/command.hpp"
+#include "tools/kv_store.hpp"
 #include "tools/progress.hpp"
 
 namespace outrider::tools {
@@ -59,7 +60,10 @@ model::EngineOptions engine_options(const Settings& settings) {
 }
 
 Result<std::string> cluster_secret(const Settings& settings) {
-  const std::string& path = settings.text("cluster-secret-file");
+  std::string path = settings.text("cluster-secret-file");
+  if (path.empty() && !settings.text("store-dir").empty()) {
+    OUTRIDER_ASSIGN(path, secret_file(settings.text("store-dir")));
+  }
   std::string secret;
   if (path.empty()) {
     for (int i = 0; i < 4; ++i) {

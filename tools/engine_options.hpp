@@ -18,8 +18,8 @@ const std::vector<std::string>& engine_setting_names();
 
 model::EngineOptions engine_options(const Settings& settings);
 
-/// What the file that the settings name holds, without white space at its end; where they name
-/// none, random bytes: nothing outlives the process or leaves it yet, so nobody else needs them.
+/// What the file that the settings name holds, without white space at its end. Where they name
+/// none: the store's own, or without a store random bytes, as then nothing outlives the process.
 Result<std::string> cluster_secret(const Settings& settings);
 
 /// Says both figures when the KV pool, and not --ctx, bounds the context; else empty.

@@ -8,12 +8,14 @@
 #include <optional>
 #include <thread>
 
+#include "base/limits.hpp"
 #include "base/log.hpp"
 #include "gateway/gateway.hpp"
 #include "tools/banner.hpp"
 #include "tools/command.hpp"
 #include "tools/embedded_cluster.hpp"
 #include "tools/engine_options.hpp"
+#include "tools/kv_store.hpp"
 #include "tools/version.hpp"
 
 namespace outrider::tools {
@@ -38,6 +40,9 @@ gateway::GatewayOptions gateway_options(const Settings& settings) {
   options.version = k_version;
   options.log_prompts = settings.flag("log-prompts");
   options.http.cors_origins = settings.text("cors-origins");
+  if (!settings.text("store-dir").empty()) {
+    options.other_descriptors = limits::kv_store_descriptors;
+  }
   options.drain_timeout_ms = static_cast<uint32_t>(settings.count("drain-timeout-s") * 1000);
   return options;
 }
@@ -138,6 +143,8 @@ int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlo
 int serve(const Settings& settings, const std::string& path) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
+  auto store = store_options(settings);
+  if (!store) return report(store.error());
   model::EngineOptions options = engine_options(settings);
   if (auto secret = cluster_secret(settings); secret) {
     options.cluster_secret = std::move(*secret);
@@ -148,7 +155,7 @@ int serve(const Settings& settings, const std::string& path) {
   const SteadyClock clock;
   const std::string name = served_name(settings, path);
   ServingMetrics metrics(name);
-  EmbeddedCluster cluster(clock, metrics, *log);
+  EmbeddedCluster cluster(clock, metrics, *log, std::move(*store));
 
   auto gateway =
       gateway::Gateway::open(io, gateway_options(settings),

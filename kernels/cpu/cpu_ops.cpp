@@ -12,6 +12,7 @@
 #include "kernels/cpu/matmul_call.hpp"
 #include "kernels/cpu/rope_table.hpp"
 #include "kernels/cpu/thread_pool.hpp"
+#include "kernels/kv_block.hpp"
 #include "kernels/kv_codec.hpp"
 #include "kernels/ops.hpp"
 
@@ -105,6 +106,14 @@ class CpuOps final : public Ops {
     const size_t bytes = geometry.block_bytes();
     std::memcpy(pool + static_cast<size_t>(to) * bytes, pool + static_cast<size_t>(from) * bytes,
                 bytes);
+  }
+  void read_block(const KvGeometry& geometry, int32_t block, const std::byte* pool, std::byte* k,
+                  std::byte* v) override {
+    split_block(geometry, block, pool, k, v);
+  }
+  void write_block(const KvGeometry& geometry, int32_t block, const std::byte* k,
+                   const std::byte* v, std::byte* pool) override {
+    join_block(geometry, block, k, v, pool);
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "kernels/kv_block.hpp"
 #include "kernels/kv_codec.hpp"
 #include "kernels/ops.hpp"
 
@@ -140,6 +141,14 @@ class RefOps final : public Ops {
     const size_t bytes = geometry.block_bytes();
     std::memcpy(pool + static_cast<size_t>(to) * bytes, pool + static_cast<size_t>(from) * bytes,
                 bytes);
+  }
+  void read_block(const KvGeometry& geometry, int32_t block, const std::byte* pool, std::byte* k,
+                  std::byte* v) override {
+    split_block(geometry, block, pool, k, v);
+  }
+  void write_block(const KvGeometry& geometry, int32_t block, const std::byte* k,
+                   const std::byte* v, std::byte* pool) override {
+    join_block(geometry, block, k, v, pool);
   }
 };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the client suites against the real binary.
 
-Usage: run_e2e.py --binary build/release/outrider --model MODEL.gguf [--suite openai,rpc,life,speed]
+Usage: run_e2e.py --binary build/release/outrider --model MODEL.gguf [--suite openai,rpc,life,speed,store]
                   [--cpp-client build/release/docs/examples/rpc_client] [-k PATTERN]
 
 Needs tests/e2e/requirements.txt. Any GGUF will do: the suites compare answers with each other.
@@ -16,10 +16,11 @@ import suite_life
 import suite_openai
 import suite_rpc
 import suite_speed
+import suite_store
 from server import Server
 
 SUITES = {"openai": suite_openai, "rpc": suite_rpc, "life": suite_life,
-          "speed": suite_speed}
+          "speed": suite_speed, "store": suite_store}
 
 
 def load(names, pattern):
@@ -37,8 +38,9 @@ def main():
     parser.add_argument("--suite", default=",".join(SUITES))
     parser.add_argument("-k", dest="pattern")
     options = parser.parse_args()
-    suite_life.binary = suite_speed.binary = pathlib.Path(options.binary).resolve()
-    suite_life.model = suite_speed.model = pathlib.Path(options.model).resolve()
+    for suite in (suite_life, suite_speed, suite_store):
+        suite.binary = pathlib.Path(options.binary).resolve()
+        suite.model = pathlib.Path(options.model).resolve()
     if options.cpp_client:
         suite_life.cpp_client = str(pathlib.Path(options.cpp_client).resolve())
 

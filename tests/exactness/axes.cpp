@@ -27,7 +27,11 @@ Axes random_axes(Random& random, std::span<const kernels::Isa> isas, kernels::Kv
   axes.spare_blocks = random.chance(0.5f) ? random.below(12) : 512;
   axes.arrival = random.chance(0.3f) ? 1.0f : 0.1f + 0.9f * random.uniform();
   axes.prefix_caching = random.chance(0.8f);
+  axes.store = axes.prefix_caching && random.chance(0.5f);
+  if (axes.store) axes.block_tokens = 16;  // so that batches find each other's blocks
+  axes.restart_store = axes.store && random.chance(0.2f);
   axes.evict = maybe(0.5f, 0.3f);
+  axes.drop = maybe(0.2f, 0.05f);
   axes.preempt_all = maybe(0.4f, 0.1f);
   axes.rechunk = maybe(0.5f, 0.3f);
   axes.rethread = maybe(0.3f, 0.2f);
@@ -42,10 +46,13 @@ std::string describe(const Axes& a) {
   out << kernels::isa_name(a.isa) << ", " << a.threads << " threads, batch_tokens "
       << a.batch_tokens << ", sequences " << a.sequences << ", block_tokens " << a.block_tokens
       << ", kv " << kernels::kv_kind_name(a.kv_kind) << ", spare_blocks " << a.spare_blocks
-      << ", prefix caching " << (a.prefix_caching ? "on" : "off") << ", arrival " << a.arrival
-      << ", evict " << a.evict << ", preempt_all " << a.preempt_all << ", rechunk " << a.rechunk
-      << ", rethread " << a.rethread << ", park " << a.park << ", cancel " << a.cancel
-      << ", resume " << a.resume;
+      << ", prefix caching " << (a.prefix_caching ? "on" : "off") << ", store "
+      << (a.restart_store ? "restarted"
+          : a.store       ? "on"
+                          : "off")
+      << ", drop " << a.drop << ", arrival " << a.arrival << ", evict " << a.evict
+      << ", preempt_all " << a.preempt_all << ", rechunk " << a.rechunk << ", rethread "
+      << a.rethread << ", park " << a.park << ", cancel " << a.cancel << ", resume " << a.resume;
   return out.str();
 }
 

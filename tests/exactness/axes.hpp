@@ -24,10 +24,13 @@ struct Axes {
   kernels::KvKind kv_kind = kernels::KvKind::fp16;
   uint32_t spare_blocks = 1024;  ///< Of the pool, beyond one longest sequence.
   bool prefix_caching = false;
+  bool store = false;  ///< Below the pool, with what earlier batches left in it.
+  bool restart_store = false;
   // What happens, as probabilities a step.
   float arrival = 1.0f;  ///< The next request is submitted.
   float preempt_all = 0;
   float evict = 0;    ///< Of some blocks that only the prefix index holds.
+  float drop = 0;     ///< Of some blocks that the store has.
   float rechunk = 0;  ///< Another batch_tokens from here on.
   float rethread = 0;
   float park = 0;    ///< Of one request; unparked with 0.3 a step.

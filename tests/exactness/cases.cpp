@@ -89,6 +89,8 @@ GenerationRequest random_request(Random& random, const CaseLimits& limits,
   request.priority = static_cast<int32_t>(random.below(3)) - 1;
   if (random.chance(0.1f)) request.tenant = "tenant";
   if (random.chance(0.1f)) request.cache_salt = "salt";
+  request.kv.stop_rule = static_cast<KvStopRule>(1 + random.below(k_kv_stop_rules));
+  request.kv.pin = random.chance(0.1f);
   return request;
 }
 

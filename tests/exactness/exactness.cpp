@@ -27,14 +27,16 @@ int run(const Options& options, bool verbose) {
               static_cast<unsigned long long>(options.seed), to_string(report->tally).c_str());
   std::printf(
       "  %llu steps, %llu preemptions, %llu parkings, %llu strangers cancelled, "
-      "%llu resumptions, %llu cached tokens, %llu evictions, %llu requests with other KV than "
-      "fp16; %.1f s\n",
+      "%llu resumptions, %llu cached tokens, %llu blocks from the store, "
+      "%llu restarts of it, %llu evictions, %llu requests with other KV than fp16; %.1f s\n",
       static_cast<unsigned long long>(happened.steps),
       static_cast<unsigned long long>(happened.preemptions),
       static_cast<unsigned long long>(happened.parkings),
       static_cast<unsigned long long>(happened.strangers),
       static_cast<unsigned long long>(happened.resumptions),
       static_cast<unsigned long long>(happened.cached_tokens),
+      static_cast<unsigned long long>(happened.read_blocks),
+      static_cast<unsigned long long>(happened.restarts),
       static_cast<unsigned long long>(happened.evictions),
       static_cast<unsigned long long>(happened.other_kinds),
       outrider::to_seconds(clock.now() - start));

@@ -57,6 +57,14 @@ class ForwardingOps : public kernels::Ops {
                   std::byte* pool) override {
     inner_->copy_block(geometry, from, to, pool);
   }
+  void read_block(const kernels::KvGeometry& geometry, int32_t block, const std::byte* pool,
+                  std::byte* k, std::byte* v) override {
+    inner_->read_block(geometry, block, pool, k, v);
+  }
+  void write_block(const kernels::KvGeometry& geometry, int32_t block, const std::byte* k,
+                   const std::byte* v, std::byte* pool) override {
+    inner_->write_block(geometry, block, k, v, pool);
+  }
 
  private:
   std::unique_ptr<kernels::Ops> inner_;

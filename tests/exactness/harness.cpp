@@ -54,6 +54,7 @@ class Harness {
 
   Scene scene_of(std::span<const uint32_t> indices, bool known) const {
     Scene scene;
+    scene.store = store_;
     scene.context_tokens = options_.limits.context_tokens();
     for (const uint32_t i : indices) {
       scene.requests.push_back(&requests_[i]);
@@ -121,6 +122,7 @@ class Harness {
   Options options_;
   std::ostream* progress_;
   Random random_;
+  std::shared_ptr<HarnessStore> store_ = std::make_shared<HarnessStore>();
   std::map<kernels::Isa, std::shared_ptr<const model::LoadedModel>> models_;
   std::vector<GenerationRequest> requests_;
   std::vector<kernels::KvKind> kv_kinds_;       ///< [request]

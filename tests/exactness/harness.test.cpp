@@ -34,6 +34,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   uint64_t resumptions = 0;
   uint64_t cached_tokens = 0;
   uint64_t evictions = 0;
+  uint64_t read_blocks = 0;
   uint64_t other_kinds = 0;
   for (const std::string name : {"tiny-llama", "tiny-qwen2"}) {
     const Report report = must_run(tiny(name, 1, 96));
@@ -48,6 +49,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
     resumptions += report.disturbances.resumptions;
     cached_tokens += report.disturbances.cached_tokens;
     evictions += report.disturbances.evictions;
+    read_blocks += report.disturbances.read_blocks;
     other_kinds += report.disturbances.other_kinds;
   }
   EXPECT_GT(preemptions, 0u);
@@ -56,6 +58,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   EXPECT_GT(resumptions, 0u);
   EXPECT_GT(cached_tokens, 1000u);
   EXPECT_GT(evictions, 0u);
+  EXPECT_GT(read_blocks, 0u);
   EXPECT_GT(other_kinds, 0u);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "model/step_costs.hpp"
 #include "model/transformer.hpp"
 
 namespace outrider::exactness {
@@ -48,7 +49,11 @@ class Player {
         happened_(disturbances),
         engine_(make_engine(model, axes, scene.context_tokens, clock_)),
         outcomes_(scene.requests.size()),
-        finished_(scene.requests.size()) {}
+        finished_(scene.requests.size()) {
+    if (!axes.store) return;
+    scene.store->begin_batch(axes.restart_store);
+    engine_->attach_tier(scene.store, {});
+  }
 
   std::vector<std::vector<Outcome>> run() {
     ops_.set_threads(axes_.threads);
@@ -68,6 +73,8 @@ class Player {
     happened_.preemptions += stats.preemptions;
     happened_.cached_tokens += stats.prefix_hits;
     happened_.evictions += stats.prefix_evictions;
+    happened_.read_blocks += stats.tier.read_blocks;
+    happened_.restarts += axes_.restart_store ? 1 : 0;
     if (axes_.kv_kind != kernels::KvKind::fp16) happened_.other_kinds += outcomes_.size();
     return std::move(outcomes_);
   }
@@ -84,6 +91,10 @@ class Player {
       ++blows_;
     }
     if (random_.chance(axes_.evict)) engine_->evict_cached(1 + random_.below(8));
+    if (axes_.store) {
+      scene_.store->deliver(random_);
+      if (random_.chance(axes_.drop)) scene_.store->drop(random_);
+    }
     if (random_.chance(axes_.rechunk)) {
       engine_->set_batch_tokens(1 + random_.below(axes_.batch_tokens));
     }
@@ -189,6 +200,8 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   resumptions += other.resumptions;
   cached_tokens += other.cached_tokens;
   evictions += other.evictions;
+  read_blocks += other.read_blocks;
+  restarts += other.restarts;
   other_kinds += other.other_kinds;
   return *this;
 }

@@ -8,6 +8,7 @@
 #include "model/engine.hpp"
 #include "tests/exactness/axes.hpp"
 #include "tests/exactness/outcome.hpp"
+#include "tests/exactness/store.hpp"
 
 namespace outrider::exactness {
 
@@ -20,6 +21,8 @@ struct Disturbances {
   uint64_t resumptions = 0;
   uint64_t cached_tokens = 0;  ///< Of prompts, found in the prefix index.
   uint64_t evictions = 0;      ///< Blocks that the index lost.
+  uint64_t read_blocks = 0;    ///< That came from the store.
+  uint64_t restarts = 0;       ///< Of the store.
   uint64_t other_kinds = 0;    ///< Requests whose keys and values were not fp16.
 
   Disturbances& operator+=(const Disturbances& other);
@@ -30,6 +33,7 @@ struct Scene {
   std::vector<const GenerationRequest*> requests;
   std::vector<const std::vector<Outcome>*> known;
   uint32_t context_tokens = 0;
+  std::shared_ptr<HarnessStore> store;  ///< Used where the axes say so.
 };
 
 /// Runs the requests in one engine under the axes; the outcome of each choice of each, with

@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   read(bytes);
   read(sealed(bytes));
-  kvstore::BlockId id{};
+  BlockId id{};
   if (size > id.size()) {
     std::memcpy(id.data(), data, id.size());
     const auto row = kvstore::decode_row(id, bytes.subspan(id.size()));

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/block_id.hpp"
+#include "base/clock.hpp"
+
+namespace outrider::model {
+
+/// One full block as it leaves the pool: the hot bytes, so that what comes back has the same bits.
+struct TierBlock {
+  BlockId id{};
+  BlockId parent{};    ///< the id before it in its chain, or the root
+  uint32_t depth = 0;  ///< blocks before it in its chain
+  std::vector<int32_t> tokens;
+  std::vector<std::byte> k;  ///< [layers][kv_heads][KvGeometry::head_k_bytes]
+  std::vector<std::byte> v;  ///< [layers][kv_heads][KvGeometry::head_v_bytes]
+};
+
+/// How long a request's blocks are to be kept, and on whose account.
+struct TierRetention {
+  std::string tenant;  ///< "" is the public one
+  bool pin = false;    ///< never makes room
+  uint32_t ttl_s = 0;  ///< 0: as long as there is room
+
+  bool asked_for() const { return pin || ttl_s > 0; }
+};
+
+/// Consecutive blocks of one chain that are wanted.
+struct TierLoad {
+  struct Wanted {
+    BlockId id{};
+    std::vector<int32_t> tokens;  ///< what it must hold
+  };
+  Digest256 kv_namespace{};
+  uint32_t layers = 0;
+  std::vector<Wanted> blocks;
+  std::optional<Duration> recompute;  ///< of all of them; none: load however long it takes
+  std::optional<Duration> timeout;    ///< no read begins later
+  std::shared_ptr<const std::atomic<bool>> cancelled;
+};
+
+/// A verified block; the bytes stay while `owner` does.
+struct TierLoadedBlock {
+  std::shared_ptr<const void> owner;
+  std::span<const std::byte> k;
+  std::span<const std::byte> v;
+};
+
+/// `blocks` with the next ones, any number of times, then `done` once: on any thread, one call at a
+/// time. A load that reads nothing calls `done` before `load` returns.
+struct TierHandlers {
+  std::function<void(std::vector<TierLoadedBlock>)> blocks;
+  std::function<void()> done;
+};
+
+/// What lies below an engine's pool: it takes full blocks and gives them back by content. A cache:
+/// whatever goes wrong in it is a miss or a block not stored. Thread-safe; no call waits.
+class BlockTier {
+ public:
+  virtual ~BlockTier() = default;
+
+  /// Notes that consecutive blocks of a chain were used or computed. Element i says whether block i
+  /// is worth a `put`; `hint`: whatever is not stored yet is.
+  virtual std::vector<bool> touch(std::span<const BlockId> chain, bool hint) = 0;
+  virtual void put(const Digest256& kv_namespace, uint32_t layers, TierBlock block,
+                   const TierRetention& retention) = 0;
+  /// Bytes of blocks that `put` takes now; what comes beyond is lost.
+  virtual uint64_t room() const = 0;
+  /// Blocks that are stored already, or on their way, are to be kept like that from now on.
+  virtual void retain(std::vector<BlockId> ids, const TierRetention& retention) = 0;
+  virtual void load(TierLoad load, TierHandlers handlers) = 0;
+};
+
+}  // namespace outrider::model

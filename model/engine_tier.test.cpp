@@ -1,0 +1,353 @@
+#include <gtest/gtest.h>
+
+#include "model/engine_world.test.hpp"
+#include "model/memory_tier.test.hpp"
+#include "model/step_costs.hpp"
+
+/// The tier below the pool through the engine: what is stored, what is read instead of computed,
+/// and that no bit changes whatever the tier does.
+namespace outrider::model {
+namespace {
+
+EngineOptions roomy() {
+  EngineOptions options = EngineWorld::small();
+  options.context_tokens = 512;
+  options.kv_memory_bytes = uint64_t{32} << 20;
+  return options;
+}
+
+StepCosts costs() {
+  StepCosts costs;
+  costs.prefill_row_ns = 1'000'000;
+  return costs;
+}
+
+uint32_t below(Random& random, size_t bound) {
+  return static_cast<uint32_t>(random.below(static_cast<uint32_t>(bound)));
+}
+
+/// Engines one after the other over one tier: what outlives a restart.
+struct Restarts {
+  std::shared_ptr<MemoryTier> tier = std::make_shared<MemoryTier>();
+  std::unique_ptr<EngineWorld> world;
+
+  Restarts() { start(); }
+  void start(EngineOptions options = roomy()) {
+    world = std::make_unique<EngineWorld>(options);
+    world->engine->attach_tier(tier, costs());
+  }
+  uint64_t rows() const { return world->engine->stats().rows; }
+  /// All that is asked for comes at once.
+  Heard alone(const GenerationRequest& request) {
+    const RequestKey key = world->submit(request);
+    while (!world->engine->idle()) {
+      world->step();
+      while (!tier->waiting.empty()) tier->deliver(1000);
+    }
+    return world->heard[key][0];
+  }
+  /// Its prompt's blocks are in the tier, and in no pool.
+  void store(const GenerationRequest& request) {
+    for (int i = 0; i < 2; ++i) alone(request);
+    start();
+  }
+};
+
+GenerationRequest prompt(uint64_t seed, uint32_t tokens) {
+  GenerationRequest request = EngineWorld::request(seed, tokens, 5);
+  request.logprobs = 2;
+  return request;
+}
+
+Heard uncached(const GenerationRequest& request) {
+  EngineOptions options = roomy();
+  options.prefix_caching = false;
+  return EngineWorld(options).alone(request)[0];
+}
+
+TEST(EngineTier, BlocksGoDownWhenTheyAreUsedASecondTime) {
+  Restarts restarts;
+  restarts.alone(prompt(1, 100));
+  EXPECT_EQ(restarts.tier->stored.size(), 0u);
+  restarts.alone(prompt(1, 100));
+  EXPECT_EQ(restarts.tier->stored.size(), 6u);
+  EXPECT_EQ(restarts.world->engine->stats().tier.queued_blocks, 6u);
+  for (const auto& [id, stored] : restarts.tier->stored) {
+    EXPECT_EQ(stored.block.tokens.size(), 16u);
+    EXPECT_TRUE(stored.block.depth == 0 || restarts.tier->stored.contains(stored.block.parent));
+  }
+}
+
+TEST(EngineTier, BlocksWaitInThePoolUntilTheTierHasRoom) {
+  Restarts restarts;
+  restarts.tier->room_bytes = 0;
+  restarts.alone(prompt(1, 100));
+  EngineWorld& world = *restarts.world;
+  const RequestKey key = world.submit(prompt(1, 100));
+  while (!world.heard[key][0].finish) world.step();
+  EXPECT_EQ(restarts.tier->stored.size(), 0u);
+  EXPECT_FALSE(world.engine->idle()) << "it owes the tier six blocks";
+  world.engine->evict_cached(1);
+  restarts.tier->room_bytes = UINT64_MAX;
+  world.run();
+  EXPECT_EQ(restarts.tier->stored.size(), 5u);
+  EXPECT_EQ(world.engine->stats().tier.lost_blocks, 1u) << "evicted before its turn";
+}
+
+TEST(EngineTier, ARequestThatAsksForRetentionIsStoredAtOnce) {
+  Restarts restarts;
+  GenerationRequest request = prompt(1, 100);
+  request.tenant = "a";
+  request.kv.pin = true;
+  restarts.alone(request);
+  ASSERT_EQ(restarts.tier->stored.size(), 6u);
+  EXPECT_TRUE(restarts.tier->stored.begin()->second.retention.pin);
+  EXPECT_EQ(restarts.tier->stored.begin()->second.retention.tenant, "a");
+  request.kv = {.ttl_s = 7};
+  restarts.alone(request);
+  EXPECT_EQ(restarts.tier->stored.begin()->second.retention.ttl_s, 7u) << "what is stored already";
+}
+
+TEST(EngineTier, ARestartedEngineReadsInsteadOfComputing) {
+  Restarts restarts;
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  const Heard heard = restarts.alone(request);
+  EXPECT_EQ(restarts.rows(), 100u - 96 + 4);
+  EXPECT_EQ(heard.timings.cached_tokens, 96u);
+  EXPECT_EQ(heard.timings.cached_tokens_cold, 96u);
+  EXPECT_EQ(heard.tokens, uncached(request).tokens);
+  EXPECT_EQ(restarts.world->engine->stats().prefix_hits_cold, 96u);
+  const Heard again = restarts.alone(request);
+  EXPECT_EQ(again.timings.cached_tokens, 96u);
+  EXPECT_EQ(again.timings.cached_tokens_cold, 0u) << "it is in the pool now";
+}
+
+TEST(EngineTier, OthersAreServedWhileARequestWaitsForItsBlocks) {
+  Restarts restarts;
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  EngineWorld& world = *restarts.world;
+  const RequestKey reader = world.submit(request);
+  const RequestKey other = world.submit(prompt(2, 50));
+  while (!world.heard[other][0].finish) world.step();
+  EXPECT_EQ(world.heard[reader][0].tokens.size(), 0u);
+  EXPECT_EQ(world.engine->stats().reading, 1u);
+  restarts.tier->deliver(4);
+  world.step();
+  EXPECT_EQ(world.engine->stats().tier.read_blocks, 4u);
+  EXPECT_EQ(world.engine->stats().reading, 1u);
+  restarts.tier->deliver(2);
+  world.run();
+  EXPECT_EQ(world.heard[reader][0].tokens, uncached(request).tokens);
+  EXPECT_EQ(world.heard[reader][0].timings.cached_tokens_cold, 96u);
+}
+
+TEST(EngineTier, WhatAReadDoesNotBringIsComputed) {
+  Restarts restarts;
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  EngineWorld& world = *restarts.world;
+  const RequestKey key = world.submit(request);
+  world.step();
+  restarts.tier->deliver(2);
+  restarts.tier->end();
+  world.run();
+  EXPECT_EQ(restarts.rows(), 100u - 32 + 4);
+  EXPECT_EQ(world.heard[key][0].timings.cached_tokens_cold, 32u);
+  EXPECT_EQ(world.heard[key][0].tokens, uncached(request).tokens);
+}
+
+TEST(EngineTier, BestEffortTakesWhatHasComeWhenItsTurnComes) {
+  Restarts restarts;
+  GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  request.kv.stop_rule = KvStopRule::best_effort;
+  EngineWorld& world = *restarts.world;
+  const RequestKey key = world.submit(request);
+  world.step();
+  EXPECT_EQ(restarts.rows(), 64u) << "a whole step of it";
+  EXPECT_TRUE(restarts.tier->waiting.front().cancelled->load());
+  restarts.tier->deliver(6);
+  world.run();
+  EXPECT_EQ(world.heard[key][0].timings.cached_tokens, 0u);
+  EXPECT_EQ(world.heard[key][0].tokens, uncached(request).tokens);
+}
+
+TEST(EngineTier, StopRulesBecomeTheStoresBounds) {
+  Restarts restarts;
+  GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  restarts.alone(request);
+  EXPECT_EQ(restarts.tier->recompute, std::chrono::milliseconds(96));
+  EXPECT_EQ(restarts.tier->timeout, restarts.tier->recompute);
+  restarts.start();
+  request.kv.stop_rule = KvStopRule::wait_complete;
+  restarts.alone(request);
+  EXPECT_EQ(restarts.tier->recompute, std::chrono::milliseconds(96));
+  EXPECT_EQ(restarts.tier->timeout, std::nullopt);
+}
+
+TEST(EngineTier, RequestsThatArriveTogetherReadTheirSharedBlocksOnce) {
+  Restarts restarts;
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  restarts.tier->loads = 0;
+  EngineWorld& world = *restarts.world;
+  std::vector<RequestKey> keys;
+  for (int i = 0; i < 5; ++i) keys.push_back(world.submit(request));
+  world.step();
+  EXPECT_EQ(restarts.tier->loads, 1u);
+  restarts.tier->deliver(1000);
+  world.run();
+  EXPECT_EQ(restarts.tier->loads, 1u);
+  EXPECT_EQ(restarts.rows(), 5u * (100 - 96 + 4));
+  for (const RequestKey& key : keys) {
+    EXPECT_EQ(world.heard[key][0].tokens, world.heard[keys[0]][0].tokens);
+    EXPECT_EQ(world.heard[key][0].timings.cached_tokens, 96u);
+  }
+}
+
+TEST(EngineTier, FollowersOfAReadWhoseOwnerIsCancelledReadOn) {
+  Restarts restarts;
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  EngineWorld& world = *restarts.world;
+  const RequestKey owner = world.submit(request);
+  const RequestKey follower = world.submit(request);
+  world.step();
+  restarts.tier->deliver(2);
+  world.engine->cancel(owner);
+  world.step();
+  EXPECT_TRUE(restarts.tier->waiting.front().cancelled->load());
+  while (!restarts.tier->waiting.empty()) {
+    restarts.tier->deliver(1);
+    world.step();
+  }
+  world.run();
+  EXPECT_EQ(world.heard[follower][0].tokens, uncached(request).tokens);
+  EXPECT_EQ(world.heard[follower][0].timings.cached_tokens, 96u);
+  EXPECT_EQ(restarts.rows(), 100u - 96 + 4);
+}
+
+TEST(EngineTier, NothingIsReadForOtherTenantsSaltsSecretsOrKinds) {
+  Restarts restarts;
+  GenerationRequest request = prompt(1, 100);
+  request.tenant = "a";
+  request.cache_salt = "s";
+  restarts.store(request);
+  for (const auto& [tenant, salt] : {std::pair("b", "s"), {"a", "t"}, {"", "s"}, {"a", ""}}) {
+    GenerationRequest other = request;
+    other.tenant = tenant;
+    other.cache_salt = salt;
+    EXPECT_EQ(restarts.alone(other).timings.cached_tokens, 0u) << tenant << salt;
+    restarts.start();
+  }
+  EngineOptions options = roomy();
+  options.cluster_secret = "another";
+  restarts.start(options);
+  EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
+  options = roomy();
+  options.v_kind = kernels::KvKind::fp32;
+  restarts.start(options);
+  EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
+  restarts.start();
+  EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 96u);
+}
+
+TEST(EngineTier, BlocksOfAnotherSizeAreOfNoUse) {
+  Restarts restarts;
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  for (auto& [id, stored] : restarts.tier->stored) {
+    if (stored.block.depth == 3) stored.block.v.pop_back();
+  }
+  const Heard heard = restarts.alone(request);
+  EXPECT_EQ(heard.timings.cached_tokens_cold, 48u);
+  EXPECT_EQ(heard.tokens, uncached(request).tokens);
+}
+
+TEST(EngineTier, AnEngineThatGoesLeavesItsReadsToThemselves) {
+  Restarts restarts;
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  restarts.world->submit(request);
+  restarts.world->step();
+  int wakes = 0;
+  restarts.world->engine->on_arrival([&] { ++wakes; });
+  restarts.tier->deliver(1);
+  EXPECT_EQ(wakes, 1);
+  restarts.start();
+  restarts.tier->deliver(10);
+  EXPECT_EQ(wakes, 1);
+  EXPECT_TRUE(restarts.tier->waiting.empty());
+  restarts.world->run();
+}
+
+/// Everything at once in a pool that is too small: the bits stay.
+TEST(EngineTier, AnyOrderOfReadsEvictionsAndPreemptionsGivesTheSameBits) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    Restarts restarts;
+    std::vector<GenerationRequest> requests;
+    std::vector<Heard> expected;
+    for (uint64_t i = 0; i < 6; ++i) {
+      requests.push_back(prompt(1 + i / 2, 60));
+      const GenerationRequest own = prompt(100 + i, 1 + below(random, 60));
+      requests.back().prompt.insert(requests.back().prompt.end(), own.prompt.begin(),
+                                    own.prompt.end());
+      requests.back().kv.pin = random.below(4) == 0;
+      requests.back().kv.stop_rule = static_cast<KvStopRule>(1 + random.below(3));
+      expected.push_back(uncached(requests.back()));
+    }
+    for (int life = 0; life < 3; ++life) {
+      EngineOptions options = EngineWorld::with_blocks(12);
+      restarts.tier->waiting.clear();
+      restarts.start(options);
+      EngineWorld& world = *restarts.world;
+      std::map<RequestKey, size_t> asked;
+      for (int step = 0; step < 150; ++step) {
+        if (random.below(8) == 0) {
+          const size_t which = below(random, requests.size());
+          asked[world.submit(requests[which])] = which;
+        }
+        if (random.below(10) == 0) world.engine->preempt_all();
+        if (random.below(6) == 0) {
+          world.engine->evict_cached(below(random, 8));
+        }
+        if (random.below(20) == 0 && !asked.empty()) {
+          const auto victim =
+              std::next(asked.begin(), static_cast<ptrdiff_t>(below(random, asked.size())));
+          world.engine->cancel(victim->first);
+        }
+        if (random.below(10) == 0 && !restarts.tier->stored.empty()) {
+          const auto at =
+              std::next(restarts.tier->stored.begin(),
+                        static_cast<ptrdiff_t>(below(random, restarts.tier->stored.size())));
+          restarts.tier->stored.erase(at);
+        }
+        if (random.below(2) == 0 && !restarts.tier->waiting.empty()) {
+          if (random.below(6) == 0) {
+            restarts.tier->end();
+          } else {
+            restarts.tier->deliver(random.below(4));
+          }
+        }
+        world.step();
+      }
+      while (!world.engine->idle()) {
+        world.step();
+        while (!restarts.tier->waiting.empty()) restarts.tier->deliver(3);
+      }
+      for (const auto& [key, which] : asked) {
+        const Heard& heard = world.heard[key][0];
+        if (heard.finish->reason == FinishReason::cancelled) continue;
+        EXPECT_EQ(heard.tokens, expected[which].tokens);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace outrider::model

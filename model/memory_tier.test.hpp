@@ -1,0 +1,88 @@
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "model/block_tier.hpp"
+
+namespace outrider::model {
+
+/// A tier that keeps everything in a map, and gives what was asked for when the test says so.
+class MemoryTier final : public BlockTier {
+ public:
+  struct Stored {
+    Digest256 kv_namespace{};
+    TierBlock block;
+    TierRetention retention;
+  };
+
+  std::vector<bool> touch(std::span<const BlockId> chain, bool hint) override {
+    std::vector<bool> wanted;
+    for (const BlockId& id : chain) {
+      const bool often = ++touches[id] >= 2;
+      wanted.push_back(!stored.contains(id) && (often || hint));
+    }
+    return wanted;
+  }
+  void put(const Digest256& kv_namespace, uint32_t, TierBlock block,
+           const TierRetention& retention) override {
+    const BlockId id = block.id;
+    stored[id] = {kv_namespace, std::move(block), retention};
+  }
+  uint64_t room() const override { return room_bytes; }
+  void retain(std::vector<BlockId> ids, const TierRetention& retention) override {
+    for (const BlockId& id : ids) {
+      if (const auto at = stored.find(id); at != stored.end()) at->second.retention = retention;
+    }
+  }
+  void load(TierLoad load, TierHandlers handlers) override {
+    ++loads;
+    recompute = load.recompute;
+    timeout = load.timeout;
+    Pending pending{std::move(handlers), {}, std::move(load.cancelled)};
+    for (const TierLoad::Wanted& wanted : load.blocks) {
+      const auto at = stored.find(wanted.id);
+      if (at == stored.end() || at->second.kv_namespace != load.kv_namespace ||
+          at->second.block.tokens != wanted.tokens) {
+        break;
+      }
+      pending.blocks.push_back(std::make_shared<TierBlock>(at->second.block));
+    }
+    if (pending.blocks.empty()) return pending.handlers.done();
+    waiting.push_back(std::move(pending));
+  }
+
+  /// Gives up to so many blocks of the oldest load; its end with the last one.
+  void deliver(size_t count) {
+    Pending& next = waiting.front();
+    std::vector<TierLoadedBlock> blocks;
+    while (count-- > 0 && !next.blocks.empty() && !next.cancelled->load()) {
+      const std::shared_ptr<TierBlock> block = std::move(next.blocks.front());
+      next.blocks.pop_front();
+      blocks.push_back({block, block->k, block->v});
+    }
+    if (!blocks.empty()) next.handlers.blocks(std::move(blocks));
+    if (next.blocks.empty() || next.cancelled->load()) end();
+  }
+  void end() {
+    waiting.front().handlers.done();
+    waiting.pop_front();
+  }
+
+  struct Pending {
+    TierHandlers handlers;
+    std::deque<std::shared_ptr<TierBlock>> blocks;
+    std::shared_ptr<const std::atomic<bool>> cancelled;
+  };
+  std::map<BlockId, Stored> stored;
+  std::map<BlockId, int> touches;
+  std::deque<Pending> waiting;
+  std::optional<Duration> recompute, timeout;  ///< of the last load
+  uint32_t loads = 0;
+  uint64_t room_bytes = UINT64_MAX;
+};
+
+}  // namespace outrider::model

@@ -1,0 +1,204 @@
+#include "model/tier_work.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.hpp"
+#include "base/limits.hpp"
+
+namespace outrider::model {
+
+size_t TierWork::Hash::operator()(const BlockId& id) const {
+  size_t bits = 0;
+  std::memcpy(&bits, id.data(), sizeof(bits));
+  return bits;
+}
+
+/// What an engine does not fetch soon enough ends its read: memory is bounded, and nobody waits.
+void TierWork::Mailbox::push(Arrival arrival) {
+  uint64_t size = 0;
+  for (const TierLoadedBlock& block : arrival.blocks) size += block.k.size() + block.v.size();
+  const std::lock_guard lock(mutex);
+  if (closed) return;
+  if (bytes + size > limits::kv_arrivals_bytes_max || arrival.read->cancelled->load()) {
+    arrival.read->cancelled->store(true);
+    arrival.blocks.clear();
+    size = 0;
+  }
+  bytes += size;
+  if (!arrival.blocks.empty() || arrival.done) arrivals.push_back(std::move(arrival));
+  if (wake) wake();
+}
+
+TierWork::TierWork(std::shared_ptr<BlockTier> tier, std::shared_ptr<kernels::Ops> ops,
+                   KvCache& cache, const Digest256& kv_namespace)
+    : tier_(std::move(tier)), ops_(std::move(ops)), cache_(cache), kv_namespace_(kv_namespace) {}
+
+TierWork::~TierWork() {
+  for (const auto& [id, read] : wanted_) read->cancelled->store(true);
+  const std::lock_guard lock(mailbox_->mutex);
+  mailbox_->closed = true;
+  mailbox_->wake = nullptr;
+  mailbox_->arrivals.clear();
+}
+
+void TierWork::on_arrival(std::function<void()> wake) {
+  const std::lock_guard lock(mailbox_->mutex);
+  mailbox_->wake = std::move(wake);
+}
+
+std::shared_ptr<TierRead> TierWork::under_way(const BlockId& id) const {
+  const auto found = wanted_.find(id);
+  return found == wanted_.end() ? nullptr : found->second;
+}
+
+std::vector<int32_t> TierWork::tokens_of(uint32_t block,
+                                         const std::function<int32_t(uint32_t)>& token) const {
+  const uint32_t block_tokens = cache_.geometry().block_tokens;
+  std::vector<int32_t> tokens(block_tokens);
+  for (uint32_t i = 0; i < block_tokens; ++i) tokens[i] = token(block * block_tokens + i);
+  return tokens;
+}
+
+std::shared_ptr<TierRead> TierWork::read(const Wish& wish,
+                                         const std::function<int32_t(uint32_t)>& token) {
+  auto read = std::make_shared<TierRead>();
+  read->chain.assign(wish.chain.begin(), wish.chain.end());
+  read->next = wish.first;
+  TierLoad load{.kv_namespace = kv_namespace_,
+                .layers = cache_.geometry().layers,
+                .recompute = wish.recompute,
+                .timeout = wish.timeout,
+                .cancelled = read->cancelled};
+  for (auto i = wish.first; i < wish.chain.size(); ++i) {
+    load.blocks.push_back({wish.chain[i], tokens_of(i, token)});
+  }
+  // Only a call before `load` returns looks at `nothing`; `returned` is of this thread then.
+  auto returned = std::make_shared<std::atomic<bool>>(false);
+  auto nothing = std::make_shared<std::atomic<bool>>(false);
+  tier_->load(std::move(load),
+              {.blocks =
+                   [mailbox = mailbox_, read](std::vector<TierLoadedBlock> blocks) {
+                     mailbox->push({read, std::move(blocks), false});
+                   },
+               .done =
+                   [mailbox = mailbox_, read, returned, nothing] {
+                     if (!returned->load()) nothing->store(true);
+                     mailbox->push({read, {}, true});
+                   }});
+  returned->store(true);
+  if (nothing->load()) {
+    collect();
+    const bool empty = std::none_of(arrived_.begin(), arrived_.end(), [&](const Arrival& arrival) {
+      return arrival.read == read && !arrival.blocks.empty();
+    });
+    if (empty) return nullptr;
+  }
+  for (auto i = wish.first; i < wish.chain.size(); ++i) wanted_.emplace(wish.chain[i], read);
+  return read;
+}
+
+void TierWork::collect() {
+  std::vector<Arrival> arrivals;
+  {
+    const std::lock_guard lock(mailbox_->mutex);
+    arrivals.swap(mailbox_->arrivals);
+    mailbox_->bytes = 0;
+  }
+  std::move(arrivals.begin(), arrivals.end(), std::back_inserter(arrived_));
+}
+
+void TierWork::absorb(uint64_t bytes_max) {
+  collect();
+  uint64_t bytes = 0;
+  while (!arrived_.empty() && bytes < bytes_max) {
+    const Arrival arrival = std::move(arrived_.front());
+    arrived_.pop_front();
+    if (!arrival.blocks.empty()) insert(*arrival.read, arrival.blocks);
+    bytes += arrival.blocks.size() * cache_.geometry().block_bytes();
+    if (arrival.done) end(*arrival.read);
+  }
+}
+
+/// As a sequence of its own that ends here: the blocks stay in the index, the youngest idle ones.
+void TierWork::insert(TierRead& read, std::span<const TierLoadedBlock> blocks) {
+  const kernels::KvGeometry& geometry = cache_.geometry();
+  const std::span<const BlockId> chain(read.chain);
+  const uint32_t have = cache_.index().longest(chain);
+  KvSequence sequence(cache_);
+  for (const TierLoadedBlock& block : blocks) {
+    if (read.next < have && sequence.length() == 0) {
+      ++read.next;  // computed meanwhile
+      continue;
+    }
+    // Its ancestors may have gone, or all that is left belongs to others: the rest is of no use.
+    const bool fits = block.k.size() == geometry.k_bytes() && block.v.size() == geometry.v_bytes();
+    const bool holds = sequence.length() != 0;
+    if (read.cancelled->load() || !fits || (!holds && have < read.next)) {
+      return read.cancelled->store(true);
+    }
+    if (!holds) sequence.take(chain.first(read.next));
+    if (!sequence.append(geometry.block_tokens)) return read.cancelled->store(true);
+    ops_->write_block(geometry, sequence.table().back(), block.k.data(), block.v.data(),
+                      cache_.memory());
+    sequence.publish(chain[read.next++]);
+    ++read.inserted;
+    ++counters_.read_blocks;
+  }
+}
+
+void TierWork::end(TierRead& read) {
+  if (read.ended) return;
+  read.ended = true;
+  for (const BlockId& id : read.chain) {
+    const auto found = wanted_.find(id);
+    if (found != wanted_.end() && found->second.get() == &read) wanted_.erase(found);
+  }
+}
+
+void TierWork::used(std::span<const BlockId> chain, uint32_t first, const BlockId& root,
+                    const std::shared_ptr<const TierRetention>& retention,
+                    const std::function<int32_t(uint32_t)>& token) {
+  const std::span<const BlockId> blocks = chain.subspan(first);
+  if (blocks.empty()) return;
+  const std::vector<bool> wanted = tier_->touch(blocks, retention->asked_for());
+  std::vector<BlockId> stored;
+  for (uint32_t i = 0; i < blocks.size(); ++i) {
+    const uint32_t depth = first + i;
+    if (!wanted[i]) {
+      stored.push_back(blocks[i]);
+    } else if (outgoing_.size() >= limits::kv_outgoing_blocks_max) {
+      ++counters_.lost_blocks;
+    } else {
+      outgoing_.push_back({.block = {.id = blocks[i],
+                                     .parent = depth == 0 ? root : chain[depth - 1],
+                                     .depth = depth,
+                                     .tokens = tokens_of(depth, token)},
+                           .retention = retention});
+    }
+  }
+  if (retention->asked_for() && !stored.empty()) tier_->retain(std::move(stored), *retention);
+}
+
+void TierWork::store(uint64_t bytes_max) {
+  const kernels::KvGeometry& geometry = cache_.geometry();
+  for (uint64_t bytes = 0; !outgoing_.empty() && bytes < bytes_max;) {
+    if (tier_->room() < 2 * geometry.block_bytes()) return;  // a record is a little more
+    Outgoing next = std::move(outgoing_.front());
+    outgoing_.pop_front();
+    const int32_t block = cache_.index().find(next.block.id);
+    if (block == PrefixIndex::k_none) {
+      ++counters_.lost_blocks;
+      continue;
+    }
+    next.block.k.resize(geometry.k_bytes());
+    next.block.v.resize(geometry.v_bytes());
+    ops_->read_block(geometry, block, cache_.memory(), next.block.k.data(), next.block.v.data());
+    bytes += geometry.block_bytes();
+    ++counters_.queued_blocks;
+    tier_->put(kv_namespace_, geometry.layers, std::move(next.block), *next.retention);
+  }
+}
+
+}  // namespace outrider::model

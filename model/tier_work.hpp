@@ -1,0 +1,112 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/block_id.hpp"
+#include "base/request.hpp"
+#include "model/block_tier.hpp"
+#include "model/engine.hpp"
+#include "model/kv_cache.hpp"
+
+namespace outrider::model {
+
+/// Blocks on their way from the tier into the pool, asked for by one choice. Others that want the
+/// same blocks wait for it, too.
+struct TierRead {
+  std::vector<BlockId> chain;  ///< from the root to the last block asked for
+  uint32_t next = 0;           ///< chain[next] is inserted next
+  uint32_t inserted = 0;       ///< blocks
+  bool ended = false;
+  std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+};
+
+/// An engine's traffic with the tier below its pool. Blocks come in between steps; what is to go
+/// out is copied a little per step. Belongs to the engine's thread; only the mailbox of what was
+/// read is shared with the tier's threads.
+class TierWork {
+ public:
+  TierWork(std::shared_ptr<BlockTier> tier, std::shared_ptr<kernels::Ops> ops, KvCache& cache,
+           const Digest256& kv_namespace);
+  /// Reads that are under way end by themselves; what they give is dropped.
+  ~TierWork();
+  TierWork(const TierWork&) = delete;
+  TierWork& operator=(const TierWork&) = delete;
+
+  /// Called on the tier's threads whenever something came; replaces the one before.
+  void on_arrival(std::function<void()> wake);
+
+  struct Wish {
+    std::span<const BlockId> chain;  ///< from the root
+    uint32_t first = 0;              ///< block asked for first: those before it are in the pool
+    std::optional<Duration> recompute;
+    std::optional<Duration> timeout;
+  };
+  /// The read that brings chain[first], if one is under way already.
+  std::shared_ptr<TierRead> under_way(const BlockId& id) const;
+  /// Asks for chain[first …]; `token` gives each position's. Null if the tier has nothing to give.
+  std::shared_ptr<TierRead> read(const Wish& wish, const std::function<int32_t(uint32_t)>& token);
+  /// Puts what came into the pool's index, about `bytes_max` bytes of it.
+  void absorb(uint64_t bytes_max);
+
+  /// Blocks chain[first …] are used (or were computed) by a request: what the tier wants of them is
+  /// stored soon.
+  void used(std::span<const BlockId> chain, uint32_t first, const BlockId& root,
+            const std::shared_ptr<const TierRetention>& retention,
+            const std::function<int32_t(uint32_t)>& token);
+  /// Hands blocks to the tier, about `bytes_max` bytes of them, as far as it has room.
+  void store(uint64_t bytes_max);
+
+  const TierCounters& counters() const { return counters_; }
+  size_t outgoing() const { return outgoing_.size(); }  ///< blocks that wait to be stored
+
+ private:
+  struct Arrival {
+    std::shared_ptr<TierRead> read;
+    std::vector<TierLoadedBlock> blocks;
+    bool done = false;
+  };
+  /// Between the tier's threads and the engine's. Outlives the engine as long as reads do.
+  struct Mailbox {
+    std::mutex mutex;
+    std::vector<Arrival> arrivals;
+    uint64_t bytes = 0;
+    bool closed = false;
+    std::function<void()> wake;
+
+    void push(Arrival arrival);
+  };
+  struct Outgoing {
+    TierBlock block;  ///< without keys and values
+    std::shared_ptr<const TierRetention> retention;
+  };
+  struct Hash {
+    size_t operator()(const BlockId& id) const;
+  };
+
+  void collect();
+  void insert(TierRead& read, std::span<const TierLoadedBlock> blocks);
+  void end(TierRead& read);
+  std::vector<int32_t> tokens_of(uint32_t block,
+                                 const std::function<int32_t(uint32_t)>& token) const;
+
+  std::shared_ptr<BlockTier> tier_;
+  std::shared_ptr<kernels::Ops> ops_;
+  KvCache& cache_;
+  Digest256 kv_namespace_;
+  std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
+  std::deque<Arrival> arrived_;
+  std::unordered_map<BlockId, std::shared_ptr<TierRead>, Hash> wanted_;  ///< still to come
+  std::deque<Outgoing> outgoing_;
+  TierCounters counters_;
+};
+
+}  // namespace outrider::model

@@ -1,0 +1,154 @@
+"""KV blocks that outlive the process: each test runs servers of its own over one directory.
+
+Needs a model whose prompts are slower to compute than to read: the demo model.
+"""
+
+import json
+import pathlib
+import random
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from server import Server
+
+binary = model = None  # set by run_e2e
+
+BLOCK = 16
+PROMPT_TOKENS = 1000
+FULL_BLOCKS = (PROMPT_TOKENS - 1) // BLOCK  # the last token is always computed
+
+
+def prompt(seed):
+    draw = random.Random(seed)
+    return [draw.randrange(100, 30000) for _ in range(PROMPT_TOKENS)]
+
+
+class Store(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="outrider-e2e-store-")
+        self.addCleanup(self.temporary.cleanup)
+        self.directory = pathlib.Path(self.temporary.name) / "kv"
+
+    def serve(self, *flags):
+        return Server(binary, model, ["--ctx", "2048", "--store-dir", str(self.directory), *flags])
+
+    def ask(self, server, ids, **more):
+        body = {"prompt": ids, "max_tokens": 8, "temperature": 1, "seed": 7, "logprobs": 3, **more}
+        status, _, text = server.request("POST", "/v1/completions", body)
+        self.assertEqual(status, 200, text)
+        answer = json.loads(text)
+        choice = answer["choices"][0]
+        return (choice["text"], choice["logprobs"]), answer["timings"]
+
+    def store(self, server, ids, **more):
+        """Asks twice (a second use is worth a write) and waits until the blocks are durable."""
+        answer, _ = self.ask(server, ids, **more)
+        again, timings = self.ask(server, ids, **more)
+        self.assertEqual(again, answer)
+        self.assertEqual(timings["cached_tokens_device"], FULL_BLOCKS * BLOCK)
+        server.wait_until(lambda: server.metric("outrider_kv_store_blocks") >= FULL_BLOCKS,
+                          "durable blocks")
+        return answer
+
+    def check_hit(self, server, ids, answer, **more):
+        again, timings = self.ask(server, ids, **more)
+        self.assertEqual(again, answer, "text and logprobs of a run without the store")
+        self.assertEqual(timings["cached_tokens_cold"], FULL_BLOCKS * BLOCK)
+        self.assertEqual(timings["cached_tokens_device"], 0)
+
+    def check_miss(self, server, ids, answer, **more):
+        again, timings = self.ask(server, ids, **more)
+        self.assertEqual(again, answer)
+        self.assertEqual(timings["cached_tokens_cold"], 0)
+
+    def test_blocks_survive_a_stop_and_a_kill(self):
+        ids = prompt(1)
+        with Server(binary, model, ["--ctx", "2048"]) as plain:
+            answer, timings = self.ask(plain, ids)
+            self.assertEqual(timings["cached_tokens_cold"], 0)
+        with self.serve() as server:
+            self.assertEqual(self.store(server, ids), answer)
+            self.assertEqual(server.terminate(), 0)
+        with self.serve() as server:
+            self.check_hit(server, ids, answer)
+            self.assertEqual(self.ask(server, ids)[1]["cached_tokens_device"],
+                             FULL_BLOCKS * BLOCK, "it is in the pool now")
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
+        with self.serve() as server:
+            self.check_hit(server, ids, answer)
+            store = json.loads(server.request("GET", "/cluster")[2])["kv_store"]
+            self.assertEqual(store["unclean_starts"], 1)
+            self.assertEqual(store["outage"], "none")
+            self.assertEqual(server.terminate(), 0)
+        found = subprocess.run([str(binary), "inspect", "kv", str(self.directory), "--verify",
+                                "--json"], capture_output=True, text=True)
+        self.assertEqual(found.returncode, 0, found.stderr)
+
+    def test_other_salts_secrets_and_kinds_find_nothing(self):
+        ids = prompt(2)
+        with self.serve() as server:
+            answer = self.store(server, ids, cache_salt="a")
+            server.terminate()
+        secret = pathlib.Path(self.temporary.name) / "secret"
+        secret.write_text("sixteen bytes at least")
+        with self.serve() as server:
+            self.check_miss(server, ids, answer)
+            self.check_miss(server, ids, answer, cache_salt="b")
+            self.check_hit(server, ids, answer, cache_salt="a")
+            server.terminate()
+        with self.serve("--cluster-secret-file", str(secret)) as server:
+            self.check_miss(server, ids, answer, cache_salt="a")
+            server.terminate()
+        with self.serve("--kv-kind", "fp32") as server:
+            self.assertEqual(self.ask(server, ids, cache_salt="a")[1]["cached_tokens_cold"], 0)
+            server.terminate()
+
+    def test_damaged_files_cost_time_and_nothing_else(self):
+        ids = prompt(3)
+        with self.serve() as server:
+            answer = self.store(server, ids)
+            server.terminate()
+        files = sorted((self.directory / "db").glob("*.sst"), key=lambda file: file.stat().st_size)
+        largest = bytearray(files[-1].read_bytes())
+        draw = random.Random(4)
+        for _ in range(20):
+            largest[draw.randrange(len(largest))] ^= 1 << draw.randrange(8)
+        files[-1].write_bytes(largest)
+        with self.serve() as server:
+            again, timings = self.ask(server, ids)
+            self.assertEqual(again, answer)
+            self.assertLess(timings["cached_tokens_cold"], FULL_BLOCKS * BLOCK)
+            lost = (server.metric("outrider_kv_store_loads_total", end="corrupt") +
+                    server.metric("outrider_kv_store_loads_total", end="io_error") +
+                    json.loads(server.request("GET", "/cluster")[2])["kv_store"]["quarantined"])
+            self.assertGreaterEqual(lost, 1, "counted by reason")
+            server.terminate()
+
+    def test_a_request_may_ask_to_be_kept(self):
+        ids = prompt(5)
+        with self.serve() as server:
+            answer, _ = self.ask(server, ids, kv={"pin": True, "ttl_s": 3600})
+            server.wait_until(lambda: server.metric("outrider_kv_store_blocks") >= FULL_BLOCKS,
+                              "durable blocks")
+            self.assertGreater(server.metric("outrider_kv_store_pinned_bytes"), 0)
+            server.terminate()
+        with self.serve() as server:
+            self.check_hit(server, ids, answer, kv={"stop_rule": "wait_complete"})
+            server.terminate()
+
+    def test_a_directory_that_cannot_be_made_is_refused_at_once(self):
+        self.directory.write_text("a file")
+        ended = subprocess.run([str(binary), "serve", "--model", str(model), "--http",
+                                "127.0.0.1:0", "--rpc", "off", "--store-dir",
+                                str(self.directory)], capture_output=True, text=True, timeout=60)
+        self.assertEqual(ended.returncode, 2)
+        self.assertIn("store-dir", ended.stderr)
+        ended = subprocess.run([str(binary), "serve", "--model", str(model), "--http",
+                                "127.0.0.1:0", "--rpc", "off", "--prefix-caching", "off",
+                                "--store-dir", str(self.directory)], capture_output=True, text=True,
+                               timeout=60)
+        self.assertEqual(ended.returncode, 2)
+        self.assertIn("prefix-caching", ended.stderr)

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/philox.hpp"
+#include "kvstore/cold_store.hpp"
+#include "model/block_tier.hpp"
+
+namespace outrider::exactness {
+
+/// The real store in a directory of its own, below the engines of one batch after the other. So
+/// that a seed repeats a run, time is taken out of it: a batch finds what earlier batches stored,
+/// and blocks come when `deliver` says so.
+class HarnessStore final : public model::BlockTier {
+ public:
+  HarnessStore();
+  ~HarnessStore() override;
+
+  /// Before each batch; `restart`: the store is closed and opened again first.
+  void begin_batch(bool restart);
+  /// Gives some blocks of the oldest read, or ends it early.
+  void deliver(Random& random);
+  /// Forgets some of what is stored.
+  void drop(Random& random);
+
+  std::vector<bool> touch(std::span<const BlockId> chain, bool hint) override;
+  void put(const Digest256& kv_namespace, uint32_t layers, model::TierBlock block,
+           const model::TierRetention& retention) override;
+  uint64_t room() const override { return UINT64_MAX; }
+  void retain(std::vector<BlockId> ids, const model::TierRetention& retention) override;
+  void load(model::TierLoad load, model::TierHandlers handlers) override;
+
+ private:
+  struct Read {
+    model::TierHandlers handlers;
+    std::deque<model::TierLoadedBlock> blocks;
+  };
+  void open();
+
+  SteadyClock clock_;
+  std::string directory_;
+  std::shared_ptr<kvstore::ColdStore> store_;
+  std::shared_ptr<model::BlockTier> tier_;
+  std::set<BlockId> fresh_;  ///< Put by this batch.
+  std::vector<BlockId> known_;
+  std::deque<Read> reads_;
+};
+
+}  // namespace outrider::exactness

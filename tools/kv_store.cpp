@@ -1,0 +1,138 @@
+#include "tools/kv_store.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/hash.hpp"
+#include "base/limits.hpp"
+#include "base/system.hpp"
+
+namespace outrider::tools {
+namespace {
+
+constexpr size_t k_secret_bytes = 32;
+
+Error cannot(const std::string& what, const std::string& path) {
+  return Error{ErrorCode::invalid_argument,
+               "store-dir: " + what + " " + path + ": " + std::strerror(errno), "store-dir"};
+}
+
+/// By a rename, so that a kill leaves no half of it; the first of two processes wins.
+Result<void> make_secret(const std::string& path) {
+  std::vector<uint8_t> bytes;
+  while (bytes.size() < k_secret_bytes) bytes.push_back(static_cast<uint8_t>(random_bits() >> 32));
+  const std::string text = to_hex(bytes) + "\n";
+  const std::string draft = path + "." + std::to_string(::getpid());
+  const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return cannot("cannot write", draft);
+  const bool written =
+      ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      ::fsync(file) == 0;
+  ::close(file);
+  const bool linked = written && (::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST);
+  const Error error = cannot("cannot write", path);
+  ::unlink(draft.c_str());
+  if (!linked) return error;
+  return {};
+}
+
+/// Reasons whose count is not zero.
+template <class Reason>
+nlohmann::ordered_json reasons(const kvstore::Counts<Reason>& counts) {
+  auto out = nlohmann::ordered_json::object();
+  for (uint8_t i = 0; i < static_cast<uint8_t>(Reason::count_); ++i) {
+    const auto reason = static_cast<Reason>(i);
+    if (counts[reason] != 0) out[std::string(kvstore::to_string(reason))] = counts[reason];
+  }
+  return out;
+}
+
+template <class Reason>
+void count_reasons(const kvstore::Counts<Reason>& counts, const LabelledCounter& counter) {
+  for (uint8_t i = 0; i < static_cast<uint8_t>(Reason::count_); ++i) {
+    const auto reason = static_cast<Reason>(i);
+    raise_to(counter.of(kvstore::to_string(reason)), static_cast<double>(counts[reason]));
+  }
+}
+
+}  // namespace
+
+Result<std::optional<kvstore::ColdStoreOptions>> store_options(const Settings& settings) {
+  using Optional = std::optional<kvstore::ColdStoreOptions>;
+  if (settings.text("store-dir").empty()) return Optional();
+  if (settings.text("prefix-caching") == "off") {
+    return fail(ErrorCode::invalid_argument,
+                "store-dir: blocks are kept by content, which prefix-caching off forgoes",
+                "store-dir");
+  }
+  kvstore::ColdStoreOptions options;
+  options.directory = settings.text("store-dir");
+  options.cap_bytes = settings.count("store-cap-mb") << 20;
+  options.default_quota_bytes = settings.count("store-quota-mb") << 20;
+  options.write_bytes_per_second = settings.count("store-write-mb-s") << 20;
+  return Optional(std::move(options));
+}
+
+Result<std::string> secret_file(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    errno = error.value();
+    return cannot("cannot make", directory);
+  }
+  const std::string path = directory + "/cluster-secret";
+  if (!std::filesystem::exists(path, error)) OUTRIDER_TRY(make_secret(path));
+  return path;
+}
+
+nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats) {
+  const kvstore::ColdCounters& c = stats.counters;
+  nlohmann::ordered_json out = {{"outage", kvstore::to_string(stats.outage)},
+                                {"outage_text", stats.outage_text},
+                                {"store", stats.store_uuid},
+                                {"blocks", stats.rows},
+                                {"bytes", stats.bytes},
+                                {"pinned_bytes", stats.pinned_bytes},
+                                {"files", stats.files},
+                                {"file_bytes", stats.file_bytes},
+                                {"queued_bytes", stats.queued_bytes},
+                                {"loads_waiting", stats.loads_waiting},
+                                {"read_mb_per_s", stats.speed.bytes_per_second / 1e6},
+                                {"read_latency_ms", stats.speed.latency_s * 1e3},
+                                {"loaded_blocks", c.loaded_blocks},
+                                {"loaded_bytes", c.loaded_bytes},
+                                {"stored_blocks", c.stored_blocks},
+                                {"stored_bytes", c.stored_bytes},
+                                {"quarantined", c.quarantined},
+                                {"unclean_starts", c.unclean_starts},
+                                {"loads", reasons(c.loads)},
+                                {"skipped", reasons(c.skipped)},
+                                {"removed", reasons(c.removed)},
+                                {"outages", reasons(c.outages)}};
+  return out;
+}
+
+void update_store_metrics(const kvstore::ColdStats& stats, StoreMetrics& metrics) {
+  const kvstore::ColdCounters& c = stats.counters;
+  metrics.available.Set(stats.outage == kvstore::Outage::none ? 1 : 0);
+  metrics.blocks.Set(static_cast<double>(stats.rows));
+  metrics.bytes.Set(static_cast<double>(stats.bytes));
+  metrics.pinned_bytes.Set(static_cast<double>(stats.pinned_bytes));
+  metrics.file_bytes.Set(static_cast<double>(stats.file_bytes));
+  metrics.queued_bytes.Set(static_cast<double>(stats.queued_bytes));
+  metrics.loads_waiting.Set(stats.loads_waiting);
+  raise_to(metrics.loaded_bytes, static_cast<double>(c.loaded_bytes));
+  raise_to(metrics.stored_bytes, static_cast<double>(c.stored_bytes));
+  raise_to(metrics.load_seconds, static_cast<double>(c.load_ns) * 1e-9);
+  count_reasons(c.loads, metrics.loads);
+  count_reasons(c.skipped, metrics.skipped);
+  count_reasons(c.removed, metrics.removed);
+  count_reasons(c.outages, metrics.outages);
+}
+
+}  // namespace outrider::tools

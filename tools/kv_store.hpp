@@ -1,0 +1,28 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/metrics.hpp"
+#include "base/result.hpp"
+#include "kvstore/cold_store.hpp"
+#include "tools/settings.hpp"
+
+namespace outrider::tools {
+
+/// The store that the settings name; none where store-dir is empty. The error is of the field
+/// "store-dir".
+Result<std::optional<kvstore::ColdStoreOptions>> store_options(const Settings& settings);
+
+/// Path of the store's own secret, which is made if it is not there, so that a restart finds the
+/// blocks again. The error is of the field "store-dir".
+Result<std::string> secret_file(const std::string& directory);
+
+/// For GET /cluster.
+nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats);
+
+/// Brings the store's instruments up to date.
+void update_store_metrics(const kvstore::ColdStats& stats, StoreMetrics& metrics);
+
+}  // namespace outrider::tools

@@ -1,0 +1,97 @@
+#include "tools/kv_store.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tools/engine_options.hpp"
+
+namespace outrider::tools {
+namespace {
+
+using testing::HasSubstr;
+
+class KvStore : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = testing::TempDir() + "outrider_kv_store";
+    std::filesystem::remove_all(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string directory_;
+  Settings settings_;
+};
+
+TEST_F(KvStore, IsThereOnlyWhereADirectoryIsNamed) {
+  auto options = store_options(settings_);
+  ASSERT_TRUE(options.ok());
+  EXPECT_FALSE(options->has_value());
+  ASSERT_TRUE(settings_.set("store-dir", directory_, "flag"));
+  ASSERT_TRUE(settings_.set("store-cap-mb", "100", "flag"));
+  ASSERT_TRUE(settings_.set("store-quota-mb", "10", "flag"));
+  ASSERT_TRUE(settings_.set("store-write-mb-s", "1", "flag"));
+  options = store_options(settings_);
+  ASSERT_TRUE(options.ok() && options->has_value());
+  EXPECT_EQ((*options)->directory, directory_);
+  EXPECT_EQ((*options)->cap_bytes, 100u << 20);
+  EXPECT_EQ((*options)->default_quota_bytes, 10u << 20);
+  EXPECT_EQ((*options)->write_bytes_per_second, 1u << 20);
+}
+
+TEST_F(KvStore, NeedsPrefixCaching) {
+  ASSERT_TRUE(settings_.set("store-dir", directory_, "flag"));
+  ASSERT_TRUE(settings_.set("prefix-caching", "off", "flag"));
+  const auto options = store_options(settings_);
+  ASSERT_FALSE(options.ok());
+  EXPECT_EQ(options.error().field, "store-dir");
+}
+
+TEST_F(KvStore, KeepsASecretOfItsOwnThatOnlyItsOwnerReads) {
+  ASSERT_TRUE(settings_.set("store-dir", directory_, "flag"));
+  const auto first = cluster_secret(settings_);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(first->size(), 64u);
+  EXPECT_EQ(*cluster_secret(settings_), *first);
+  struct stat status {};
+  ASSERT_EQ(::stat((directory_ + "/cluster-secret").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 1)
+      << "no draft is left";
+}
+
+TEST_F(KvStore, SaysWhyItsSecretCannotBeMade) {
+  std::ofstream(directory_) << "a file";
+  ASSERT_TRUE(settings_.set("store-dir", directory_, "flag"));
+  const auto secret = cluster_secret(settings_);
+  ASSERT_FALSE(secret.ok());
+  EXPECT_EQ(secret.error().field, "store-dir");
+  EXPECT_THAT(secret.error().message, HasSubstr(directory_));
+}
+
+TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
+  kvstore::ColdStats stats;
+  stats.rows = 3;
+  stats.counters.loads[kvstore::Miss::corrupt] = 2;
+  stats.counters.skipped[kvstore::Skip::queue_full] = 5;
+  const auto json = describe_store(stats);
+  EXPECT_EQ(json["blocks"], 3);
+  EXPECT_EQ(json["loads"].dump(), R"({"corrupt":2})");
+  ServingMetrics metrics("tiny");
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("kv_store")));
+  for (int i = 0; i < 2; ++i) update_store_metrics(stats, metrics.store());
+  const std::string text = metrics.render();
+  EXPECT_THAT(text, HasSubstr("outrider_kv_store_blocks{model_name=\"tiny\"} 3"));
+  EXPECT_THAT(text,
+              HasSubstr("outrider_kv_store_loads_total{model_name=\"tiny\",end=\"corrupt\"} 2"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "outrider_kv_store_skipped_blocks_total{model_name=\"tiny\",reason=\"queue_full\"} 5"));
+}
+
+}  // namespace
+}  // namespace outrider::tools
