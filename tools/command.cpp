@@ -20,6 +20,8 @@ std::string placeholder(const Setting& setting) {
       return "HOST:PORT";
     case Kind::path:
       return "FILE";
+    case Kind::directory:
+      return "DIR";
     case Kind::flag:
       return "[true|false]";
     case Kind::choice: {

@@ -58,6 +58,11 @@ TEST(Usage, SaysWhatAFlagExpected) {
   EXPECT_THAT(usage_of("load --slo-tpot nan"), HasSubstr("a number above 0"));
 }
 
+TEST(Usage, HelpTellsFilesFromDirectories) {
+  EXPECT_THAT(usage_of("generate --help"),
+              AllOf(HasSubstr("--weights-cache DIR"), HasSubstr("--config FILE")));
+}
+
 TEST(Usage, ChatTakesAModelOrAServerNotBoth) {
   EXPECT_EQ(usage_of("chat --model a --url b"), "--url excludes --model");
   EXPECT_EQ(usage_of("chat --url b --config c"), "--url excludes --config");

@@ -86,6 +86,7 @@ Result<void> check_value(const Setting& setting, std::string_view value) {
       return check_kv_kinds(setting, value);
     case Kind::text:
     case Kind::path:
+    case Kind::directory:
       return {};
   }
   return {};
@@ -126,7 +127,7 @@ std::vector<Setting> table() {
                "take all cores",
        .choices = {"auto", "on", "off"}},
       {.name = "weights-cache",
-       .kind = Kind::path,
+       .kind = Kind::directory,
        .help = "directory that keeps packed weights for fast starts; empty: none"},
       {.name = "ctx",
        .kind = Kind::count,

@@ -11,7 +11,7 @@ namespace outrider::tools {
 
 /// One setting: the same word as a flag (`--kv-memory-mb`) and as a YAML key (`kv_memory_mb`).
 struct Setting {
-  enum class Kind : uint8_t { text, count, flag, choice, address, path, kv_kinds };
+  enum class Kind : uint8_t { text, count, flag, choice, address, path, directory, kv_kinds };
   std::string name;  ///< kebab-case
   Kind kind = Kind::text;
   std::string unit;  ///< "tokens", "MB", … or empty
