@@ -4,20 +4,23 @@ JOBS   ?= $(shell nproc)
 BINARY := build/release/outrider
 FLAGS  ?=
 
-.PHONY: help serve test check build bench clean format model
+.PHONY: help setup serve test check build bench clean format model
 
 help:                ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-serve: build model   ## install, build, fetch the demo model, start gateway + router + target + store (FLAGS="--http :8095", MODEL=name)
+serve: model build   ## install, build, fetch the demo model, start gateway + router + target + store (FLAGS="--http 127.0.0.1:8095", MODEL=name)
 	$(BINARY) serve --model models/$(MODEL).gguf --store-dir data/kv $(FLAGS)
 
-build:               ## install packages and build the release binary
-	@tools/setup.sh
-	@[ -f build/release/build.ninja ] || cmake --preset release --log-level=WARNING
+build: setup         ## install packages and build the release binary
+	@[ -f $(BINARY) ] || echo "building; the first time takes about 4 minutes on two quiet cores"
+	@[ -f build/release/build.ninja ] || cmake --preset release --log-level=WARNING >/dev/null
 	@cmake --build --preset release --parallel $(JOBS) --target outrider
 
-model:               ## fetch the demo model (MODEL=name), verified by checksum
+setup:
+	@tools/setup.sh
+
+model: setup         ## fetch the demo model (MODEL=name), verified by checksum
 	@[ -f models/$(MODEL).gguf ] || .venv/bin/python tools/fetch_model.py $(MODEL)
 
 test:                ## everything a newcomer needs to trust the tree (what CI runs)
