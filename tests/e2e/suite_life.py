@@ -411,6 +411,22 @@ class LifeSuite(unittest.TestCase):
             self.assertEqual(out.returncode, 0, out.stderr)
             self.assertRegex(out.stdout, r"\[\d+ \+ \d+ tokens, seed \d+\]")
 
+    def test_the_python_example_asks_about_the_port_only_if_nothing_answers(self):
+        import sys
+
+        import suite_rpc
+
+        def stderr_of(port, *flags):
+            return subprocess.run([sys.executable, suite_rpc.rpc_client.__file__, "--address",
+                                   f"127.0.0.1:{port}", *flags, "Hello"],
+                                  capture_output=True, text=True, timeout=60).stderr
+
+        with Server(binary, model) as server:
+            refused = stderr_of(server.rpc_port, "--temperature", "9")
+            self.assertIn("temperature", refused)
+            self.assertNotIn("RPC port", refused)
+        self.assertIn("RPC port", stderr_of(1))
+
     def test_the_python_example_streams(self):
         import sys
 
