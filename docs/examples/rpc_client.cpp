@@ -36,7 +36,16 @@ void run(const char* address, const char* prompt, const char* key) {
   // A connection starts with a login; an empty key where the server has none.
   auto login = client.bootstrap().castAs<rpc::Login>().openRequest();
   login.setApiKey(key);
-  rpc::Outrider::Client service = login.send().getService();
+  kj::Promise<capnp::Response<rpc::Login::OpenResults>> opening = login.send();
+  // Another kind of server may wait for us to say more.
+  auto too_late =
+      io.provider->getTimer()
+          .afterDelay(5 * kj::SECONDS)
+          .then([]() -> kj::Promise<capnp::Response<rpc::Login::OpenResults>> {
+            return KJ_EXCEPTION(DISCONNECTED, "no answer in 5 s; is this the server's RPC port?");
+          });
+  auto opened = opening.exclusiveJoin(kj::mv(too_late)).wait(io.waitScope);
+  rpc::Outrider::Client service = opened.getService();
 
   auto call = service.generateRequest();
   auto request = call.initRequest();

@@ -411,6 +411,15 @@ class LifeSuite(unittest.TestCase):
             self.assertEqual(out.returncode, 0, out.stderr)
             self.assertRegex(out.stdout, r"\[\d+ \+ \d+ tokens, seed \d+\]")
 
+    def test_the_cpp_example_gives_up_on_a_port_that_says_nothing(self):
+        import socket
+
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            out = subprocess.run([cpp_client, f"127.0.0.1:{silent.getsockname()[1]}", "Hello"],
+                                 capture_output=True, text=True, timeout=60)
+        self.assertEqual(out.returncode, 1)
+        self.assertIn("is this the server's RPC port?", out.stderr)
+
     def test_the_python_example_asks_about_the_port_only_if_nothing_answers(self):
         import sys
 
