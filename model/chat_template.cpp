@@ -23,6 +23,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::string bo
   auto program = jinja::Template::parse(source);
   if (!program) return program.error();
   ChatTemplate out(std::move(program).value());
+  out.source_digest_ = sha256(source);
   out.bos_token_ = std::move(bos_token);
   out.eos_token_ = std::move(eos_token);
   return out;

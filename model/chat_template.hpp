@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/hash.hpp"
 #include "base/result.hpp"
 
 namespace outrider::model {
@@ -36,10 +37,13 @@ class ChatTemplate {
                              const nlohmann::ordered_json& tools, bool add_generation_prompt,
                              const nlohmann::ordered_json& extra, WallTime now) const;
 
+  const Digest256& source_digest() const { return source_digest_; }
+
  private:
   explicit ChatTemplate(std::shared_ptr<const jinja::Template> program);
 
   std::shared_ptr<const jinja::Template> program_;
+  Digest256 source_digest_{};
   std::string bos_token_;
   std::string eos_token_;
 };

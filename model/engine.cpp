@@ -19,12 +19,13 @@ constexpr uint32_t k_logit_rows = 64;
 Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& options,
                            uint32_t context) {
   Sha256 hash;
-  hash.update("outrider engine 2\n");
+  hash.update("outrider engine 3\n");
   hash.update(to_hex(model.weights.digest)).update("\n");
   hash.update(model.ops->numerics_class()).update("\n");
   hash.update(kernels::kv_kind_name(options.k_kind)).update("\n");
   hash.update(kernels::kv_kind_name(options.v_kind)).update("\n");
   hash.update(to_hex(model.tokenizer->fingerprint())).update("\n");
+  hash.update(to_hex(model.chat_template->source_digest())).update("\n");
   for (const int32_t id : model.tokenizer->end_of_generation()) {
     hash.update(static_cast<uint64_t>(id));
   }

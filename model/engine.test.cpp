@@ -246,5 +246,19 @@ TEST(Engine, TheFingerprintIsThatOfTheNumbersNotOfTheMachine) {
   EXPECT_NE(EngineWorld(options).engine->fingerprint(), first);
 }
 
+TEST(Engine, TheFingerprintCoversTheChatTemplate) {
+  const ManualClock clock;
+  const auto of = [&](const Result<ChatTemplate>& chat) {
+    auto loaded = load_model("tests/support/models/tiny-llama.gguf",
+                             kernels::make_cpu_ops(1, kernels::default_isa()));
+    auto model = std::const_pointer_cast<LoadedModel>(*loaded);
+    model->chat_template = std::make_shared<const ChatTemplate>(*chat);
+    return (*Engine::create(std::move(model), EngineWorld::small(), clock))->fingerprint();
+  };
+  const Digest256 first = of(ChatTemplate::chatml());
+  EXPECT_EQ(of(ChatTemplate::chatml()), first);
+  EXPECT_NE(of(ChatTemplate::parse("{{ messages }}", "", "")), first);
+}
+
 }  // namespace
 }  // namespace outrider::model
