@@ -301,7 +301,6 @@ TEST_F(SessionFaults, ATargetThatGivesUpIsReplaced) {
 TEST_F(SessionFaults, TheDeadlineEndsARequestWhereverItIs) {
   request_.deadline_ms = 500;
   open();
-  EXPECT_EQ(placed().deadline_left_ms, 500u);
   advance(499);
   EXPECT_FALSE(client_->done());
   advance(1);

@@ -32,7 +32,6 @@ void SessionMachine::ask(uint32_t generation, Attempt& attempt, TimePoint now) {
   place.prompt_tokens = static_cast<uint32_t>(request_->prompt.size()) + committed;
   place.max_tokens = request_->stop.max_tokens - std::min(request_->stop.max_tokens, committed);
   place.choices = static_cast<uint32_t>(attempt.choices.size());
-  place.deadline_left_ms = deadline_left_ms(now);
   place.tenant = request_->tenant;
   place.avoid = attempt.avoid;
   place.replaces = attempt.replaces;

@@ -50,27 +50,16 @@ std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
   uint64_t slots = 0;
   uint64_t held = 0;
   double queue_ms = k_retry_max_ms;
-  double start_ms = -1;
   for (const WorkerView* worker : candidates) {
-    const PlacementCost cost = placement_cost(request, *worker);
     slots += worker->slots();
     held += std::min(worker->held_choices(), worker->slots());
-    queue_ms = std::min(queue_ms, cost.queue_ms);
-    if (worker->full()) continue;
-    room = true;
-    start_ms = start_ms < 0 ? cost.start_ms() : std::min(start_ms, cost.start_ms());
+    queue_ms = std::min(queue_ms, placement_cost(request, *worker).queue_ms);
+    room = room || !worker->full();
   }
   if (!room) return overloaded("all workers' queues are full", queue_ms);
   if (!request.fingerprint.empty()) return std::nullopt;
   if (auto why = over_share(request, shares, slots, held)) {
     return overloaded(std::move(*why), queue_ms);
-  }
-  if (request.deadline_left_ms > 0 && start_ms > request.deadline_left_ms) {
-    return schema::Refusal::of(fail(ErrorCode::deadline_exceeded,
-                                    "the deadline of " + std::to_string(request.deadline_left_ms) +
-                                        " ms cannot be met: the first token is predicted in " +
-                                        std::to_string(static_cast<uint64_t>(start_ms)) + " ms",
-                                    "deadline_ms"));
   }
   return std::nullopt;
 }

@@ -72,27 +72,11 @@ TEST(Admission, ATenantKeepsToItsShareWhileOthersWait) {
   EXPECT_EQ(refusal->error_code(), ErrorCode::overloaded);
 }
 
-TEST(Admission, ARequestThatMovesIsNotJudgedByShareOrDeadlineAgain) {
+TEST(Admission, ARequestThatMovesIsNotJudgedByShareAgain) {
   const WorkerView view = view_of(1);
   schema::PlaceRequest moving = request_of(1);
   moving.fingerprint = "fp";
-  moving.deadline_left_ms = 1;
   EXPECT_FALSE(admit(moving, {&view}, {.own = 99, .others = 1}));
-}
-
-TEST(Admission, ADeadlineThatCannotBeMetIsRefusedAtOnce) {
-  WorkerView slow = view_of(1);
-  slow.load.queued_rows = 5000;
-  WorkerView quick = view_of(2);
-  quick.load.queued_rows = 400;
-  schema::PlaceRequest request = request_of(1, 100);
-  request.deadline_left_ms = 499;
-  const auto refusal = admit(request, {&slow, &quick}, {});
-  ASSERT_TRUE(refusal);
-  EXPECT_EQ(refusal->error_code(), ErrorCode::deadline_exceeded);
-  EXPECT_EQ(refusal->field, "deadline_ms");
-  request.deadline_left_ms = 500;
-  EXPECT_FALSE(admit(request, {&slow, &quick}, {}));
 }
 
 }  // namespace

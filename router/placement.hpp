@@ -20,8 +20,7 @@ struct PlacementCost {
   double kv_pressure_ms = 0;  ///< Above 90 % of the blocks, preemption comes near.
   bool avoided = false;       ///< The session just failed there: only if there is no other.
 
-  double start_ms() const { return queue_ms + prefill_ms + attention_ms; }
-  double total_ms() const { return start_ms() + kv_pressure_ms; }
+  double total_ms() const { return queue_ms + prefill_ms + attention_ms + kv_pressure_ms; }
 };
 
 PlacementCost placement_cost(const schema::PlaceRequest& request, const WorkerView& worker);

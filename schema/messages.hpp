@@ -84,7 +84,6 @@ struct PlaceRequest {
   uint32_t prompt_tokens = 0;  ///< With committed tokens: all that must be prefilled.
   uint32_t max_tokens = 0;     ///< Still to come, per choice.
   uint32_t choices = 1;
-  uint32_t deadline_left_ms = 0;  ///< 0: none.
   std::string tenant;
   std::vector<uint64_t> avoid;  ///< Workers that just failed this session.
   uint32_t replaces = 0;        ///< The generation that this one goes on for; 0: none.
