@@ -47,7 +47,7 @@ namespace ranges {
 inline constexpr NumberRange temperature{0, 2};
 inline constexpr NumberRange top_p{0, 1, true};
 inline constexpr NumberRange min_p{0, 1};
-inline constexpr NumberRange repetition_penalty{0, 10, true};
+inline constexpr NumberRange repetition_penalty{0.01F, 10};  ///< Less makes logits overflow.
 inline constexpr NumberRange presence_penalty{-2, 2};
 inline constexpr NumberRange frequency_penalty{-2, 2};
 inline constexpr IntegerRange top_k{-1, INT32_MAX};  ///< -1 and 0: all

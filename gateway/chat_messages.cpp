@@ -45,12 +45,10 @@ Result<Json> normalise_tool_calls(const Json& calls, const std::string& field, J
     Json arguments = function.value("arguments", Json::object());
     if (arguments.is_string()) {
       const auto& text = arguments.get_ref<const std::string&>();
-      auto parsed = text.empty() ? Result<Json>(Json::object()) : parse_json_body(text, budget);
-      if (!parsed) {
-        return fail(ErrorCode::invalid_argument,
-                    name + ".function.arguments: " + parsed.error().message,
-                    name + ".function.arguments");
-      }
+      const std::string what = name + ".function.arguments";
+      auto parsed =
+          text.empty() ? Result<Json>(Json::object()) : parse_json_body(text, budget, what);
+      if (!parsed) return fail(ErrorCode::invalid_argument, parsed.error().message, what);
       arguments = std::move(*parsed);
     }
     Json clean = {{"type", "function"},

@@ -195,6 +195,13 @@ Result<void> read_add_special_tokens(const Json& v, R& r) {
 
 Result<void> read_template_variables(const Json& v, R& r) {
   if (!v.is_object()) return wrong_type("chat_template_kwargs", "an object", v);
+  // What other fields say, where it is checked, or the model's file.
+  for (const char* name :
+       {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"}) {
+    if (!v.contains(name)) continue;
+    return invalid("chat_template_kwargs",
+                   "chat_template_kwargs must not have " + std::string(name));
+  }
   r.template_variables = v;
   return {};
 }

@@ -56,34 +56,38 @@ Shape shape_of(std::string_view body, uint64_t key_work_max) {
 
 }  // namespace
 
-Result<Json> parse_json_body(std::string_view body, JsonBudget& budget) {
+Result<Json> parse_json_body(std::string_view body, JsonBudget& budget, const std::string& what) {
   if (body.size() > limits::http_body_bytes_max) {
-    return fail(ErrorCode::too_large, "the body has " + std::to_string(body.size()) +
+    return fail(ErrorCode::too_large, what + " has " + std::to_string(body.size()) +
                                           " bytes, the limit is " +
                                           std::to_string(limits::http_body_bytes_max));
   }
   const size_t valid = utf8_valid_prefix(body);
   if (valid != body.size()) {
     return fail(ErrorCode::invalid_argument,
-                "the body is not valid UTF-8: byte " + std::to_string(valid) + " is wrong");
+                what + " is not valid UTF-8: byte " + std::to_string(valid) + " is wrong");
+  }
+  // The parser takes it for the end, whatever follows.
+  if (const size_t nul = body.find('\0'); nul != body.npos) {
+    return fail(ErrorCode::invalid_argument,
+                what + " is not valid JSON: syntax error at byte " + std::to_string(nul + 1));
   }
   const Shape shape = shape_of(body, budget.key_work);
   if (shape.key_work > budget.key_work) {
-    return fail(ErrorCode::invalid_argument, "the body has objects with too many keys");
+    return fail(ErrorCode::invalid_argument, what + " has objects with too many keys");
   }
   budget.key_work -= shape.key_work;
   if (shape.depth > limits::json_depth_max) {
     return fail(ErrorCode::invalid_argument,
-                "the body nests deeper than " + std::to_string(limits::json_depth_max) + " levels");
+                what + " nests deeper than " + std::to_string(limits::json_depth_max) + " levels");
   }
   try {
     return Json::parse(body);
   } catch (const Json::parse_error& e) {
     return fail(ErrorCode::invalid_argument,
-                "the body is not valid JSON: syntax error at byte " + std::to_string(e.byte));
+                what + " is not valid JSON: syntax error at byte " + std::to_string(e.byte));
   } catch (const Json::exception&) {
-    return fail(ErrorCode::invalid_argument,
-                "the body is not valid JSON: a number is out of range");
+    return fail(ErrorCode::invalid_argument, what + " is not valid JSON: a number is out of range");
   }
 }
 

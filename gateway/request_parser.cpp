@@ -84,6 +84,10 @@ Result<void> refuse_unsupported(const Json& body) {
     if (it->is_number() && it->get<double>() == neutral) continue;
     return fail(ErrorCode::unsupported, std::string(name) + " is not supported", name);
   }
+  const Json modalities = body.value("modalities", Json());
+  if (!modalities.empty() && modalities != Json{"text"}) {
+    return fail(ErrorCode::unsupported, "modalities can only be [\"text\"] here", "modalities");
+  }
   return {};
 }
 

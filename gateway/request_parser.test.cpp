@@ -120,6 +120,8 @@ TEST(RequestParser, RefusesByNameWhatWouldHaveConstrainedTheAnswer) {
                             R"("mirostat":2)",
                             R"("dry_multiplier":0.8)",
                             R"("xtc_probability":0.5)",
+                            R"("modalities":["audio"])",
+                            R"("modalities":["text","audio"])",
                             R"("top_n_sigma":1)"}) {
     const auto r = parse_request_body(k_chat, with(k_chat, field));
     ASSERT_FALSE(r.ok()) << field;
@@ -131,7 +133,26 @@ TEST(RequestParser, RefusesByNameWhatWouldHaveConstrainedTheAnswer) {
   parsed(k_chat, with(k_chat, R"("length_penalty":1.0,"repeat_penalty":1,"typical_p":1.0,
                                  "mirostat":0,"dry_multiplier":0.0,"dry_base":1.75,
                                  "top_n_sigma":-1,"documents":[],"chat_template":"",
+                                 "modalities":["text"],
                                  "reasoning_effort":null)"));
+}
+
+TEST(RequestParser, ATextIsJsonToItsLastByte) {
+  using namespace std::string_view_literals;
+  for (const auto body : {"{\"prompt\":\"x\"}\0"sv, "{\"prompt\":\"x\"}\0garbage"sv, "\0{}"sv}) {
+    const auto r = parse_request_body(k_completion, body);
+    ASSERT_FALSE(r.ok());
+    EXPECT_TRUE(r.error().message.starts_with("the body is not valid JSON: syntax error at byte"));
+  }
+}
+
+TEST(RequestParser, ErrorsOfToolArgumentsAreAboutThatText) {
+  const auto r = parse_request_body(k_chat, R"({"messages":[{"role":"assistant",
+    "tool_calls":[{"function":{"name":"f","arguments":"{"}}]}]})");
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(
+      r.error().message,
+      "messages[0].tool_calls[0].function.arguments is not valid JSON: syntax error at byte 2");
 }
 
 TEST(RequestParser, LastOfDuplicatedKeysWins) {
@@ -319,6 +340,11 @@ const BadCase k_bad_inputs[] = {
     {k_chat, CHAT(R"("tool_choice":{"type":"function"})"), "tool_choice"},
     {k_chat, CHAT(R"("tool_choice":1)"), "tool_choice"},
     {k_chat, CHAT(R"("chat_template_kwargs":[])"), "chat_template_kwargs"},
+    {k_chat, CHAT(R"("chat_template_kwargs":{"a":1,"messages":[]})"), "chat_template_kwargs"},
+    {k_chat, CHAT(R"("chat_template_kwargs":{"tools":null})"), "chat_template_kwargs"},
+    {k_chat, CHAT(R"("chat_template_kwargs":{"add_generation_prompt":false})"),
+     "chat_template_kwargs"},
+    {k_chat, CHAT(R"("chat_template_kwargs":{"eos_token":""})"), "chat_template_kwargs"},
     {k_chat, CHAT(R"("response_format":"json")"), "response_format"},
     {k_chat, CHAT(R"("response_format":{})"), "response_format"},
     {k_chat, CHAT(R"("response_format":{"type":"json_object"})"), "response_format"},
@@ -350,6 +376,7 @@ const BadCase k_bad_inputs[] = {
     {k_chat, CHAT(R"("top_k":2147483648)"), "top_k"},
     {k_chat, CHAT(R"("min_p":1.5)"), "min_p"},
     {k_chat, CHAT(R"("repetition_penalty":0)"), "repetition_penalty"},
+    {k_chat, CHAT(R"("repetition_penalty":1e-38)"), "repetition_penalty"},
     {k_chat, CHAT(R"("repetition_penalty":11)"), "repetition_penalty"},
     {k_chat, CHAT(R"("presence_penalty":2.5)"), "presence_penalty"},
     {k_chat, CHAT(R"("frequency_penalty":-2.5)"), "frequency_penalty"},
@@ -372,6 +399,7 @@ const BadCase k_bad_inputs[] = {
     {k_chat, CHAT(R"("logit_bias":{"x":1})"), "logit_bias"},
     {k_chat, CHAT(R"("logit_bias":{"-1":1})"), "logit_bias"},
     {k_chat, CHAT(R"("logit_bias":{"":1})"), "logit_bias"},
+    {k_chat, CHAT(R"("logit_bias":{"00":1,"0":2})"), "logit_bias"},
     {k_chat, CHAT(R"("logit_bias":{"99999999":1})"), "logit_bias"},
     {k_chat, CHAT(R"("logit_bias":{"1":101})"), "logit_bias.1"},
     {k_chat, CHAT(R"("logit_bias":{"1":"2"})"), "logit_bias.1"},

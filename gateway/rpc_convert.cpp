@@ -26,13 +26,13 @@ class Fields {
   /// A value that HTTP writes as JSON; a word that is no JSON stands for itself.
   void add_json(const char* name, capnp::Text::Reader text, bool bare_word = false) {
     if (text.size() == 0) return;
-    auto parsed = parse_json_body({text.begin(), text.size()}, budget_);
+    auto parsed = parse_json_body({text.begin(), text.size()}, budget_, name);
     if (parsed) {
       body_[name] = std::move(*parsed);
     } else if (bare_word) {
       body_[name] = checked(name, text);
     } else {
-      wrong(name, parsed.error().message);
+      refuse(name, parsed.error().message);
     }
   }
 
@@ -68,8 +68,11 @@ class Fields {
     return copy;
   }
 
-  void wrong(const std::string& name, const std::string& what) {
-    if (!error_) error_ = fail(ErrorCode::invalid_argument, name + ": " + what, name);
+  void wrong(const std::string& name, const std::string& what) { refuse(name, name + ": " + what); }
+
+  /// Says that a field which asks for something is for the other kind of request.
+  void only_for(const char* kind, const char* name, bool given) {
+    if (given) wrong(name, std::string("is for ") + kind + " only");
   }
 
   void set(const char* name, Json value) { body_[name] = std::move(value); }
@@ -80,6 +83,10 @@ class Fields {
   }
 
  private:
+  void refuse(const std::string& name, std::string message) {
+    if (!error_) error_ = fail(ErrorCode::invalid_argument, std::move(message), name);
+  }
+
   JsonBudget& budget_;
   Json body_ = Json::object();
   std::optional<Error> error_;
@@ -130,9 +137,27 @@ void add_sampling(rpc::GenerateRequest::Reader r, Fields& f) {
   if (biased == 0 || !f.fits("logit_bias", biased, limits::logit_bias_entries_max)) return;
   Json bias = Json::object();
   std::map<int32_t, float> unique;  // one object key each: cheap to build from a hostile list
-  for (auto entry : r.getLogitBias()) unique[entry.getId()] = entry.getBias();
+  for (auto entry : r.getLogitBias()) {
+    if (unique.emplace(entry.getId(), entry.getBias()).second) continue;
+    return f.wrong("logit_bias", "has the token id " + std::to_string(entry.getId()) + " twice");
+  }
   for (const auto& [id, value] : unique) bias[std::to_string(id)] = value;
   f.set("logit_bias", std::move(bias));
+}
+
+/// What the other kind of request would have read must not go by in silence.
+void check_kind(rpc::GenerateRequest::Reader r, Fields& f) {
+  if (request_kind(r) == RequestKind::chat) {
+    f.only_for("completions", "suffix", r.getSuffix().size() > 0);
+    f.only_for("completions", "best_of", r.getBestOf() != 0);
+    f.only_for("completions", "prompt", !r.getPrompt().isNone());
+    return;
+  }
+  f.only_for("chats", "tools", r.getTools().size() > 0);
+  f.only_for("chats", "tool_choice", r.getToolChoice().size() > 0);
+  f.only_for("chats", "chat_template_kwargs", r.getChatTemplateKwargs().size() > 0);
+  f.only_for("chats", "add_generation_prompt", !r.getAddGenerationPrompt());
+  f.only_for("chats", "top_logprobs", r.getTopLogprobs() != -1);
 }
 
 void add_logprobs(rpc::GenerateRequest::Reader r, Fields& f) {
@@ -216,9 +241,7 @@ Result<Json> request_json(rpc::GenerateRequest::Reader r, JsonBudget& budget) {
     if (!messages) return messages.error();
     f.set("messages", std::move(*messages));
   }
-  if (r.getMessages().size() > 0 && !r.getPrompt().isNone()) {
-    f.wrong("prompt", "is for completions, and messages are given too");
-  }
+  check_kind(r, f);
   add_prompt(r, f);
   f.add_json("tools", r.getTools());
   f.add_json("tool_choice", r.getToolChoice(), true);

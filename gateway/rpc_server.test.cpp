@@ -232,6 +232,51 @@ TEST_F(RpcServerTest, ListsOverALimitAreRefusedByName) {
             "prompt");
 }
 
+TEST_F(RpcServerTest, WhatTheOtherKindOfRequestReadsIsRefusedByName) {
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  using Request = rpc::GenerateRequest::Builder;
+  const auto refused = [&](auto fill) {
+    auto request = c.generate_request("x", seen);
+    fill(request.getRequest());
+    return failure(request.send())["param"];
+  };
+  EXPECT_EQ(refused([](Request r) { r.setTools("[]"); }), "tools");
+  EXPECT_EQ(refused([](Request r) { r.setToolChoice("auto"); }), "tool_choice");
+  EXPECT_EQ(refused([](Request r) { r.setChatTemplateKwargs("{}"); }), "chat_template_kwargs");
+  EXPECT_EQ(refused([](Request r) { r.setAddGenerationPrompt(false); }), "add_generation_prompt");
+  EXPECT_EQ(refused([](Request r) { r.setTopLogprobs(2); }), "top_logprobs");
+  const auto chat = [](Request r) {
+    r.getPrompt().setNone();
+    auto message = r.initMessages(1)[0];
+    message.setRole("user");
+    message.setContent("x");
+  };
+  EXPECT_EQ(refused([&](Request r) { chat(r), r.setSuffix("x"); }), "suffix");
+  EXPECT_EQ(refused([&](Request r) { chat(r), r.setBestOf(1); }), "best_of");
+}
+
+TEST_F(RpcServerTest, OneTokenHasOneBias) {
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  auto request = c.generate_request("x", seen);
+  auto bias = request.getRequest().initLogitBias(2);
+  bias[0].setId(7);
+  bias[1].setId(7);
+  const Json error = failure(request.send());
+  EXPECT_EQ(error["param"], "logit_bias");
+  EXPECT_EQ(error["message"], "logit_bias: has the token id 7 twice");
+}
+
+TEST_F(RpcServerTest, ErrorsOfJsonInTextFieldsAreAboutThatText) {
+  RpcClient c(gateway);
+  Sink::Seen seen;
+  auto request = c.generate_request("x", seen);
+  request.getRequest().setResponseFormat("{");
+  EXPECT_EQ(failure(request.send())["message"],
+            "response_format is not valid JSON: syntax error at byte 2");
+}
+
 TEST_F(RpcServerTest, BackendErrorsArriveAsExceptions) {
   gateway.backend.on_open = [&](ScriptedSession& s) {
     gateway.backend.end(s, Outcome::rejected, fail(ErrorCode::overloaded, "too many"), 1'000);
@@ -335,16 +380,16 @@ TEST_F(RpcServerTest, AllJsonInTextFieldsDrawsOnOneBudget) {
   Json wide = Json::object();
   for (int i = 0; i < 3'000; ++i) wide["k" + std::to_string(i)] = 0;
   auto request = c.generate_request("x", seen);
-  request.getRequest().setTools(to_text(wide).c_str());
+  request.getRequest().setResponseFormat(to_text(wide).c_str());
   request.getRequest().setKv(to_text(wide).c_str());
   EXPECT_EQ(failure(request.send())["param"], "kv");
 }
 
-/// Options with one key, sk-good.
+/// Options with one key, secret-good.
 struct KeyFile {
   KeyFile() {
     FILE* file = std::fopen(options.api_key_file.c_str(), "w");
-    std::fputs("team:sk-good\n", file);
+    std::fputs("team:secret-good\n", file);
     std::fclose(file);
   }
   ~KeyFile() { std::remove(options.api_key_file.c_str()); }
@@ -362,7 +407,7 @@ TEST(RpcKeys, AreNeededWhereTheyAreSet) {
     error = error_of(*exception);
   }
   EXPECT_EQ(error["code"], 401);
-  RpcClient good(guarded, "sk-good");
+  RpcClient good(guarded, "secret-good");
   good.service.healthRequest().send().wait(guarded.io.waitScope);
 }
 
@@ -380,7 +425,7 @@ TEST(RpcLogin, ComesBeforeAnythingLong) {
     ADD_FAILURE() << "the server took it";
   }
   // Sent before the answer to the login is there.
-  RpcClient good(guarded, "sk-good");
+  RpcClient good(guarded, "secret-good");
   Sink::Seen seen;
   const std::string words(1 << 20, ' ');
   caught = kj::runCatchingExceptions(

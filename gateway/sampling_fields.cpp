@@ -74,9 +74,9 @@ Result<void> read_stop_token_ids(const Json& v, ParsedRequest& r) {
   return {};
 }
 
-/// A token id written as a JSON key: digits only.
+/// A token id written as a JSON key: digits only, and each id in one way only.
 std::optional<int32_t> id_of_key(const std::string& key) {
-  if (key.empty() || key.size() > 8) return std::nullopt;
+  if (key.empty() || key.size() > 8 || (key.size() > 1 && key[0] == '0')) return std::nullopt;
   int32_t id = 0;
   for (const char c : key) {
     if (c < '0' || c > '9') return std::nullopt;

@@ -64,8 +64,8 @@ TEST(SamplingFlags, RefusesWhatIsNoNumberInsideItsRange) {
   for (const char* line :
        {"--temperature nan", "--temperature -nan", "--temperature inf", "--temperature -0.1",
         "--top-p 1.01", "--min-p NaN", "--top-p x", "--repetition-penalty 0",
-        "--presence-penalty nan", "--frequency-penalty 2.5", "-n 0", "--max-tokens -1", "--seed -1",
-        "--seed 18446744073709551616"}) {
+        "--repetition-penalty 1e-38", "--presence-penalty nan", "--frequency-penalty 2.5", "-n 0",
+        "--max-tokens -1", "--seed -1", "--seed 18446744073709551616"}) {
     EXPECT_THROW(parse(line), CLI::ParseError) << line;
   }
   EXPECT_FLOAT_EQ(parse("--temperature 0.25").params.temperature, 0.25f);
