@@ -64,6 +64,8 @@ inline constexpr uint32_t text_jobs_max = 32;
 inline constexpr size_t logged_prompt_bytes_max = size_t{16} << 10;
 /// Lines of an API key file.
 inline constexpr uint32_t api_keys_max = 65'536;
+/// A shorter key is a slip of the pen, or soon guessed.
+inline constexpr size_t api_key_bytes_min = 8;
 /// One Cap'n Proto message (words of 8 bytes).
 inline constexpr uint64_t rpc_message_words_max = http_body_bytes_max / 8;
 /// All that an RPC client may send before it has logged in: a login takes less than 1 KiB.

@@ -1,6 +1,8 @@
 #include "gateway/api_keys.hpp"
 
+#include <algorithm>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "base/limits.hpp"
@@ -12,6 +14,26 @@ std::string_view trim(std::string_view text) {
   const auto first = text.find_first_not_of(" \t\r");
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+Error wrong_line(size_t number, const std::string& what) {
+  return fail(ErrorCode::invalid_argument,
+              "line " + std::to_string(number) + " of the API key file " + what, "api_key_file");
+}
+
+/// What follows "line 3 of the API key file", or nothing. Never the key itself: this is logged.
+std::string wrong_with(std::string_view key, std::string_view tenant) {
+  if (key.empty() || tenant.empty() || tenant.size() > limits::name_bytes_max) {
+    return "is not name:key";
+  }
+  if (std::ranges::any_of(key, [](char c) { return (c >= 0 && c <= ' ') || c == 0x7f; })) {
+    return "has a key with a space or a control character inside";
+  }
+  if (key.size() < limits::api_key_bytes_min) {
+    return "has a key of " + std::to_string(key.size()) + " bytes, the least is " +
+           std::to_string(limits::api_key_bytes_min);
+  }
+  return {};
 }
 
 }  // namespace
@@ -30,6 +52,7 @@ Result<ApiKeys> ApiKeys::load(const std::string& path) {
 Result<ApiKeys> ApiKeys::parse(std::string_view text) {
   ApiKeys out;
   size_t number = 0;
+  std::map<std::string_view, size_t> lines;  // of each key
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
     const auto line = trim(text.substr(0, end));
@@ -41,11 +64,9 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text) {
     const auto key = named ? trim(line.substr(colon + 1)) : line;
     const std::string tenant =
         named ? std::string(trim(line.substr(0, colon))) : "key" + std::to_string(number);
-    if (key.empty() || tenant.empty() || tenant.size() > limits::name_bytes_max) {
-      return fail(ErrorCode::invalid_argument,
-                  "line " + std::to_string(number) + " of the API key file is not name:key",
-                  "api_key_file");
-    }
+    if (const auto what = wrong_with(key, tenant); !what.empty()) return wrong_line(number, what);
+    const auto [first, fresh] = lines.emplace(key, number);
+    if (!fresh) return wrong_line(number, "has the key of line " + std::to_string(first->second));
     if (out.keys_.size() >= limits::api_keys_max) {
       return fail(ErrorCode::too_large,
                   "the API key file has over " + std::to_string(limits::api_keys_max) + " keys",

@@ -17,8 +17,9 @@ class ApiKeys {
   /// No keys: everybody may, as the tenant "".
   ApiKeys() = default;
 
-  /// One key a line, `key` or `name:key`; blank lines and lines starting with # are skipped. A
-  /// file without keys is an error: it would lock everybody out, or open to everybody.
+  /// One key a line, `key` or `name:key`; blank lines and lines starting with # are skipped.
+  /// Errors: a file without keys (it would lock everybody out, or open to everybody), a key that
+  /// stands there twice, is shorter than limits::api_key_bytes_min or has a space inside.
   static Result<ApiKeys> load(const std::string& path);
   static Result<ApiKeys> parse(std::string_view text);
 

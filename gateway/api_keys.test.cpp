@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace outrider::gateway {
 namespace {
 
@@ -11,21 +13,23 @@ TEST(ApiKeys, WithoutAFileEverybodyMay) {
 }
 
 TEST(ApiKeys, ReadsNamesCommentsAndBareKeys) {
-  auto keys = ApiKeys::parse("# who\n\nalice: sk-1 \r\nsk-2\n  bob:sk:3");
+  auto keys = ApiKeys::parse("# who\n\nalice: secret-1 \r\nsecret-2\n  bob:secret:3\nbob:secret-4");
   ASSERT_TRUE(keys.ok());
-  EXPECT_EQ(keys->tenant_of("sk-1"), "alice");
-  EXPECT_EQ(keys->tenant_of("sk-2"), "key4");
-  EXPECT_EQ(keys->tenant_of("sk:3"), "bob");
-  EXPECT_EQ(keys->tenant_of("sk-4"), std::nullopt);
+  EXPECT_EQ(keys->tenant_of("secret-1"), "alice");
+  EXPECT_EQ(keys->tenant_of("secret-2"), "key4");
+  EXPECT_EQ(keys->tenant_of("secret:3"), "bob");
+  EXPECT_EQ(keys->tenant_of("secret-4"), "bob");
+  EXPECT_EQ(keys->tenant_of("secret-5"), std::nullopt);
   EXPECT_EQ(keys->tenant_of(""), std::nullopt);
 }
 
 TEST(ApiKeys, ReadsBearerHeadersOnly) {
-  auto keys = ApiKeys::parse("k");
+  auto keys = ApiKeys::parse("k2345678");
   ASSERT_TRUE(keys.ok());
-  EXPECT_EQ(keys->tenant_of_header("Bearer k"), "key1");
-  EXPECT_EQ(keys->tenant_of_header("bearer  k "), "key1");
-  for (const char* wrong : {"", "k", "Bearer", "Bearer ", "Basic k", "Bearer kk", "Bearer k k"}) {
+  EXPECT_EQ(keys->tenant_of_header("Bearer k2345678"), "key1");
+  EXPECT_EQ(keys->tenant_of_header("bearer  k2345678 "), "key1");
+  for (const char* wrong : {"", "k2345678", "Bearer", "Bearer ", "Basic k2345678",
+                            "Bearer k23456789", "Bearer k2345678 k"}) {
     EXPECT_EQ(keys->tenant_of_header(wrong), std::nullopt) << wrong;
   }
   EXPECT_EQ(keys->tenant_of_header(std::nullopt), std::nullopt);
@@ -37,6 +41,27 @@ TEST(ApiKeys, RefusesFilesThatLockEverybodyOutOrOpenToEverybody) {
   EXPECT_FALSE(ApiKeys::parse("name:\n").ok());
   EXPECT_FALSE(ApiKeys::parse(":key\n").ok());
   EXPECT_FALSE(ApiKeys::load("/nonexistent/keys").ok());
+}
+
+std::string refused(std::string_view text) {
+  const auto keys = ApiKeys::parse(text);
+  return keys.ok() ? "" : keys.error().message;
+}
+
+TEST(ApiKeys, AKeyStandsInAFileOnce) {
+  const std::string expected = "line 3 of the API key file has the key of line 1";
+  EXPECT_EQ(refused("alice:secret-1\n\nbob:secret-1\n"), expected);
+  EXPECT_EQ(refused("alice:secret-1\n\nalice:secret-1\n"), expected);
+  EXPECT_EQ(refused("secret-1\n\nbob: secret-1\n"), expected);
+}
+
+TEST(ApiKeys, RefusesKeysThatAreSlipsOfThePenWithoutShowingThem) {
+  for (const char* text : {"alice:secret 1\n", "alice:secret\t1\n", "alice secret-1\n"}) {
+    EXPECT_EQ(refused(text),
+              "line 1 of the API key file has a key with a space or a control character inside");
+  }
+  EXPECT_EQ(refused("\nalice:secret7\n"),
+            "line 2 of the API key file has a key of 7 bytes, the least is 8");
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST(HttpCors, OtherPagesMayNotAsk) {
 TEST(HttpCors, APreflightCarriesNoKey) {
   const std::string path = testing::TempDir() + "outrider_cors_keys";
   FILE* file = std::fopen(path.c_str(), "w");
-  std::fputs("sk-good\n", file);
+  std::fputs("secret-good\n", file);
   std::fclose(file);
   GatewayOptions options;
   options.api_key_file = path;

@@ -171,7 +171,7 @@ TEST_F(HttpRefusals, ATokenOutsideTheVocabularyFailsTheRequestOnly) {
 TEST(HttpKeys, GuardAllButTheProbes) {
   const std::string path = testing::TempDir() + "outrider_keys";
   FILE* file = std::fopen(path.c_str(), "w");
-  std::fputs("team:sk-good\n", file);
+  std::fputs("team:secret-good\n", file);
   std::fclose(file);
   GatewayOptions options;
   options.api_key_file = path;
@@ -186,7 +186,7 @@ TEST(HttpKeys, GuardAllButTheProbes) {
   }
   EXPECT_EQ(c.request("POST", k_text_path, k_body).error()["type"], "authentication_error");
   EXPECT_EQ(c.request("POST", k_text_path, k_body, "Authorization: Bearer sk-bad\r\n").status, 401);
-  EXPECT_EQ(c.request("POST", k_text_path, k_body, "Authorization: Bearer sk-good\r\n").status,
+  EXPECT_EQ(c.request("POST", k_text_path, k_body, "Authorization: Bearer secret-good\r\n").status,
             200);
   EXPECT_EQ(guarded.backend.sessions.back().request.tenant, "team");
   std::remove(path.c_str());

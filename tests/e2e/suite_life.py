@@ -208,7 +208,7 @@ class LifeSuite(unittest.TestCase):
         import suite_rpc
 
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
-            keys.write("team:sk-e2e\n")
+            keys.write("team:secret-e2e\n")
             keys.flush()
             with Server(binary, model, ["--api-key-file", keys.name, "--cors-origins",
                                         "https://page.example"]) as server:
@@ -217,7 +217,7 @@ class LifeSuite(unittest.TestCase):
                     preflight = server.request("OPTIONS", "/v1/models", headers={
                         "Origin": page, "Access-Control-Request-Method": "GET"})
                     self.assertEqual(preflight[0], status)
-                good = {"Authorization": "Bearer sk-e2e"}
+                good = {"Authorization": "Bearer secret-e2e"}
                 self.assertEqual(server.request("GET", "/v1/models", headers=good)[0], 200)
 
                 async def status(key):
@@ -225,7 +225,7 @@ class LifeSuite(unittest.TestCase):
                         "127.0.0.1", server.rpc_port, key)
                     return (await connection.service.health()).status
 
-                self.assertEqual(asyncio.run(capnp.run(status("sk-e2e"))), "ready")
+                self.assertEqual(asyncio.run(capnp.run(status("secret-e2e"))), "ready")
                 with self.assertRaises(suite_rpc.rpc_client.RpcError):
                     asyncio.run(capnp.run(status("wrong")))
 
@@ -238,13 +238,14 @@ class LifeSuite(unittest.TestCase):
 
     def test_tenants_share_no_cached_block(self):
         with tempfile.NamedTemporaryFile("w") as keys, tempfile.NamedTemporaryFile("w") as secret:
-            keys.write("red:k1\nred:k2\nblue:k3\nk4\nk5\n")
+            keys.write("red:secret-1\nred:secret-2\nblue:secret-3\nsecret-4\nsecret-5\n")
             keys.flush()
             secret.write("sixteen bytes and more\n")
             secret.flush()
             flags = ("--api-key-file", keys.name, "--cluster-secret-file", secret.name)
             with Server(binary, model, flags) as server:
-                found = [self.cached(server, key) for key in ("k1", "k2", "k3", "k4", "k5", "k3")]
+                found = [self.cached(server, key) for key in ("secret-1", "secret-2", "secret-3", "secret-4",
+                                                              "secret-5", "secret-3")]
                 self.assertEqual(found, [0, 96, 0, 0, 0, 96])
                 self.assertEqual(server.metric("outrider_prefix_cache_blocks"), 4 * 6)
 
@@ -289,7 +290,7 @@ class LifeSuite(unittest.TestCase):
 
     def test_a_flood_of_one_tenant_does_not_keep_another_out(self):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
-            keys.write("alice:ka\nbob:kb\n")
+            keys.write("alice:secret-a\nbob:secret-b\n")
             keys.flush()
             with Server(binary, model, ["--api-key-file", keys.name, "--max-seqs", "2",
                                         "--max-waiting", "100"]) as server:
@@ -298,13 +299,13 @@ class LifeSuite(unittest.TestCase):
                 for _ in range(150):  # more than all slots
                     flood.append(socket.create_connection(("127.0.0.1", server.http_port)))
                     flood[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: "
-                                      b"Bearer ka\r\nContent-Type: application/json\r\n"
+                                      b"Bearer secret-a\r\nContent-Type: application/json\r\n"
                                       b"Content-Length: %d\r\n\r\n" % len(body) + body)
                 waiting = "vllm:num_requests_waiting"
                 server.wait_until(lambda: server.metric(waiting) >= 60, "the flood")
                 status, _, text = server.request(
                     "POST", "/v1/completions", {"prompt": "x", "max_tokens": 4, "priority": 5},
-                    {"Authorization": "Bearer kb"})
+                    {"Authorization": "Bearer secret-b"})
                 self.assertEqual(status, 200, text)
                 self.assertGreater(server.metric(waiting), 10, "it was served after the flood")
                 for connection in flood:
