@@ -350,9 +350,9 @@ class LifeSuite(unittest.TestCase):
             self.assertNotIn("sk-secret", log)
             self.assertIn("e2e-rid-7", log)
 
-    def generate(self, *flags, stdout=subprocess.PIPE):
+    def generate(self, *flags, stdout=subprocess.PIPE, prepare=None):
         return subprocess.run([str(binary), "generate", "--model", str(model), "-n", "2", *flags],
-                              stdout=stdout, stderr=subprocess.PIPE, text=True)
+                              stdout=stdout, stderr=subprocess.PIPE, text=True, preexec_fn=prepare)
 
     def test_output_that_a_full_disk_refuses_is_an_error(self):
         with open("/dev/full", "w") as full:
@@ -399,6 +399,16 @@ class LifeSuite(unittest.TestCase):
         self.assertEqual(choices[1:], choices[:1] * 3)
         self.assertEqual([start.stderr for start in starts[:3]], [""] * 3)
         self.assertIn("weights cache not used", starts[3].stderr)
+
+    def test_a_limit_of_file_sizes_costs_the_weights_cache_only(self):
+        def prepare():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+
+        with tempfile.TemporaryDirectory() as directory:
+            done = self.generate("-p", "hi", "--weights-cache", directory, prepare=prepare)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("File too large", done.stderr)
+            self.assertEqual(list(pathlib.Path(directory).iterdir()), [])
 
     def test_a_prompt_file_is_a_file_of_bounded_size(self):
         self.assertIn("is a directory", self.generate("--file", "/tmp").stderr)

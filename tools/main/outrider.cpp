@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -8,6 +9,7 @@
 
 int main(int argc, char** argv) {
   using namespace outrider::tools;  // NOLINT: the composition root
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that would grow too large is a failed write, not an end
   CLI::App app("Outrider: exact LLM serving. Each command has its own --help.", "outrider");
   app.set_version_flag("--version", std::string("outrider ") + k_version);
   app.require_subcommand(1);
