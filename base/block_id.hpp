@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -13,6 +14,15 @@
 namespace outrider {
 
 using BlockId = Digest256;
+
+/// For tables by id: ids are as good as random.
+struct BlockIdHash {
+  size_t operator()(const BlockId& id) const {
+    size_t bits = 0;
+    std::memcpy(&bits, id.data(), sizeof(bits));
+    return bits;
+  }
+};
 
 /// SHA-256 of a list of named values. Lengths stand before names and values, so that two different
 /// lists are never the same message.

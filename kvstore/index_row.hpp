@@ -45,10 +45,6 @@ inline uint64_t short_of(const Digest256& digest) {
   return value;
 }
 
-struct BlockIdHash {
-  size_t operator()(const BlockId& id) const { return short_of(id); }
-};
-
 /// The account of a tenant.
 inline uint64_t tenant_number(std::string_view name) {
   return short_of(sha256(name));

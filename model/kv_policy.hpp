@@ -7,7 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/result.hpp"
-#include "kernels/kv_kinds.hpp"
+#include "kernels/kv_kind_flags.hpp"
 
 /// Which kinds of keys and values a model is served with, found from figures: pure, so that equal
 /// figures always give the same choice. `kv_probe` measures them.

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -57,18 +56,10 @@ class PrefixIndex {
     bool listed = false;
     bool is_idle = false;
   };
-  /// Ids are as good as random.
-  struct Hash {
-    size_t operator()(const BlockId& id) const {
-      size_t bits = 0;
-      std::memcpy(&bits, id.data(), sizeof(bits));
-      return bits;
-    }
-  };
   Entry& at(int32_t block) { return entries_[static_cast<size_t>(block)]; }
 
   std::vector<Entry> entries_;  ///< [blocks of the pool]
-  std::unordered_map<BlockId, int32_t, Hash> by_id_;
+  std::unordered_map<BlockId, int32_t, BlockIdHash> by_id_;
   int32_t oldest_ = k_none;
   int32_t youngest_ = k_none;
   uint32_t idle_ = 0;

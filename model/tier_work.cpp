@@ -1,7 +1,6 @@
 #include "model/tier_work.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/check.hpp"
@@ -9,16 +8,19 @@
 
 namespace outrider::model {
 
-size_t TierWork::Hash::operator()(const BlockId& id) const {
-  size_t bits = 0;
-  std::memcpy(&bits, id.data(), sizeof(bits));
-  return bits;
+namespace {
+
+uint64_t size_of(std::span<const TierLoadedBlock> blocks) {
+  uint64_t size = 0;
+  for (const TierLoadedBlock& block : blocks) size += block.k.size() + block.v.size();
+  return size;
 }
+
+}  // namespace
 
 /// What an engine does not fetch soon enough ends its read: memory is bounded, and nobody waits.
 void TierWork::Mailbox::push(Arrival arrival) {
-  uint64_t size = 0;
-  for (const TierLoadedBlock& block : arrival.blocks) size += block.k.size() + block.v.size();
+  uint64_t size = size_of(arrival.blocks);
   const std::lock_guard lock(mutex);
   if (closed) return;
   if (bytes + size > limits::kv_arrivals_bytes_max || arrival.read->cancelled->load()) {
@@ -104,7 +106,6 @@ void TierWork::collect() {
   {
     const std::lock_guard lock(mailbox_->mutex);
     arrivals.swap(mailbox_->arrivals);
-    mailbox_->bytes = 0;
   }
   std::move(arrivals.begin(), arrivals.end(), std::back_inserter(arrived_));
 }
@@ -116,9 +117,11 @@ void TierWork::absorb(uint64_t bytes_max) {
     const Arrival arrival = std::move(arrived_.front());
     arrived_.pop_front();
     if (!arrival.blocks.empty()) insert(*arrival.read, arrival.blocks);
-    bytes += arrival.blocks.size() * cache_.geometry().block_bytes();
+    bytes += size_of(arrival.blocks);
     if (arrival.done) end(*arrival.read);
   }
+  const std::lock_guard lock(mailbox_->mutex);
+  mailbox_->bytes -= std::min(mailbox_->bytes, bytes);
 }
 
 /// As a sequence of its own that ends here: the blocks stay in the index, the youngest idle ones.

@@ -78,7 +78,7 @@ class TierWork {
   struct Mailbox {
     std::mutex mutex;
     std::vector<Arrival> arrivals;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0;  ///< of all that is not in the pool yet
     bool closed = false;
     std::function<void()> wake;
 
@@ -87,9 +87,6 @@ class TierWork {
   struct Outgoing {
     TierBlock block;  ///< without keys and values
     std::shared_ptr<const TierRetention> retention;
-  };
-  struct Hash {
-    size_t operator()(const BlockId& id) const;
   };
 
   void collect();
@@ -104,7 +101,7 @@ class TierWork {
   Digest256 kv_namespace_;
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::deque<Arrival> arrived_;
-  std::unordered_map<BlockId, std::shared_ptr<TierRead>, Hash> wanted_;  ///< still to come
+  std::unordered_map<BlockId, std::shared_ptr<TierRead>, BlockIdHash> wanted_;  ///< still to come
   std::deque<Outgoing> outgoing_;
   TierCounters counters_;
 };

@@ -10,7 +10,7 @@
 #include "base/cpu_count.hpp"
 #include "base/limits.hpp"
 #include "base/system.hpp"
-#include "kernels/kv_kinds.hpp"
+#include "kernels/kv_kind_flags.hpp"
 #include "tools/command.hpp"
 #include "tools/kv_store.hpp"
 #include "tools/progress.hpp"

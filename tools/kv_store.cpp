@@ -28,6 +28,7 @@ Result<void> make_secret(const std::string& path) {
   while (bytes.size() < k_secret_bytes) bytes.push_back(static_cast<uint8_t>(random_bits() >> 32));
   const std::string text = to_hex(bytes) + "\n";
   const std::string draft = path + "." + std::to_string(::getpid());
+  ::unlink(draft.c_str());  // of a process with this id that was killed
   const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return cannot("cannot write", draft);
   const bool written =

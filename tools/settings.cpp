@@ -12,7 +12,7 @@
 
 #include "base/limits.hpp"
 #include "base/sampling_ranges.hpp"
-#include "kernels/kv_kinds.hpp"
+#include "kernels/kv_kind_flags.hpp"
 #include "tools/parse_number.hpp"
 
 namespace outrider::tools {
@@ -179,7 +179,7 @@ std::vector<Setting> table() {
        .help = "keep full KV blocks for prompts that begin alike",
        .choices = {"on", "off"}},
       {.name = "store-dir",
-       .kind = Kind::path,
+       .kind = Kind::directory,
        .help = "directory that keeps KV blocks across restarts; empty: none"},
       {.name = "store-cap-mb",
        .kind = Kind::count,

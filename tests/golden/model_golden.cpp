@@ -8,7 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/hash.hpp"
-#include "kernels/kv_kinds.hpp"
+#include "kernels/kv_kind_flags.hpp"
 #include "tests/golden/golden_run.hpp"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/kv_kinds.hpp"
+#include "kernels/kv_kind_flags.hpp"
 
 #include <algorithm>
 #include <string>
