@@ -8,6 +8,7 @@
 #include "tools/bench_run.hpp"
 #include "tools/command.hpp"
 #include "tools/engine_options.hpp"
+#include "tools/kv_plan.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -177,8 +178,11 @@ int bench(const BenchFlags& flags) {
   if (cases.empty()) {
     return report(fail(ErrorCode::invalid_argument, "bench: no test is left to run", "depth"));
   }
-  auto runner =
-      BenchRunner::create(loaded.model, engine_options(*settings), cases, flags.repetitions, clock);
+  model::EngineOptions options = engine_options(*settings);
+  if (const auto planned = plan_kv_kinds(loaded.model, *settings, options); !planned) {
+    return report(planned.error());
+  }
+  auto runner = BenchRunner::create(loaded.model, options, cases, flags.repetitions, clock);
   if (!runner) return report(runner.error());
   if (flags.json) std::cout << "[\n";
   const auto done = run_cases(flags, **runner, loaded, cases);

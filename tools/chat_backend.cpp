@@ -5,6 +5,7 @@
 #include "model/generator.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/http_client.hpp"
+#include "tools/kv_plan.hpp"
 #include "tools/server_json.hpp"
 
 namespace outrider::tools {
@@ -137,7 +138,9 @@ class RemoteChat final : public ChatBackend {
 Result<std::unique_ptr<ChatBackend>> local_chat(const Settings& settings) {
   auto loaded = load_with_progress(settings);
   if (!loaded) return loaded.error();
-  auto generator = model::Generator::create(*loaded, engine_options(settings));
+  model::EngineOptions options = engine_options(settings);
+  OUTRIDER_TRY(plan_kv_kinds(*loaded, settings, options));
+  auto generator = model::Generator::create(*loaded, options);
   if (!generator) return generator.error();
   return std::unique_ptr<ChatBackend>(std::make_unique<LocalChat>(std::move(*generator)));
 }

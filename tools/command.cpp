@@ -30,8 +30,12 @@ std::string placeholder(const Setting& setting) {
         words += (words.empty() ? "" : "|") + choice;
       return words;
     }
+    case Kind::decimal:
+      return "X";
     case Kind::kv_kinds:
       return "KIND|k=KIND,v=KIND";
+    case Kind::kv_kinds_list:
+      return "KINDS …";
     case Kind::text:
       break;
   }

@@ -35,17 +35,36 @@ Result<kernels::Isa> chosen_isa() {
 }  // namespace
 
 const std::vector<std::string>& engine_setting_names() {
-  static const std::vector<std::string> names = {
-      "model",        "device",           "threads",      "pin-threads",
-      "ctx",          "max-batch-tokens", "kv-kind",      "kv-memory-mb",
-      "block-tokens", "prefix-caching",   "weights-cache"};
+  static const std::vector<std::string> names = {"model",
+                                                 "device",
+                                                 "threads",
+                                                 "pin-threads",
+                                                 "ctx",
+                                                 "max-batch-tokens",
+                                                 "kv-kind",
+                                                 "kv-memory-mb",
+                                                 "block-tokens",
+                                                 "prefix-caching",
+                                                 "weights-cache",
+                                                 "kv-candidates",
+                                                 "kv-gate-nll",
+                                                 "kv-gate-ppl",
+                                                 "kv-gate-needle-kl",
+                                                 "kv-probe-prompt",
+                                                 "kv-probe-decode",
+                                                 "plan-dir",
+                                                 "plan-max-age-s"};
   return names;
 }
 
 model::EngineOptions engine_options(const Settings& settings) {
   const auto number = [&](const char* name) { return static_cast<uint32_t>(settings.count(name)); };
-  const auto kinds = kernels::parse_kv_kinds(settings.text("kv-kind"));
-  OUTRIDER_CHECK(kinds.ok(), "settings are checked when they are set");
+  kernels::KvKinds kinds;  // where they are auto, tools/kv_plan sets them
+  if (settings.text("kv-kind") != "auto") {
+    const auto named = kernels::parse_kv_kinds(settings.text("kv-kind"));
+    OUTRIDER_CHECK(named.ok(), "settings are checked when they are set");
+    kinds = *named;
+  }
   model::EngineOptions options;
   options.context_tokens = number("ctx");
   options.batch_tokens = number("max-batch-tokens");
@@ -53,8 +72,8 @@ model::EngineOptions engine_options(const Settings& settings) {
   options.waiting = number("max-waiting");
   options.block_tokens = number("block-tokens");
   options.kv_memory_bytes = settings.count("kv-memory-mb") << 20;
-  options.k_kind = kinds->k;
-  options.v_kind = kinds->v;
+  options.k_kind = kinds.k;
+  options.v_kind = kinds.v;
   options.prefix_caching = settings.text("prefix-caching") == "on";
   return options;
 }

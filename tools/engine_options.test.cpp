@@ -39,6 +39,8 @@ TEST(EngineOptions, TakeTheKvKindsFromTheSettings) {
   const model::EngineOptions options = engine_options(settings);
   EXPECT_EQ(options.k_kind, kernels::KvKind::q8_0);
   EXPECT_EQ(options.v_kind, kernels::KvKind::q4_0);
+  ASSERT_TRUE(settings.set("kv-kind", "auto", "flag"));
+  EXPECT_EQ(engine_options(settings).k_kind, kernels::KvKind::fp16) << "until a plan is made";
 }
 
 TEST(ClusterSecret, IsRandomWhereNoFileIsNamed) {

@@ -11,6 +11,7 @@
 #include "tools/command.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/interrupt.hpp"
+#include "tools/kv_plan.hpp"
 #include "tools/sampling_flags.hpp"
 
 namespace outrider::tools {
@@ -115,7 +116,11 @@ int generate(const GenerateFlags& flags) {
   }
   auto loaded = load_with_progress(*settings);
   if (!loaded) return report(loaded.error());
-  auto generator = model::Generator::create(*loaded, engine_options(*settings));
+  model::EngineOptions options = engine_options(*settings);
+  if (const auto planned = plan_kv_kinds(*loaded, *settings, options); !planned) {
+    return report(planned.error());
+  }
+  auto generator = model::Generator::create(*loaded, options);
   if (!generator) return report(generator.error());
 
   auto request = make_request(flags, **generator, *text);

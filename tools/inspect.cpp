@@ -10,6 +10,7 @@
 #include "tools/command.hpp"
 #include "tools/http_client.hpp"
 #include "tools/inspect_kv.hpp"
+#include "tools/inspect_plan.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -119,8 +120,8 @@ int inspect_cluster(const std::string& url, const std::string& api_key) {
 }  // namespace
 
 void add_inspect(CLI::App& app, Action& action) {
-  auto* inspect =
-      app.add_subcommand("inspect", "What is in a model file, a KV store or a running cluster");
+  auto* inspect = app.add_subcommand(
+      "inspect", "What is in a model file, a KV store, a KV plan or a running cluster");
   inspect->require_subcommand(1);
   auto* model = inspect->add_subcommand("model", "Metadata and tensors of a GGUF");
   auto name = std::make_shared<std::string>();
@@ -133,6 +134,7 @@ void add_inspect(CLI::App& app, Action& action) {
   });
 
   add_inspect_kv(*inspect, action);
+  add_inspect_plan(*inspect, action);
 
   auto* cluster = inspect->add_subcommand("cluster", "Members, roles and load of a running server");
   auto url = std::make_shared<std::string>("http://127.0.0.1:8080");

@@ -15,6 +15,7 @@
 #include "tools/command.hpp"
 #include "tools/embedded_cluster.hpp"
 #include "tools/engine_options.hpp"
+#include "tools/kv_plan.hpp"
 #include "tools/kv_store.hpp"
 #include "tools/version.hpp"
 
@@ -93,13 +94,21 @@ class BackgroundLoad {
 
  private:
   Result<Prepared> load(const Settings& settings, const EmbeddedCluster& cluster,
-                        const std::string& name, const model::EngineOptions& options) const {
+                        const std::string& name, model::EngineOptions options) const {
     auto model = load_with_progress(settings, &stop_,
                                     [&](const std::string& text) { log_->warn("{}", text); });
     if (!model) return model.error();
     if ((*model)->weights.from_cache) {
       log_->info("packed weights from {}", settings.text("weights-cache"));
     }
+    const SteadyClock clock;
+    OUTRIDER_TRY(plan_kv_kinds(*model, settings,
+                               {.clock = clock,
+                                .now = wall_time(),
+                                .go_on = [&] { return !stop_; },
+                                .inform = [&](const std::string& text) { log_->info("{}", text); },
+                                .warn = [&](const std::string& text) { log_->warn("{}", text); }},
+                               options));
     return cluster.prepare(std::move(*model), name, options);
   }
 

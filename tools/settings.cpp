@@ -26,11 +26,20 @@ std::string kebab(std::string_view key) {
   return name;
 }
 
+Result<void> under_its_name(const Setting& setting, const Error& error) {
+  return fail(ErrorCode::invalid_argument, setting.name + ": " + error.message, setting.name);
+}
+
 Result<void> check_kv_kinds(const Setting& setting, std::string_view value) {
+  const auto is_it = [&](const std::string& word) { return word == value; };
+  if (std::any_of(setting.choices.begin(), setting.choices.end(), is_it)) return {};
   const auto kinds = kernels::parse_kv_kinds(value);
-  if (kinds) return {};
-  return fail(ErrorCode::invalid_argument, setting.name + ": " + kinds.error().message,
-              setting.name);
+  return kinds ? Result<void>() : under_its_name(setting, kinds.error());
+}
+
+Result<void> check_kv_kinds_list(const Setting& setting, std::string_view value) {
+  const auto kinds = kernels::parse_kv_kinds_list(value);
+  return kinds ? Result<void>() : under_its_name(setting, kinds.error());
 }
 
 Result<void> check_choice(const Setting& setting, std::string_view value) {
@@ -54,6 +63,20 @@ Result<void> check_count(const Setting& setting, std::string_view value) {
               setting.name + ": \"" + std::string(value) + "\" is not " + forms, setting.name);
 }
 
+struct DecimalRange : NumberRange {
+  using Value = double;
+};
+
+Result<void> check_decimal(const Setting& setting, std::string_view value) {
+  const DecimalRange range{
+      {static_cast<double>(setting.minimum), static_cast<double>(setting.maximum)}};
+  double number = 0;
+  if (parse_number(value, range, number)) return {};
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": \"" + std::string(value) + "\" is not " + describe(range),
+              setting.name);
+}
+
 /// host:port, :port or one of the setting's words. Port 0 lets the system choose.
 Result<void> check_address(const Setting& setting, std::string_view value) {
   if (check_choice(setting, value)) return {};
@@ -73,6 +96,8 @@ Result<void> check_value(const Setting& setting, std::string_view value) {
   switch (setting.kind) {
     case Kind::count:
       return check_count(setting, value);
+    case Kind::decimal:
+      return check_decimal(setting, value);
     case Kind::choice:
       return check_choice(setting, value);
     case Kind::address:
@@ -84,6 +109,8 @@ Result<void> check_value(const Setting& setting, std::string_view value) {
                   setting.name);
     case Kind::kv_kinds:
       return check_kv_kinds(setting, value);
+    case Kind::kv_kinds_list:
+      return check_kv_kinds_list(setting, value);
     case Kind::text:
     case Kind::path:
     case Kind::directory:
@@ -159,7 +186,53 @@ std::vector<Setting> table() {
       {.name = "kv-kind",
        .kind = Kind::kv_kinds,
        .default_value = "fp16",
-       .help = "cached keys and values: fp32, fp16, bf16, fp8, q8_0, q4_0, nf4, q3"},
+       .help = "cached keys and values: fp32, fp16, bf16, fp8, q8_0, q4_0, nf4, q3; auto: measured",
+       .choices = {"auto"}},
+      {.name = "kv-candidates",
+       .kind = Kind::kv_kinds_list,
+       .default_value = "q8_0 fp8 k=q8_0,v=q4_0 k=q8_0,v=nf4 q4_0 nf4 q3",
+       .help = "kinds that kv-kind auto measures; fp16 is always one"},
+      {.name = "kv-gate-nll",
+       .kind = Kind::decimal,
+       .unit = "nats",
+       .default_value = "0.05",
+       .help = "kv-kind auto: what a token's mean NLL may rise by from fp16",
+       .maximum = 100},
+      {.name = "kv-gate-ppl",
+       .kind = Kind::decimal,
+       .default_value = "1.05",
+       .help = "kv-kind auto: what the perplexity may be multiplied by",
+       .minimum = 1,
+       .maximum = 100},
+      {.name = "kv-gate-needle-kl",
+       .kind = Kind::decimal,
+       .unit = "nats",
+       .default_value = "0.1",
+       .help = "kv-kind auto: mean KL where facts have to be found again",
+       .maximum = 100},
+      {.name = "kv-probe-prompt",
+       .kind = Kind::count,
+       .unit = "tokens",
+       .default_value = "64",
+       .help = "kv-kind auto: tokens of each of the four passages that the probe reads",
+       .minimum = 8,
+       .maximum = 512},
+      {.name = "kv-probe-decode",
+       .kind = Kind::count,
+       .unit = "tokens",
+       .default_value = "4",
+       .help = "kv-kind auto: tokens of each answer to what was hidden between them",
+       .minimum = 1,
+       .maximum = 64},
+      {.name = "plan-dir",
+       .kind = Kind::directory,
+       .help = "directory that keeps what kv-kind auto found; empty: each start measures"},
+      {.name = "plan-max-age-s",
+       .kind = Kind::count,
+       .unit = "s",
+       .default_value = "604800",
+       .help = "a start measures anew when a plan is as old as this; 0: never",
+       .maximum = int64_t{1} << 40},
       {.name = "kv-memory-mb",
        .kind = Kind::count,
        .unit = "MB",
@@ -334,6 +407,12 @@ uint64_t Settings::count(std::string_view name) const {
   return parse_number(get(name).value, IntegerRange{0, INT64_MAX}, number)
              ? static_cast<uint64_t>(number)
              : 0;
+}
+
+double Settings::decimal(std::string_view name) const {
+  double number = 0;
+  parse_number(get(name).value, DecimalRange{{-1e300, 1e300}}, number);
+  return number;
 }
 
 bool Settings::flag(std::string_view name) const {

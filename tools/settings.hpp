@@ -11,14 +11,25 @@ namespace outrider::tools {
 
 /// One setting: the same word as a flag (`--kv-memory-mb`) and as a YAML key (`kv_memory_mb`).
 struct Setting {
-  enum class Kind : uint8_t { text, count, flag, choice, address, path, directory, kv_kinds };
+  enum class Kind : uint8_t {
+    text,
+    count,
+    decimal,
+    flag,
+    choice,
+    address,
+    path,
+    directory,
+    kv_kinds,
+    kv_kinds_list
+  };
   std::string name;  ///< kebab-case
   Kind kind = Kind::text;
   std::string unit;  ///< "tokens", "MB", … or empty
   std::string default_value;
   std::string help;
   std::vector<std::string> choices;  ///< for Kind::choice; else words it may be instead
-  int64_t minimum = 0;               ///< for Kind::count
+  int64_t minimum = 0;               ///< for Kind::count and Kind::decimal
   int64_t maximum = INT64_MAX;
   std::string value;
   std::string origin = "default";  ///< "default", "file NAME", "flag"
@@ -39,6 +50,7 @@ class Settings {
 
   const std::string& text(std::string_view name) const;
   uint64_t count(std::string_view name) const;  ///< 0 for a word
+  double decimal(std::string_view name) const;
   bool flag(std::string_view name) const;
 
   /// `outrider config show`: name, value, unit, default, origin.

@@ -53,6 +53,13 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
                                                         {"threads", ""},
                                                         {"threads", "99999999999999999999"},
                                                         {"kv-kind", "fp12"},
+                                                        {"kv-candidates", ""},
+                                                        {"kv-candidates", "q8_0 auto"},
+                                                        {"kv-candidates", "q8_0 k=q8_0,v=q8_0"},
+                                                        {"kv-gate-nll", "-0.1"},
+                                                        {"kv-gate-nll", "nan"},
+                                                        {"kv-gate-ppl", "0.9"},
+                                                        {"kv-probe-prompt", "7"},
                                                         {"block-tokens", "17"},
                                                         {"http", "localhost"},
                                                         {"http", "1.2.3.4:70000"},
@@ -76,6 +83,13 @@ TEST(Settings, AutomaticThreadsCountAsZero) {
   EXPECT_EQ(settings.count("threads"), 3u);
   ASSERT_TRUE(settings.set("threads", "auto", "flag").ok());
   EXPECT_EQ(settings.count("threads"), 0u);
+}
+
+TEST(Settings, DecimalsAreWhatWasWritten) {
+  Settings settings;
+  EXPECT_EQ(settings.decimal("kv-gate-nll"), 0.05);
+  ASSERT_TRUE(settings.set("kv-gate-nll", "0.25", "flag").ok());
+  EXPECT_EQ(settings.decimal("kv-gate-nll"), 0.25);
 }
 
 TEST(Settings, OnlyTheRpcPortCanBeOff) {

@@ -1,0 +1,119 @@
+#include "tools/inspect_plan.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "kernels/kv_kind_flags.hpp"
+
+namespace outrider::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class... Values>
+std::string formatted(const char* format, Values... values) {
+  char text[256];
+  std::snprintf(text, sizeof(text), format, values...);
+  return text;
+}
+
+/// Names come from a file: nothing that moves a cursor.
+std::string shown(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  return text;
+}
+
+std::string figures(const model::KvPlan& plan, const model::KvCandidate& candidate) {
+  std::string text = formatted("  %-16s%9llu%8llu", kv_kinds_text(candidate.kinds).c_str(),
+                               static_cast<unsigned long long>(candidate.token_bytes),
+                               static_cast<unsigned long long>(candidate.context_bytes >> 20));
+  if (candidate.quality) {
+    text += formatted("%10.5f%+9.4f%9.4f%11.4f", candidate.quality->nll,
+                      candidate.quality->nll - plan.baseline.nll, candidate.quality->mean_kl,
+                      candidate.quality->needle_kl);
+  } else {
+    text += formatted("%10s%9s%9s%11s", "-", "-", "-", "-");
+  }
+  text += candidate.step ? formatted("%10.3f", to_ms(*candidate.step)) : formatted("%10s", "-");
+  return text + "  " + std::string(kv_verdict_name(candidate.verdict)) + ": " + candidate.reason +
+         "\n";
+}
+
+Result<std::vector<std::string>> plan_files(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (entry.path().extension() == ".kv-plan") files.push_back(entry.path().string());
+  }
+  if (error) return fail(ErrorCode::io, "cannot read " + path + ": " + error.message());
+  std::sort(files.begin(), files.end());
+  if (files.empty()) return fail(ErrorCode::not_found, "no *.kv-plan in " + path);
+  return files;
+}
+
+int inspect_plan(const std::string& path, bool json) {
+  const auto files = plan_files(path);
+  if (!files) return report(files.error());
+  int code = k_exit_done;
+  auto plans = nlohmann::ordered_json::array();
+  for (const std::string& file : *files) {
+    const auto stored = read_kv_plan(file);
+    if (!stored) {
+      std::cerr << "outrider: " << file << ": " << stored.error().message << '\n';
+      code = k_exit_failed;
+    } else if (json) {
+      plans.push_back(nlohmann::ordered_json::parse(kv_plan_json(*stored)));
+    } else {
+      std::cout << plan_text(file, *stored);
+    }
+  }
+  if (json) std::cout << plans.dump(2) << '\n';
+  return code;
+}
+
+}  // namespace
+
+std::string plan_text(const std::string& path, const StoredKvPlan& stored) {
+  const model::KvPlan& plan = stored.plan;
+  const auto made = static_cast<std::time_t>(stored.made.time_since_epoch().count());
+  char time[32] = "";
+  std::tm parts{};
+  if (gmtime_r(&made, &parts) != nullptr) {
+    std::strftime(time, sizeof(time), "%Y-%m-%d %H:%M:%S UTC", &parts);
+  }
+  std::string text =
+      path + "\nmodel " + shown(stored.model) + " on " + shown(stored.device) + ", measured " +
+      time + "\nfingerprint " + shown(stored.fingerprint) + "\n" +
+      formatted(
+          "%llu tokens of context in %llu MB; gates: NLL %+g, PPL x%g, needle "
+          "KL %g; fp16: NLL %.5f\n\n",
+          static_cast<unsigned long long>(plan.context_tokens),
+          static_cast<unsigned long long>(plan.kv_memory_bytes >> 20), plan.gates.nll_delta,
+          plan.gates.ppl_ratio, plan.gates.needle_kl, plan.baseline.nll) +
+      formatted("  %-16s%9s%8s%10s%9s%9s%11s%10s  verdict\n", "kinds", "B/token", "MB", "NLL",
+                "rise", "mean KL", "needle KL", formatted("ms@%u", plan.depth).c_str());
+  for (const auto& candidate : plan.candidates) text += figures(plan, candidate);
+  return text;
+}
+
+void add_inspect_plan(CLI::App& inspect, Action& action) {
+  auto* plan = inspect.add_subcommand("plan", "What kv-kind auto measured, chose and rejected");
+  auto path = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  plan->add_option("plan", *path, "a plan, or what --plan-dir was")
+      ->type_name("FILE|DIR")
+      ->required();
+  plan->add_flag("--json", *json, "as one JSON array");
+  plan->footer("Exit code 1 if a file is damaged. Example: outrider inspect plan data/plans");
+  plan->callback(
+      [path, json, &action] { action = [path, json] { return inspect_plan(*path, *json); }; });
+}
+
+}  // namespace outrider::tools

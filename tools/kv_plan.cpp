@@ -1,0 +1,131 @@
+#include "tools/kv_plan.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "base/check.hpp"
+#include "kernels/kv_kind_flags.hpp"
+#include "model/kv_probe.hpp"
+
+namespace outrider::tools {
+namespace {
+
+/// The processor's name, as the system has it; two machines of one name measure much the same.
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) {
+      return line.substr(std::min(line.find(':') + 2, line.size()));
+    }
+  }
+  return "unknown processor";
+}
+
+model::KvPlanRequest plan_request(const Settings& settings, const model::EngineOptions& options) {
+  auto candidates = kernels::parse_kv_kinds_list(settings.text("kv-candidates"));
+  OUTRIDER_CHECK(candidates.ok(), "settings are checked when they are set");
+  model::KvPlanRequest request;
+  request.candidates = std::move(*candidates);
+  request.gates = {.nll_delta = settings.decimal("kv-gate-nll"),
+                   .ppl_ratio = settings.decimal("kv-gate-ppl"),
+                   .needle_kl = settings.decimal("kv-gate-needle-kl")};
+  request.probe.prompt_tokens = static_cast<uint32_t>(settings.count("kv-probe-prompt"));
+  request.probe.decode_tokens = static_cast<uint32_t>(settings.count("kv-probe-decode"));
+  request.context_tokens = options.context_tokens;
+  request.kv_memory_bytes = options.kv_memory_bytes;
+  request.block_tokens = options.block_tokens;
+  return request;
+}
+
+std::string plan_path(const Settings& settings, const model::LoadedModel& model,
+                      const std::string& fingerprint) {
+  const std::string& directory = settings.text("plan-dir");
+  if (directory.empty()) return {};
+  const std::string stem = std::filesystem::path(model.path).stem().string();
+  return (std::filesystem::path(directory) / (stem + '-' + fingerprint.substr(0, 16) + ".kv-plan"))
+      .string();
+}
+
+/// Why the plan cannot be used now; empty: it can.
+std::string why_stale(const StoredKvPlan& stored, const std::string& fingerprint,
+                      const Settings& settings, UnixTime now) {
+  if (stored.fingerprint != fingerprint) return "of another model, machine or request";
+  const auto age = (now - stored.made).count();
+  const auto most = static_cast<int64_t>(settings.count("plan-max-age-s"));
+  if (age < 0) return "made in the future";
+  if (most != 0 && age >= most) return std::to_string(age) + " s old (plan-max-age-s)";
+  return {};
+}
+
+}  // namespace
+
+std::string kv_plan_line(const model::KvPlan& plan) {
+  const model::KvCandidate* chosen = plan.chosen();
+  OUTRIDER_CHECK(chosen != nullptr);
+  std::string rejected;
+  for (const model::KvCandidate& candidate : plan.candidates) {
+    if (candidate.verdict != model::KvVerdict::poor &&
+        candidate.verdict != model::KvVerdict::over_budget) {
+      continue;
+    }
+    rejected += (rejected.empty() ? "; rejected " : "; ") +
+                kernels::kv_kinds_text(candidate.kinds) + " (" + candidate.reason + ")";
+  }
+  return "KV kind: " + kernels::kv_kinds_text(chosen->kinds) + ", " + chosen->reason + rejected;
+}
+
+Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& model,
+                           const Settings& settings, const KvPlanWorld& world,
+                           model::EngineOptions& options) {
+  if (settings.text("kv-kind") != "auto") return {};
+  const model::KvPlanRequest request = plan_request(settings, options);
+  const std::string processor = processor_name();
+  const std::string fingerprint = to_hex(model::kv_plan_fingerprint(*model, request, processor));
+  const std::string path = plan_path(settings, *model, fingerprint);
+  const auto use = [&](const model::KvPlan& plan, const std::string& source) {
+    options.k_kind = plan.chosen()->kinds.k;
+    options.v_kind = plan.chosen()->kinds.v;
+    world.inform(kv_plan_line(plan) + " [" + source + "]");
+  };
+  std::error_code ignored;
+  if (!path.empty() && std::filesystem::exists(path, ignored)) {
+    const auto stored = read_kv_plan(path);
+    const std::string fault =
+        stored ? why_stale(*stored, fingerprint, settings, world.now) : stored.error().message;
+    if (fault.empty()) {
+      use(stored->plan, path);
+      return {};
+    }
+    world.warn("KV plan " + path + ": " + fault + "; measuring anew");
+  }
+  const TimePoint start = world.clock.now();
+  auto plan = model::make_kv_plan(model, request, world.clock, world.go_on);
+  if (!plan) return plan.error();
+  std::ostringstream source;
+  source.precision(2);
+  source << "measured in " << to_seconds(world.clock.now() - start) << " s";
+  use(*plan, source.str());
+  if (path.empty()) return {};
+  const auto written =
+      write_kv_plan(path, {.model = model->name,
+                           .device = processor + ", " + std::string(model->ops->description()),
+                           .fingerprint = fingerprint,
+                           .made = world.now,
+                           .plan = std::move(*plan)});
+  if (!written) world.warn("KV plan: " + written.error().message);
+  return {};
+}
+
+Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& model,
+                           const Settings& settings, model::EngineOptions& options) {
+  const auto say = [](const std::string& text) { std::cerr << "outrider: " << text << '\n'; };
+  const SteadyClock clock;
+  return plan_kv_kinds(
+      model, settings,
+      {.clock = clock, .now = wall_time(), .go_on = {}, .inform = say, .warn = say}, options);
+}
+
+}  // namespace outrider::tools

@@ -1,0 +1,235 @@
+#include "tools/kv_plan.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "tools/engine_options.hpp"
+#include "tools/inspect_plan.hpp"
+
+namespace outrider::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using kernels::KvKind;
+using testing::AllOf;
+using testing::HasSubstr;
+
+StoredKvPlan a_plan() {
+  StoredKvPlan stored{.model = "tiny", .device = "a cpu", .fingerprint = "abcd", .plan = {}};
+  stored.made = UnixTime(std::chrono::seconds(1'700'000'000));
+  stored.plan.context_tokens = 100;
+  stored.plan.kv_memory_bytes = 1 << 20;
+  stored.plan.depth = 99;
+  stored.plan.baseline = {.nll = 2.25};
+  for (const KvKind kind : {KvKind::q8_0, KvKind::q3, KvKind::fp32, KvKind::fp16}) {
+    model::KvCandidate& candidate = stored.plan.candidates.emplace_back();
+    candidate.kinds = {kind, kind};
+    candidate.token_bytes = 1000;
+    candidate.context_bytes = 100'000;
+    candidate.quality = stored.plan.baseline;
+    candidate.step = Duration(5'000'000);
+  }
+  stored.plan.candidates[1].quality = {.nll = std::nan(""), .mean_kl = 0.5, .needle_kl = 0.25};
+  stored.plan.candidates[1].step.reset();
+  stored.plan.candidates[2].context_bytes = 1 << 21;
+  stored.plan.candidates[2].quality.reset();
+  OUTRIDER_CHECK(choose_kv(stored.plan).ok());
+  return stored;
+}
+
+TEST(KvPlanFile, HoldsAllFiguresAndFindsTheSameChoiceInThem) {
+  const StoredKvPlan stored = a_plan();
+  const std::string text = kv_plan_json(stored);
+  const auto again = parse_kv_plan(text);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(kv_plan_json(*again), text);
+  EXPECT_EQ(again->plan.chosen()->kinds.k, KvKind::q8_0);
+  EXPECT_THAT(again->plan.candidates[1].reason, HasSubstr("NLL"));
+  EXPECT_EQ(again->made, stored.made);
+}
+
+TEST(KvPlanFile, IsRefusedIfAnyByteChanged) {
+  const std::string text = kv_plan_json(a_plan());
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string damaged = text;
+    damaged[i] = static_cast<char>(damaged[i] ^ 1);
+    const auto parsed = parse_kv_plan(damaged);
+    // White space between values means nothing.
+    if (parsed) {
+      EXPECT_EQ(kv_plan_json(*parsed), text) << i;
+    }
+  }
+  for (size_t length = 0; length < text.size() - 1; ++length) {
+    EXPECT_FALSE(parse_kv_plan(text.substr(0, length)).ok()) << length;
+  }
+}
+
+/// The same file with something else in it, and a checksum that fits.
+std::string forged(const std::function<void(nlohmann::ordered_json&)>& change) {
+  auto json = nlohmann::ordered_json::parse(kv_plan_json(a_plan()));
+  json.erase("sha256");
+  change(json);
+  json["sha256"] = to_hex(sha256(json.dump()));
+  return json.dump();
+}
+
+TEST(KvPlanFile, IsRefusedIfItsFiguresLeadElsewhere) {
+  EXPECT_TRUE(parse_kv_plan(forged([](auto&) {})).ok());
+  EXPECT_FALSE(parse_kv_plan(forged([](auto& json) { json["chosen"] = "q3"; })).ok());
+  EXPECT_FALSE(parse_kv_plan(forged([](auto& json) { json["format"] = 2; })).ok());
+  EXPECT_FALSE(parse_kv_plan(forged([](auto& json) { json.erase("gates"); })).ok());
+  EXPECT_FALSE(parse_kv_plan(forged([](auto& json) { json["candidates"] = "none"; })).ok());
+  EXPECT_FALSE(parse_kv_plan(forged([](auto& json) { json["candidates"].clear(); })).ok());
+  EXPECT_FALSE(
+      parse_kv_plan(forged([](auto& json) { json["candidates"][0]["step_ns"] = 0; })).ok());
+  EXPECT_FALSE(
+      parse_kv_plan(forged([](auto& json) { json["candidates"][0]["kinds"] = "int1"; })).ok());
+}
+
+TEST(InspectPlan, ShowsEachCandidateWithItsFiguresAndMovesNoCursor) {
+  StoredKvPlan stored = a_plan();
+  stored.model = "evil\x1b[2J";
+  const std::string text = plan_text("data/x.kv-plan", stored);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_THAT(text, AllOf(HasSubstr("q8_0"), HasSubstr("chosen: "), HasSubstr("poor: NLL"),
+                          HasSubstr("over budget: 100 tokens take 2 MB"),
+                          HasSubstr("2023-11-14 22:13:20 UTC"), HasSubstr("2.25000")));
+}
+
+/// Starts of one model with one directory of plans.
+class Starts : public testing::Test {
+ protected:
+  Starts() {
+    fs::remove_all(directory_);
+    set("kv-kind", "auto");
+    set("kv-candidates", "q8_0");
+    set("model", "tests/support/models/tiny-llama.gguf");
+    set("threads", "1");
+    set("kv-memory-mb", "64");
+    set("ctx", "64");
+    set("plan-dir", directory_);
+  }
+  ~Starts() override { fs::remove_all(directory_); }
+
+  void set(const char* name, const std::string& value) {
+    const auto done = settings_.set(name, value, "flag");
+    OUTRIDER_CHECK(done.ok(), done.error().message);
+  }
+  /// What it said.
+  std::string start() {
+    said_.clear();
+    warned_.clear();
+    options_ = engine_options(settings_);
+    const auto done = plan_kv_kinds(model(), settings_,
+                                    {.clock = clock_,
+                                     .now = UnixTime(std::chrono::seconds(now_)),
+                                     .go_on = {},
+                                     .inform = [this](const std::string& text) { said_ += text; },
+                                     .warn = [this](const std::string& text) { warned_ += text; }},
+                                    options_);
+    EXPECT_TRUE(done.ok()) << done.error().message;
+    return said_;
+  }
+  static std::shared_ptr<const model::LoadedModel> model() {
+    static const auto loaded = model::load_model("tests/support/models/tiny-llama.gguf",
+                                                 kernels::make_cpu_ops(1, kernels::default_isa()));
+    return loaded.value();
+  }
+  std::string only_file() const {
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(directory_)) files.push_back(entry.path());
+    EXPECT_EQ(files.size(), 1u);
+    return files.at(0);
+  }
+
+  const std::string directory_ = testing::TempDir() + "outrider_kv_plans";
+  Settings settings_;
+  SteadyClock clock_;
+  int64_t now_ = 1'700'000'000;
+  model::EngineOptions options_;
+  std::string said_;
+  std::string warned_;
+};
+
+TEST_F(Starts, MeasureOnceAndThenUseThePlan) {
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  const auto stored = read_kv_plan(only_file());
+  ASSERT_TRUE(stored.ok()) << stored.error().message;
+  EXPECT_EQ(stored->plan.chosen()->kinds, (kernels::KvKinds{options_.k_kind, options_.v_kind}));
+  EXPECT_THAT(start(), HasSubstr(only_file()));
+  EXPECT_EQ(warned_, "");
+  now_ += 604'799;
+  EXPECT_THAT(start(), HasSubstr(only_file()));
+}
+
+TEST_F(Starts, MeasureAnewWhenThePlanIsOldOrFromTheFuture) {
+  start();
+  now_ += 604'800;
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_THAT(warned_, HasSubstr("plan-max-age-s"));
+  EXPECT_THAT(start(), HasSubstr(only_file())) << "the new one is kept";
+  now_ -= 1;
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_THAT(warned_, HasSubstr("future"));
+  set("plan-max-age-s", "0");
+  now_ += int64_t{1} << 31;
+  EXPECT_THAT(start(), HasSubstr(only_file())) << "0: never too old";
+}
+
+TEST_F(Starts, MeasureForEachRequestOfItsOwn) {
+  start();
+  set("ctx", "65");
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_EQ(warned_, "");
+  set("ctx", "64");
+  EXPECT_THAT(start(), Not(HasSubstr("measured in")));
+}
+
+TEST_F(Starts, NeverTrustAFileThatIsDamagedOrOfAnother) {
+  start();
+  const std::string path = only_file();
+  std::ofstream(path, std::ios::app) << "x";
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_THAT(warned_, HasSubstr(path));
+  EXPECT_THAT(start(), HasSubstr(path)) << "mended";
+  StoredKvPlan other = a_plan();
+  ASSERT_TRUE(write_kv_plan(path, other).ok());
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_THAT(warned_, HasSubstr("of another model"));
+}
+
+TEST_F(Starts, WithoutADirectoryOrAWritableOneStillHaveTheirKinds) {
+  set("plan-dir", "");
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_FALSE(fs::exists(directory_));
+  std::ofstream(directory_) << "a file";
+  set("plan-dir", directory_);
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_THAT(warned_, HasSubstr("cannot write"));
+}
+
+TEST_F(Starts, SayWhichSettingIsTooSmall) {
+  set("kv-candidates", "q8_0 q3");
+  options_ = engine_options(settings_);
+  options_.kv_memory_bytes = 1;
+  const auto done =
+      plan_kv_kinds(model(), settings_,
+                    {.clock = clock_, .now = {}, .go_on = {}, .inform = {}, .warn = {}}, options_);
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().field, "kv-memory-mb");
+}
+
+TEST_F(Starts, OfNamedKindsMeasureNothing) {
+  set("kv-kind", "q4_0");
+  EXPECT_EQ(start(), "");
+  EXPECT_EQ(options_.k_kind, KvKind::q4_0);
+}
+
+}  // namespace
+}  // namespace outrider::tools
