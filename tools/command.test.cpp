@@ -54,6 +54,7 @@ TEST(Usage, SaysWhatAFlagExpected) {
     EXPECT_THAT(usage_of(line), AllOf(HasSubstr("--max-tokens"), HasSubstr("\"0\""))) << line;
   }
   EXPECT_THAT(usage_of("generate --temperature 3"), HasSubstr("a number from 0 to 2"));
+  EXPECT_THAT(usage_of("load --seed -1"), HasSubstr("a whole number from 0"));
   EXPECT_THAT(usage_of("load --rate nan"), HasSubstr("a number from 0.001"));
   EXPECT_THAT(usage_of("load --slo-tpot nan"), HasSubstr("a number above 0"));
 }

@@ -22,6 +22,11 @@ Result<std::string> server_url(const std::string& url) {
   while (host.ends_with('/')) host.pop_back();
   if (host.ends_with("/v1")) host.resize(host.size() - 3);
   while (host.ends_with('/')) host.pop_back();
+  if (host.substr(0, host.find('/')).find('@') != std::string::npos) {  // not shown: a password
+    return fail(ErrorCode::invalid_argument,
+                "url: a user and a password before an @ are not supported; there is --api-key",
+                "url");
+  }
   if (host.empty() || host.starts_with('/') || host.find("://") != std::string::npos) {
     return fail(ErrorCode::invalid_argument,
                 "url: \"" + url + "\" is not http://host:port (there is no TLS)", "url");
@@ -130,9 +135,10 @@ Result<HttpReply> HttpClient::post_stream(const std::string& path, const std::st
 
 void SseReader::push(std::string_view bytes,
                      const std::function<void(std::string_view)>& on_event) {
+  size_t seen = pending_.size();  // a line that does not end is searched once
   pending_.append(bytes);
   size_t start = 0;
-  for (size_t end; (end = pending_.find('\n', start)) != std::string::npos; start = end + 1) {
+  for (size_t end; (end = pending_.find('\n', seen)) != std::string::npos; seen = start = end + 1) {
     std::string_view line(pending_.data() + start, end - start);
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (!line.starts_with("data:")) continue;

@@ -30,6 +30,10 @@ TEST(HttpClient, RefusesWhatIsNoHttpUrl) {
     ASSERT_FALSE(client.ok()) << url;
     EXPECT_EQ(client.error().field, "url");
   }
+  const auto named = HttpClient::connect("http://user:hunter2@host:80/v1");
+  ASSERT_FALSE(named.ok());
+  EXPECT_NE(named.error().message.find("--api-key"), std::string::npos);
+  EXPECT_EQ(named.error().message.find("hunter2"), std::string::npos);
 }
 
 TEST(HttpClient, SaysThatNobodyListensHoweverTheServerIsWritten) {

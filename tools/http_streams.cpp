@@ -3,6 +3,7 @@
 #include <kj/async-io.h>
 #include <kj/compat/http.h>
 
+#include "base/limits.hpp"
 #include "gateway/descriptors.hpp"
 #include "gateway/exception_text.hpp"
 #include "tools/http_client.hpp"
@@ -17,6 +18,7 @@ struct Exchange {
   HttpStreams::OnEnd on_end;
   HttpEnd end;
   kj::Own<kj::AsyncInputStream> answer;
+  size_t answer_bytes = 0;
   char buffer[4096];
   kj::Promise<void> sent = nullptr;
 };
@@ -25,6 +27,13 @@ kj::Promise<void> read_answer(Exchange& exchange) {
   return exchange.answer->tryRead(exchange.buffer, 1, sizeof(exchange.buffer))
       .then([&exchange](size_t count) -> kj::Promise<void> {
         if (count == 0) return kj::READY_NOW;
+        exchange.answer_bytes += count;
+        if (exchange.answer_bytes > limits::client_reply_bytes_max) {
+          exchange.end.failure = "too large";
+          exchange.end.detail = "the answer has over " +
+                                std::to_string(limits::client_reply_bytes_max >> 20) + " MiB";
+          return kj::READY_NOW;
+        }
         exchange.on_data(exchange.end.status, {exchange.buffer, count});
         return read_answer(exchange);
       });

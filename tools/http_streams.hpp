@@ -13,7 +13,8 @@ namespace outrider::tools {
 /// How an exchange ended.
 struct HttpEnd {
   unsigned status = 0;  ///< 0: no answer came
-  /// Empty: the body came whole. Else "disconnected", "timeout" or "transport".
+  /// Empty: the body came whole. Else "disconnected", "timeout", "transport" or
+  /// "too large" (limits::client_reply_bytes_max).
   std::string failure;
   std::string detail;  ///< of the failure, for people
 };

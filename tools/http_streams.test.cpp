@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "base/limits.hpp"
 #include "gateway/descriptor_limit.test.hpp"
 #include "tools/canned_server.test.hpp"
 
@@ -77,6 +78,14 @@ TEST(HttpStreams, GivesTheAnswerOfAServerThatDoesNotReadTheWholeRequest) {
   EXPECT_EQ(end.failure, "") << end.detail;
   EXPECT_EQ(end.status, 413u);
   EXPECT_EQ(answer, "too large");
+}
+
+TEST(HttpStreams, ReadsNoAnswerWithoutEnd) {
+  const CannedServer server({{200, std::string(limits::client_reply_bytes_max + 1, 'x')},
+                             {200, std::string(limits::client_reply_bytes_max, 'x')}});
+  const auto streams = streams_to(server.url());
+  EXPECT_EQ(post(*streams, "{}").failure, "too large");
+  EXPECT_EQ(post(*streams, "{}").failure, "");
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ Target::Reply Target::ask(const std::string& path, const std::string& body) {
 
 Error Target::refused(const std::string& path, const Reply& reply) const {
   std::string what = reply.end.failure.empty() ? "HTTP " + std::to_string(reply.end.status) + " " +
-                                                     reply.text.substr(0, 500)
+                                                     shown(reply.text.substr(0, 500))
                                                : reply.end.detail;
   return fail(ErrorCode::unavailable, flags_.url + path + ": " + what);
 }
@@ -103,7 +103,9 @@ Error Target::refused(const std::string& path, const Reply& reply) const {
 Result<void> Target::probe(Random& random) {
   if (model_.empty() || vocabulary_ == 0) {
     const Reply reply = ask("/v1/models", "");
-    if (model_.empty() && reply.end.status != 200) return refused("/v1/models", reply);
+    if (model_.empty() && (reply.end.status != 200 || !reply.end.failure.empty())) {
+      return refused("/v1/models", reply);
+    }
     const auto& list = member_of(reply.json, "data");
     const bool listed = list.is_array() && !list.empty() && list[0].is_object();
     if (!listed && model_.empty()) {
@@ -235,8 +237,8 @@ Json result_json(const LoadFlags& flags, const CellResult& result, const Target&
 
 void print_head(const LoadFlags& flags, const Target& target) {
   std::printf("%s at %s: prompts of %u tokens (%s), answers of %u%s, seed %llu\n",
-              target.model().c_str(), flags.url.c_str(), flags.prompt_tokens, flags.prompts.c_str(),
-              flags.output_tokens,
+              shown(target.model()).c_str(), flags.url.c_str(), flags.prompt_tokens,
+              flags.prompts.c_str(), flags.output_tokens,
               target.ignores_eos() ? "" : " or fewer: the server takes no ignore_eos",
               static_cast<unsigned long long>(flags.seed));
   std::printf("times in ms, p50 / p99; good: TTFT <= %g and TPOT <= %g", flags.slo_ttft_ms,

@@ -101,13 +101,14 @@ class Run {
 void CompletionReader::fail(std::string kind, std::string detail) {
   if (!record_.error.empty()) return;
   record_.error = std::move(kind);
-  detail_ = std::move(detail);
+  detail_ = shown(std::move(detail));
 }
 
 void CompletionReader::take_event(std::string_view event, double now_s) {
   if (event == "[DONE]") return;
   const auto json = nlohmann::json::parse(event, nullptr, false);
-  if (!json.is_object()) return fail("error event", "not JSON: " + std::string(event));
+  if (!json.is_object())
+    return fail("error event", "not JSON: " + std::string(event.substr(0, k_detail_bytes_max)));
   if (auto error = error_of(json)) return fail("error event", std::move(*error));
   if (const auto& usage = member_of(json, "usage"); usage.is_object()) {
     record_.prompt_tokens = count_of(usage, "prompt_tokens");

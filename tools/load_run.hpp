@@ -16,15 +16,15 @@
 namespace outrider::tools {
 
 /// Takes one streamed completion as its bytes come, into a record that outlives it. Kinds of error:
-/// "http <status>", "disconnected", "timeout", "transport", "error event", "cut stream" (no finish
-/// reason came) and "no output".
+/// "http <status>", "disconnected", "timeout", "transport", "too large", "error event", "cut
+/// stream" (no finish reason came) and "no output".
 class CompletionReader {
  public:
   explicit CompletionReader(RequestRecord& record) : record_(record) {}
 
   void push(unsigned status, std::string_view bytes, double now_s);
   void end(const HttpEnd& end, double now_s);
-  /// What the server or the network said, for people. Empty: nothing went wrong.
+  /// What the server or the network said, as `shown`. Empty: nothing went wrong.
   const std::string& detail() const { return detail_; }
 
  private:

@@ -72,6 +72,12 @@ TEST(CompletionReader, NamesEachKindOfFailure) {
   EXPECT_EQ(read("data: {\"error\":{\"message\":\"lost\"}}\n\n", 99, k_whole, &detail).error,
             "error event");
   EXPECT_EQ(detail, "lost");
+  read("data: {\"error\":{\"message\":\"\\u001b[2Jgone\\n\"}}\n\n", 99, k_whole, &detail);
+  EXPECT_EQ(detail, "?[2Jgone ") << "a terminal shows it";
+  read("\x1b]0;x\x07", 99, {.status = 502}, &detail);
+  EXPECT_EQ(detail, "?]0;x?");
+  read("data: " + std::string(100'000, 'x') + "\n\n", 999, k_whole, &detail);
+  EXPECT_LT(detail.size(), 250u);
   EXPECT_EQ(read("data: what\n\n", 99, k_whole).error, "error event");
   EXPECT_EQ(read("data: {\"choices\":[{\"text\":\"a\"}]}\n\n", 99, k_whole).error, "cut stream");
   EXPECT_EQ(

@@ -11,12 +11,19 @@ const nlohmann::json& member_of(const nlohmann::json& object, const char* key) {
   return found == object.end() ? null : *found;
 }
 
+std::string shown(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = c == '\n' ? ' ' : '?';
+  }
+  return text;
+}
+
 std::optional<std::string> error_of(const nlohmann::json& body) {
   const nlohmann::json& error = member_of(body, "error");
   if (error.is_null()) return std::nullopt;
   const nlohmann::json& words = error.is_string() ? error : member_of(error, "message");
   std::string text = words.is_string() ? words.get<std::string>() : "";
-  return text.empty() ? error.dump() : text;
+  return shown(text.empty() ? error.dump() : text);
 }
 
 uint32_t count_of(const nlohmann::json& object, const char* key) {
