@@ -43,7 +43,7 @@ TEST(Usage, NamesAnUnknownWordAndTheNearestKnownOne) {
 
 TEST(Usage, ListsTheCommandsWhenNoneIsNear) {
   EXPECT_THAT(usage_of("inspect foo"),
-              AllOf(HasSubstr("\"foo\""), HasSubstr("model, kv, cluster"), Not(HasSubstr("mean"))));
+              AllOf(HasSubstr("\"foo\""), HasSubstr("model, kv, plan, cluster"), Not(HasSubstr("mean"))));
   EXPECT_THAT(usage_of("serve somewhere"), HasSubstr("unexpected argument \"somewhere\""));
 }
 

@@ -20,7 +20,7 @@ TEST(ConfigCheck, OpensTheFilesThatTheConfigurationNames) {
   const std::string keys = testing::TempDir() + "outrider_config_keys";
   const std::vector<std::string> words = {
       "config", "check", "--model", "tests/support/models/tiny-llama.gguf", "--api-key-file", keys};
-  std::ofstream(keys) << "team:sk-1\n";
+  std::ofstream(keys) << "team:sk-12345\n";
   EXPECT_EQ(run(words), k_exit_done);
   std::ofstream(keys) << "# nobody\n";
   EXPECT_EQ(run(words), k_exit_usage);
