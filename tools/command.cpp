@@ -36,6 +36,8 @@ std::string placeholder(const Setting& setting) {
       return "KIND|k=KIND,v=KIND";
     case Kind::kv_kinds_list:
       return "KINDS …";
+    case Kind::origins:
+      return "*|off|ORIGIN,…";
     case Kind::text:
       break;
   }

@@ -1,9 +1,8 @@
 #include <iostream>
 
-#include "gateway/api_keys.hpp"
 #include "tools/command.hpp"
+#include "tools/config_check.hpp"
 #include "tools/engine_options.hpp"
-#include "tools/kv_store.hpp"
 
 namespace outrider::tools {
 
@@ -26,16 +25,8 @@ void add_config(CLI::App& app, Action& action) {
           std::cout << settings->render() << plan_threads(*settings).text << '\n';
           return k_exit_done;
         }
-        const auto model = resolve_model(settings->text("model"));
+        const auto model = check_configuration(*settings);
         if (!model) return report(model.error());
-        const std::string& keys = settings->text("api-key-file");
-        if (!keys.empty()) {
-          if (const auto loaded = gateway::ApiKeys::load(keys); !loaded) {
-            return report(loaded.error());
-          }
-        }
-        if (const auto store = store_options(*settings); !store) return report(store.error());
-        if (const auto secret = cluster_secret(*settings); !secret) return report(secret.error());
         std::cout << "configuration is good; model " << *model << '\n';
         return k_exit_done;
       };

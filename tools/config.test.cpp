@@ -1,9 +1,12 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "tools/command.hpp"
+#include "tools/config_check.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -27,6 +30,60 @@ TEST(ConfigCheck, OpensTheFilesThatTheConfigurationNames) {
   std::remove(keys.c_str());
   EXPECT_EQ(run(words), k_exit_usage);
   EXPECT_EQ(run({"config", "check", "--model", "no-such-model"}), k_exit_usage);
+}
+
+/// The error of a configuration that has the tiny model unless told otherwise; "" if it is good.
+std::string problem_of(const std::vector<std::pair<std::string, std::string>>& values) {
+  Settings settings;
+  EXPECT_TRUE(settings.set("model", "tests/support/models/tiny-llama.gguf", "test"));
+  for (const auto& [name, value] : values) EXPECT_TRUE(settings.set(name, value, "test")) << value;
+  const auto checked = check_configuration(settings);
+  if (checked) return "";
+  EXPECT_EQ(checked.error().code, ErrorCode::invalid_argument);
+  return checked.error().message;
+}
+
+TEST(ConfigCheck, ReadsTheModelsHeader) {
+  const std::string path = testing::TempDir() + "outrider_config_model.gguf";
+  for (const char* content : {"", "no GGUF at all, but long enough for the head of one"}) {
+    std::ofstream(path, std::ios::binary) << content;
+    EXPECT_THAT(problem_of({{"model", path}}), testing::StartsWith("model: ")) << content;
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(ConfigCheck, KnowsTheModelsContext) {
+  EXPECT_EQ(problem_of({{"ctx", "96"}}), "");
+  EXPECT_THAT(problem_of({{"ctx", "16777216"}}),
+              testing::StartsWith("ctx: 16777216 tokens are more"));
+}
+
+TEST(ConfigCheck, HttpAndRpcHavePortsOfTheirOwn) {
+  using Pair = std::pair<const char*, const char*>;
+  for (const auto& [http, rpc] :
+       {Pair{"127.0.0.1:8080", "127.0.0.1:8080"}, Pair{":8080", "127.0.0.1:8080"},
+        Pair{"10.0.0.1:8080", "0.0.0.0:8080"}, Pair{"localhost:8080", "127.0.0.1:08080"}}) {
+    EXPECT_THAT(problem_of({{"http", http}, {"rpc", rpc}}), testing::StartsWith("rpc: ")) << rpc;
+  }
+  for (const auto& [http, rpc] :
+       {Pair{"127.0.0.1:0", "127.0.0.1:0"}, Pair{"127.0.0.1:8080", "127.0.0.2:8080"},
+        Pair{":8080", ":8081"}, Pair{":8080", "off"}}) {
+    EXPECT_EQ(problem_of({{"http", http}, {"rpc", rpc}}), "") << rpc;
+  }
+}
+
+TEST(ConfigCheck, ADirectoryIsNoFileNorBelowOne) {
+  const std::string file = testing::TempDir() + "outrider_config_file";
+  std::ofstream(file) << "x";
+  for (const char* name : {"weights-cache", "store-dir", "plan-dir"}) {
+    for (const std::string& path : {file, file + "/below"}) {
+      EXPECT_EQ(problem_of({{name, path}}),
+                std::string(name) + ": \"" + file + "\" is not a directory");
+    }
+  }
+  EXPECT_EQ(problem_of({{"weights-cache", file + "-not-there/yet"}}), "");
+  EXPECT_EQ(problem_of({{"weights-cache", testing::TempDir()}}), "");
+  std::filesystem::remove(file);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "base/limits.hpp"
 #include "base/sampling_ranges.hpp"
 #include "kernels/kv_kind_flags.hpp"
+#include "tools/origins.hpp"
 #include "tools/parse_number.hpp"
 
 namespace outrider::tools {
@@ -92,6 +93,14 @@ Result<void> check_address(const Setting& setting, std::string_view value) {
               setting.name + ": \"" + std::string(value) + "\" is not " + forms, setting.name);
 }
 
+Result<void> check_origins(const Setting& setting, std::string_view value) {
+  if (is_origins(value)) return {};
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": \"" + std::string(value) +
+                  "\" is not *, off or origins by commas, each scheme://host or scheme://host:port",
+              setting.name);
+}
+
 Result<void> check_value(const Setting& setting, std::string_view value) {
   switch (setting.kind) {
     case Kind::count:
@@ -111,6 +120,8 @@ Result<void> check_value(const Setting& setting, std::string_view value) {
       return check_kv_kinds(setting, value);
     case Kind::kv_kinds_list:
       return check_kv_kinds_list(setting, value);
+    case Kind::origins:
+      return check_origins(setting, value);
     case Kind::text:
     case Kind::path:
     case Kind::directory:
@@ -281,8 +292,9 @@ std::vector<Setting> table() {
        .kind = Kind::path,
        .help = "one key a line (tenant:key or key); empty: no keys"},
       {.name = "cors-origins",
+       .kind = Kind::origins,
        .default_value = "*",
-       .help = "web pages that may ask: *, or origins by commas; off: none"},
+       .help = "web pages that may ask: *, or origins (https://my.page) by commas; off: none"},
       {.name = "drain-timeout-s",
        .kind = Kind::count,
        .unit = "s",

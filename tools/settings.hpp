@@ -21,7 +21,8 @@ struct Setting {
     path,
     directory,
     kv_kinds,
-    kv_kinds_list
+    kv_kinds_list,
+    origins
   };
   std::string name;  ///< kebab-case
   Kind kind = Kind::text;

@@ -66,6 +66,8 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
                                                         {"http", "off"},
                                                         {"rpc", "no"},
                                                         {"log-json", "yes"},
+                                                        {"cors-origins", ""},
+                                                        {"cors-origins", "my.page"},
                                                         {"max-batch-tokens", "0"}}) {
     const auto result = settings.set(name, value, "flag");
     ASSERT_FALSE(result.ok()) << name << "=" << value;

@@ -1,0 +1,89 @@
+#include "tools/config_check.hpp"
+
+#include <filesystem>
+#include <string_view>
+
+#include "base/sampling_ranges.hpp"
+#include "gateway/api_keys.hpp"
+#include "model/gguf.hpp"
+#include "model/model_config.hpp"
+#include "tools/command.hpp"
+#include "tools/engine_options.hpp"
+#include "tools/kv_store.hpp"
+#include "tools/parse_number.hpp"
+
+namespace outrider::tools {
+namespace {
+
+/// Of an address that the settings have checked; port 0 for "off".
+struct Address {
+  std::string_view host;
+  uint16_t port = 0;
+
+  explicit Address(std::string_view text) {
+    const size_t colon = text.rfind(':');
+    if (colon == text.npos) return;
+    parse_number(text.substr(colon + 1), IntegerRange{0, UINT16_MAX}, port);
+    host = text.substr(0, colon);
+    if (host == "localhost") host = "127.0.0.1";
+  }
+  bool is_everywhere() const {
+    return host.empty() || host == "*" || host == "0.0.0.0" || host == "[::]";
+  }
+};
+
+Result<void> check_addresses(const Settings& settings) {
+  const Address http(settings.text("http"));
+  const Address rpc(settings.text("rpc"));
+  if (http.port == 0 || http.port != rpc.port) return {};  // port 0 lets the system choose
+  if (http.host != rpc.host && !http.is_everywhere() && !rpc.is_everywhere()) return {};
+  return fail(ErrorCode::invalid_argument,
+              "rpc: \"" + settings.text("rpc") + "\" is the port of http, \"" +
+                  settings.text("http") + "\"",
+              "rpc");
+}
+
+/// What is there, of a directory and those above it, must be a directory.
+Result<void> check_directory(const Setting& setting) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  fs::path path = fs::absolute(setting.value, ignored);
+  while (!fs::exists(path, ignored) && path.has_relative_path()) path = path.parent_path();
+  if (fs::is_directory(path, ignored)) return {};
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": \"" + path.string() + "\" is not a directory", setting.name);
+}
+
+Result<void> check_model(const Settings& settings, const std::string& path) {
+  const auto file = model::GgufFile::open(path);
+  const auto config = file ? model::ModelConfig::from_gguf(*file) : file.error();
+  if (!config) {
+    return fail(ErrorCode::invalid_argument, "model: " + config.error().message, "model");
+  }
+  if (settings.count("ctx") <= config->context_length) return {};
+  return fail(ErrorCode::invalid_argument,
+              "ctx: " + settings.text("ctx") + " tokens are more than the model's context, " +
+                  std::to_string(config->context_length),
+              "ctx");
+}
+
+}  // namespace
+
+Result<std::string> check_configuration(const Settings& settings) {
+  OUTRIDER_TRY(check_addresses(settings));
+  for (const Setting& setting : settings.all()) {
+    if (setting.kind != Setting::Kind::directory || setting.value.empty()) continue;
+    OUTRIDER_TRY(check_directory(setting));
+  }
+  auto model = resolve_model(settings.text("model"));
+  if (!model) return model.error();
+  OUTRIDER_TRY(check_model(settings, *model));
+  if (const std::string& keys = settings.text("api-key-file"); !keys.empty()) {
+    if (const auto loaded = gateway::ApiKeys::load(keys); !loaded) return loaded.error();
+  }
+  if (const auto store = store_options(settings); !store) return store.error();
+  if (const auto secret = cluster_secret(settings); !secret) return secret.error();
+  return model;
+}
+
+}  // namespace outrider::tools
