@@ -38,8 +38,7 @@ class LineReader {
     }
     editor_ = el_init("outrider", stdin, stdout, stderr);
     history_ = history_init();
-    if (const char* home = std::getenv("HOME"))
-      history_path_ = std::string(home) + "/.outrider_history";
+    history_path_ = history_path(std::getenv("OUTRIDER_HISTORY"), std::getenv("HOME"));
     HistEvent event;
     history(history_, &event, H_SETSIZE, 1000);
     if (!history_path_.empty()) history(history_, &event, H_LOAD, history_path_.c_str());
@@ -158,7 +157,10 @@ void add_chat(CLI::App& app, Action& action) {
   command->add_option("--system", flags->system, "system message")->type_name("TEXT");
   flags->sampling.add(*command);
   flags->settings.add(*command, engine_setting_names());
-  command->footer("Example: outrider chat --model smollm2-135m --temperature 0.7");
+  command->footer(
+      "Inside, /help lists the commands (/set, /stats, /reset, /quit). OUTRIDER_HISTORY names the\n"
+      "file that keeps the lines [~/.outrider_history]; empty: none.\n"
+      "Example: outrider chat --model smollm2-135m --temperature 0.7");
   command->callback([flags, command, &action] {
     // Not by CLI11's excludes(), which lists every pair in --help.
     std::vector<std::string> of_the_engine = engine_setting_names();

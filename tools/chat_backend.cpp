@@ -38,6 +38,7 @@ class LocalChat final : public ChatBackend {
     const model::Generation& result = results->front();
     ChatStats stats;
     stats.prompt_tokens = result.timings.prompt_tokens;
+    stats.cached_tokens = result.timings.cached_tokens;
     stats.answer_tokens = static_cast<uint32_t>(result.tokens.size());
     stats.prefill_ms = static_cast<double>(result.timings.prefill_us) / 1e3;
     stats.decode_ms = static_cast<double>(result.timings.decode_us) / 1e3;
@@ -81,6 +82,7 @@ std::string take_event(std::string_view data, ChatStats& stats,
   if (auto error = error_of(event)) return *error;
   if (const auto& usage = member_of(event, "usage"); usage.is_object()) {
     stats.prompt_tokens = count_of(usage, "prompt_tokens");
+    stats.cached_tokens = count_of(member_of(usage, "prompt_tokens_details"), "cached_tokens");
     stats.answer_tokens = count_of(usage, "completion_tokens");
   }
   if (const auto& timings = member_of(event, "timings"); timings.is_object()) {

@@ -15,6 +15,7 @@ namespace outrider::tools {
 /// What one answer took.
 struct ChatStats {
   uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;  ///< of the prompt
   uint32_t answer_tokens = 0;
   double prefill_ms = 0;
   double decode_ms = 0;

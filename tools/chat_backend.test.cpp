@@ -28,7 +28,8 @@ TEST(RemoteChat, TakesAnAnswerWhoseOtherMembersHaveAnyType) {
       {200,
        "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}],\"usage\":null,\"error\":null}\n\n"
        "data: {\"choices\":[{\"delta\":null,\"finish_reason\":\"stop\"}]}\n\n"
-       "data: {\"choices\":null,\"usage\":{\"prompt_tokens\":null,\"completion_tokens\":2},"
+       "data: {\"choices\":null,\"usage\":{\"prompt_tokens\":null,\"completion_tokens\":2,"
+       "\"prompt_tokens_details\":{\"cached_tokens\":16}},"
        "\"timings\":{\"prefill_ms\":null}}\n\n"
        "data: [DONE]\n\n"},
       &text);
@@ -36,6 +37,7 @@ TEST(RemoteChat, TakesAnAnswerWhoseOtherMembersHaveAnyType) {
   EXPECT_EQ(text, "hi");
   EXPECT_EQ(stats->finish_reason, "stop");
   EXPECT_EQ(stats->prompt_tokens, 0u);
+  EXPECT_EQ(stats->cached_tokens, 16u);
   EXPECT_EQ(stats->answer_tokens, 2u);
 }
 

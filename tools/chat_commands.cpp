@@ -104,6 +104,11 @@ constexpr Entry k_entries[] = {
 
 }  // namespace
 
+std::string history_path(const char* chosen, const char* home) {
+  if (chosen != nullptr) return chosen;
+  return home == nullptr ? "" : std::string(home) + "/.outrider_history";
+}
+
 Conversation::Conversation(std::string system_message, const SamplingFlags& flags)
     : sampling(flags), system_(std::move(system_message)) {
   reset();
@@ -164,13 +169,16 @@ std::string Conversation::set(const std::string& name, const std::string& value)
 std::string Conversation::describe_stats() const {
   if (answers_ == 0) return "no answer yet";
   const auto rate = [](uint32_t tokens, double ms) { return ms > 0 ? tokens * 1e3 / ms : 0.0; };
-  char text[200];
+  const uint32_t cached = std::min(last_.cached_tokens, last_.prompt_tokens);
+  const uint32_t computed = last_.prompt_tokens - cached;
+  char text[256];
   std::snprintf(text, sizeof(text),
-                "prompt %u tokens in %.0f ms (%.0f/s), answer %u tokens in %.0f ms (%.1f/s), "
-                "finish %s, %zu messages",
-                last_.prompt_tokens, last_.prefill_ms, rate(last_.prompt_tokens, last_.prefill_ms),
-                last_.answer_tokens, last_.decode_ms, rate(last_.answer_tokens, last_.decode_ms),
-                last_.finish_reason.c_str(), messages.size());
+                "prompt %u tokens: %u cached, %u computed in %.0f ms (%.1f/s), answer %u tokens in "
+                "%.0f ms (%.1f/s), finish %s, %zu messages",
+                last_.prompt_tokens, cached, computed, last_.prefill_ms,
+                rate(computed, last_.prefill_ms), last_.answer_tokens, last_.decode_ms,
+                rate(last_.answer_tokens, last_.decode_ms), last_.finish_reason.c_str(),
+                messages.size());
   return text;
 }
 

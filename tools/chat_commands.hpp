@@ -8,6 +8,10 @@
 
 namespace outrider::tools {
 
+/// Where the lines of a chat are kept: what OUTRIDER_HISTORY is (`chosen`), else a file in `home`;
+/// empty: nowhere. Null is a variable that is not set.
+std::string history_path(const char* chosen, const char* home);
+
 /// The state of a chat: history, sampling, and the slash commands that change them. No terminal.
 struct Conversation {
   Conversation(std::string system_message, const SamplingFlags& flags);

@@ -68,9 +68,32 @@ TEST(Conversation, KnowsItsCommands) {
   EXPECT_THAT(conversation.command("/help").text, HasSubstr("/reset"));
   EXPECT_THAT(conversation.command("/stats").text, HasSubstr("no answer yet"));
   EXPECT_THAT(conversation.command("/nope").text, HasSubstr("unknown command"));
+}
+
+TEST(Conversation, StatsCountCachedTokensApart) {
+  Conversation conversation("", {});
   conversation.add_user("hi");
-  conversation.add_answer("yo", {10, 5, 100.0, 50.0, "stop"});
-  EXPECT_THAT(conversation.command("/stats").text, HasSubstr("100.0/s"));
+  ChatStats stats;
+  stats.prompt_tokens = 10;
+  stats.cached_tokens = 4;
+  stats.answer_tokens = 5;
+  stats.prefill_ms = 100;
+  stats.decode_ms = 50;
+  stats.finish_reason = "stop";
+  conversation.add_answer("yo", stats);
+  EXPECT_THAT(conversation.command("/stats").text,
+              testing::StartsWith("prompt 10 tokens: 4 cached, 6 computed in 100 ms (60.0/s), "
+                                  "answer 5 tokens in 50 ms (100.0/s), finish stop"));
+  stats.cached_tokens = 11;  // a server's word
+  conversation.add_answer("yo", stats);
+  EXPECT_THAT(conversation.command("/stats").text, HasSubstr("10 cached, 0 computed"));
+}
+
+TEST(History, IsWhereTheVariableSaysOrAtHome) {
+  EXPECT_EQ(history_path(nullptr, "/h"), "/h/.outrider_history");
+  EXPECT_EQ(history_path("lines", "/h"), "lines");
+  EXPECT_EQ(history_path("", "/h"), "");
+  EXPECT_EQ(history_path(nullptr, nullptr), "");
 }
 
 TEST(Conversation, AFailedTurnLeavesNoTrace) {
