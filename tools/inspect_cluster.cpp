@@ -1,0 +1,110 @@
+#include "tools/inspect_cluster.hpp"
+
+#include <cmath>
+#include <iostream>
+#include <sstream>
+
+#include "tools/http_client.hpp"
+#include "tools/server_json.hpp"
+
+namespace outrider::tools {
+namespace {
+
+constexpr size_t k_shown_bytes_max = 200;
+
+/// On one line that is not too long.
+std::string line_of(std::string text) {
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\n')) text.pop_back();
+  if (text.size() > k_shown_bytes_max) {
+    size_t end = k_shown_bytes_max;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    text = text.substr(0, end) + "…";
+  }
+  return shown(std::move(text));
+}
+
+std::string word(const nlohmann::json& object, const char* key) {
+  return line_of(text_of(object, key, "?"));
+}
+
+/// A count of any size, from a number of any kind.
+std::string whole(const nlohmann::json& object, const char* key, double unit = 1) {
+  std::ostringstream out;
+  out.precision(15);
+  out << std::round(number_of(object, key) / unit);
+  return out.str();
+}
+
+std::string member_text(const nlohmann::json& member) {
+  const nlohmann::json& load = member_of(member, "load");
+  return word(member, "name") + "  " + word(member, "role") + " of " + word(member, "model") +
+         ", context " + whole(member, "context_tokens") + " tokens, heard " +
+         whole(member, "silent_ms") + " ms ago\n" + "  choices: " + whole(load, "running") +
+         " running, " + whole(load, "waiting") + " waiting, " + whole(load, "parked") +
+         " parked\n" + "  KV blocks: " + whole(load, "blocks_free") + " of " +
+         whole(load, "blocks_total") + " free; " + whole(load, "queued_rows") + " rows queued, " +
+         whole(load, "rows_per_s") + " rows/s\n";
+}
+
+std::string store_text(const nlohmann::json& store) {
+  const std::string outage = text_of(store, "outage_text").empty()
+                                 ? word(store, "outage")
+                                 : word(store, "outage") + ", " + word(store, "outage_text");
+  return "KV store: " + whole(store, "blocks") + " blocks, " + whole(store, "bytes", 1e6) +
+         " MB; outage: " + outage + "\n";
+}
+
+int inspect_cluster(const std::string& url, const std::string& api_key, bool json) {
+  const auto cluster = fetch_cluster(url, api_key);
+  if (!cluster) return report(cluster.error());
+  if (json) {
+    std::cout << cluster->dump(2) << '\n';
+  } else {
+    std::cout << cluster_text(*cluster);
+  }
+  return k_exit_done;
+}
+
+}  // namespace
+
+Result<nlohmann::ordered_json> fetch_cluster(const std::string& url, const std::string& api_key) {
+  auto client = HttpClient::connect(url, api_key);
+  if (!client) return client.error();
+  const auto reply = (*client)->get("/cluster");
+  if (!reply) return reply.error();
+  auto json = nlohmann::ordered_json::parse(reply->body, nullptr, false);
+  if (reply->status == 200 && json.is_object()) return json;
+  const std::string words = error_of(json).value_or(
+      reply->status == 200 ? "no JSON object: " + reply->body : reply->body);
+  return fail(ErrorCode::unavailable,
+              line_of(url + "/cluster: HTTP " + std::to_string(reply->status) + " " + words));
+}
+
+std::string cluster_text(const nlohmann::json& cluster) {
+  std::string out = "sessions open: " + whole(cluster, "sessions_open") + "\n";
+  const nlohmann::json& members = member_of(cluster, "members");
+  if (!members.is_array() || members.empty()) out += "no members yet\n";
+  for (const auto& member : members) out += member_text(member);
+  if (const auto& store = member_of(cluster, "kv_store"); store.is_object()) {
+    out += store_text(store);
+  }
+  return out;
+}
+
+void add_inspect_cluster(CLI::App& inspect, Action& action) {
+  auto* cluster = inspect.add_subcommand("cluster", "Members, roles and load of a running server");
+  auto url = std::make_shared<std::string>("http://127.0.0.1:8080");
+  auto key = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  cluster->add_option("--url", *url, "HTTP address of a gateway [" + *url + "]")->type_name("URL");
+  cluster->add_option("--api-key", *key, "API key, when the server wants one")->type_name("KEY");
+  cluster->add_flag("--json", *json, "all that the server says, as JSON");
+  cluster->footer(
+      "What runs and waits is as of the last heartbeat.\n"
+      "Example: outrider inspect cluster --url http://127.0.0.1:8080 --json");
+  cluster->callback([url, key, json, &action] {
+    action = [url, key, json] { return inspect_cluster(*url, *key, *json); };
+  });
+}
+
+}  // namespace outrider::tools

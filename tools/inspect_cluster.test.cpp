@@ -1,0 +1,79 @@
+#include "tools/inspect_cluster.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tools/canned_server.test.hpp"
+
+namespace outrider::tools {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char k_cluster[] =
+    R"({"sessions_open":2,"members":[{"name":"target-0","role":"target","model":"tiny","context_tokens":)"
+    R"(256,"silent_ms":40,"load":{"running":3,"waiting":1,"parked":0,"blocks_free":60,"blocks_total":)"
+    R"(64,"queued_rows":12,"rows_per_s":812.4}}],"kv_store":{"outage":"none","outage_text":"",)"
+    R"("blocks":7,"bytes":8123456}})";
+
+/// What the command prints, and its exit code.
+std::pair<std::string, int> run(const CannedServer::Reply& reply, bool json) {
+  const CannedServer server({reply});
+  CLI::App app;
+  Action action;
+  add_inspect_cluster(app, action);
+  app.parse("cluster --url " + server.url() + (json ? " --json" : ""));
+  testing::internal::CaptureStdout();
+  const int code = action();
+  return {testing::internal::GetCapturedStdout(), code};
+}
+
+TEST(InspectCluster, TellsPeopleInAFewLines) {
+  const auto [text, code] = run({200, k_cluster}, false);
+  EXPECT_EQ(code, k_exit_done);
+  EXPECT_EQ(text,
+            "sessions open: 2\n"
+            "target-0  target of tiny, context 256 tokens, heard 40 ms ago\n"
+            "  choices: 3 running, 1 waiting, 0 parked\n"
+            "  KV blocks: 60 of 64 free; 12 rows queued, 812 rows/s\n"
+            "KV store: 7 blocks, 8 MB; outage: none\n");
+}
+
+TEST(InspectCluster, JsonIsWhatTheServerSaid) {
+  const auto [text, code] = run({200, k_cluster}, true);
+  EXPECT_EQ(code, k_exit_done);
+  EXPECT_EQ(text, nlohmann::ordered_json::parse(k_cluster).dump(2) + "\n");
+}
+
+TEST(InspectCluster, AnErrorIsOneLineAndNoOutput) {
+  const CannedServer::Reply refusals[] = {{401, R"({"error":{"message":"no\nkey"}})"},
+                                          {502, "<html>\n<b>bad</b>\n</html>\n"},
+                                          {200, "hello\nthere\n"}};
+  const char* words[] = {"/cluster: HTTP 401 no key",
+                         "/cluster: HTTP 502 <html> <b>bad</b> </html>",
+                         "/cluster: HTTP 200 no JSON object: hello there"};
+  for (size_t i = 0; i < 3; ++i) {
+    for (const bool json : {false, true}) {
+      testing::internal::CaptureStderr();
+      const auto [text, code] = run(refusals[i], json);
+      const std::string error = testing::internal::GetCapturedStderr();
+      EXPECT_EQ(code, k_exit_failed);
+      EXPECT_EQ(text, "");
+      EXPECT_THAT(error, testing::AllOf(testing::StartsWith("outrider: http://"),
+                                        testing::EndsWith(words[i] + std::string("\n"))));
+      EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1);
+    }
+  }
+}
+
+TEST(InspectCluster, TakesAnyJson) {
+  for (const char* body : {"{}", "7", R"({"members":7})", R"({"members":[7,null,{"load":[]}]})",
+                           R"({"members":[{"name":"\u001b[2J\n"}],"kv_store":{"blocks":"x"}})"}) {
+    const std::string text = cluster_text(nlohmann::json::parse(body));
+    EXPECT_THAT(text, HasSubstr("sessions open: 0")) << body;
+    EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace outrider::tools
