@@ -9,6 +9,7 @@
 #include "tools/command.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/kv_plan.hpp"
+#include "tools/number_list.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -206,14 +207,10 @@ void add_bench(CLI::App& app, Action& action) {
       ->type_name("N")
       ->check(tokens)
       ->capture_default_str();
-  command->add_option("--depth", axes.depths, "tokens that are already there, comma separated [0]")
-      ->type_name("N")
-      ->delimiter(',')
-      ->check(tokens);
-  command->add_option("--batch", axes.batches, "sequences of the decode tests, comma separated [1]")
-      ->type_name("N")
-      ->delimiter(',')
-      ->check(CLI::Range(1u, limits::sequences_max).description(""));
+  add_number_list(*command, "--depth", axes.depths, {0, limits::model_context_tokens_max},
+                  "tokens that are already there, comma separated [0]");
+  add_number_list(*command, "--batch", axes.batches, {1, limits::sequences_max},
+                  "sequences of the decode tests, comma separated [1]");
   command->add_option("--repetitions", flags->repetitions, "of each test; medians are printed")
       ->type_name("N")
       ->check(CLI::Range(1u, 1000u).description(""))
@@ -226,9 +223,9 @@ void add_bench(CLI::App& app, Action& action) {
       "sequences at once, \"@4096\" does so after 4096 tokens.\n"
       "of a read: weights and KV of a step, by the time of a plain read of as many bytes that\n"
       "alternates with the test. Repetitions of a deep decode test follow each other in sequences\n"
-      "that are filled once; the middle one starts at the depth. of int16, int8: two operations "
-      "for each weight and token, by the\n"
-      "rate of this machine's integer dot products in the same run. Attention is not counted.\n"
+      "that are filled once; the middle one starts at the depth.\n"
+      "of int16, of int8: two operations for each weight and token, by the rate of this machine's\n"
+      "integer dot products in the same run. Attention is not counted.\n"
       "Example: outrider bench --model smollm2-135m --depth 0,1024 --batch 1,8,32");
   command->callback([flags, &action] { action = [flags] { return bench(*flags); }; });
 }

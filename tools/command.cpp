@@ -46,6 +46,18 @@ std::string placeholder(const Setting& setting) {
 
 }  // namespace
 
+void add_commands(CLI::App& app, Action& action) {
+  app.require_subcommand(1);
+  app.footer("Example: outrider chat --model smollm2-135m, or outrider serve --model FILE.gguf");
+  add_serve(app, action);
+  add_generate(app, action);
+  add_chat(app, action);
+  add_inspect(app, action);
+  add_config(app, action);
+  add_bench(app, action);
+  add_load(app, action);
+}
+
 void SettingFlags::add(CLI::App& command, const std::vector<std::string>& names) {
   command.add_option("--config", config_, "YAML file with the same names in snake_case")
       ->type_name("FILE");
@@ -61,8 +73,12 @@ void SettingFlags::add(CLI::App& command, const std::vector<std::string>& names)
                                       [&](const Setting& entry) { return entry.name == name; });
     std::string help = setting->help;
     if (!setting->default_value.empty()) {
-      help +=
-          " [" + setting->default_value + (setting->unit.empty() ? "" : " " + setting->unit) + "]";
+      const auto& words = setting->choices;
+      const bool has_unit =
+          !setting->unit.empty() &&
+          (setting->kind == Setting::Kind::choice ||
+           std::find(words.begin(), words.end(), setting->default_value) == words.end());
+      help += " [" + setting->default_value + (has_unit ? " " + setting->unit : "") + "]";
     }
     auto* option = command.add_option("--" + name, value, help);
     option->type_name(placeholder(*setting));
@@ -126,6 +142,16 @@ std::string without_dashes(const std::string& word) {
   return word.substr(start, word.find('=') - start);
 }
 
+/// CLI11's words for a flag that takes one value and got more: "--http: At Most 1 required but
+/// received 2". Other reasons stay as they are.
+std::string repeated(const std::string& reason) {
+  constexpr std::string_view k_too_many = ": At Most 1 required but received ";
+  const size_t at = reason.find(k_too_many);
+  if (at == std::string::npos) return reason;
+  const std::string count = reason.substr(at + k_too_many.size());
+  return reason.substr(0, at) + " is given " + (count == "2" ? "twice" : count + " times");
+}
+
 /// The subcommand that was named last.
 const CLI::App& chosen(const CLI::App& app) {
   const auto parsed = app.get_subcommands();
@@ -149,7 +175,7 @@ void parse_words(CLI::App& app, const std::vector<std::string>& words) {
 
 std::string usage_text(const CLI::App& app, const std::string& reason) {
   const auto unknown = app.remaining(true);
-  if (unknown.empty()) return reason;
+  if (unknown.empty()) return repeated(reason);
   const CLI::App& command = chosen(app);
   const std::string& word = unknown.front();
   std::vector<std::string> names;

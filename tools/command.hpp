@@ -28,6 +28,8 @@ void add_inspect(CLI::App& app, Action& action);
 void add_config(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_load(CLI::App& app, Action& action);
+/// All of them, and what `outrider --help` says.
+void add_commands(CLI::App& app, Action& action);
 
 /// Flags that fill Settings, taken from its table, with `--config FILE` before them.
 class SettingFlags {
@@ -50,8 +52,8 @@ Result<std::string> resolve_model(const std::string& model);
 /// next word.
 void parse_words(CLI::App& app, const std::vector<std::string>& words);
 
-/// Why parsing failed, for people: an unknown word comes with the nearest known one. `reason` is
-/// the parser's own.
+/// Why parsing failed, for people: an unknown word comes with the nearest known one, and a flag
+/// that stands twice is called that. `reason` is the parser's own.
 std::string usage_text(const CLI::App& app, const std::string& reason);
 
 /// Prints "outrider: message" to stderr and returns the exit code that fits.

@@ -14,15 +14,8 @@ using testing::Not;
 std::string usage_of(const std::string& line) {
   CLI::App app("test", "outrider");
   app.set_version_flag("--version", "1");
-  app.require_subcommand(1);
   Action action;
-  add_serve(app, action);
-  add_generate(app, action);
-  add_chat(app, action);
-  add_inspect(app, action);
-  add_config(app, action);
-  add_bench(app, action);
-  add_load(app, action);
+  add_commands(app, action);
   try {
     app.parse(line);
   } catch (const CLI::CallForHelp&) {
@@ -42,8 +35,9 @@ TEST(Usage, NamesAnUnknownWordAndTheNearestKnownOne) {
 }
 
 TEST(Usage, ListsTheCommandsWhenNoneIsNear) {
-  EXPECT_THAT(usage_of("inspect foo"),
-              AllOf(HasSubstr("\"foo\""), HasSubstr("model, kv, plan, cluster"), Not(HasSubstr("mean"))));
+  EXPECT_THAT(
+      usage_of("inspect foo"),
+      AllOf(HasSubstr("\"foo\""), HasSubstr("model, kv, plan, cluster"), Not(HasSubstr("mean"))));
   EXPECT_THAT(usage_of("serve somewhere"), HasSubstr("unexpected argument \"somewhere\""));
 }
 
@@ -57,6 +51,43 @@ TEST(Usage, SaysWhatAFlagExpected) {
   EXPECT_THAT(usage_of("load --seed -1"), HasSubstr("a whole number from 0"));
   EXPECT_THAT(usage_of("load --rate nan"), HasSubstr("a number from 0.001"));
   EXPECT_THAT(usage_of("load --slo-tpot nan"), HasSubstr("a number above 0"));
+}
+
+TEST(Usage, NamesAFlagThatStandsTwice) {
+  EXPECT_EQ(usage_of("serve --http :1 --http :2"), "--http is given twice");
+  EXPECT_EQ(usage_of("bench --batch 1 --batch 2 --batch 3"), "--batch is given 3 times");
+  EXPECT_EQ(usage_of("generate -n 1 --max-tokens 2"), "--max-tokens is given twice");
+  EXPECT_EQ(usage_of("generate --stop a --stop b"), "");
+}
+
+TEST(Usage, NumbersByCommasHaveNoGaps) {
+  for (const char* list : {"1,,2", "1,", ",1", "0", "1,x"}) {
+    EXPECT_THAT(usage_of(std::string("bench --batch ") + list),
+                AllOf(HasSubstr("--batch: "), HasSubstr("is not a whole number from 1 to ")))
+        << list;
+  }
+  EXPECT_THAT(usage_of("bench --depth 0,,1"), HasSubstr("--depth: \"\" in \"0,,1\""));
+  EXPECT_EQ(usage_of("bench --batch 1,8,32 --depth 0,1024"), "");
+}
+
+TEST(Usage, LogprobsAreForJson) {
+  EXPECT_EQ(usage_of("generate --logprobs 3"), "--logprobs requires --json");
+  EXPECT_EQ(usage_of("generate --logprobs 3 --json"), "");
+}
+
+TEST(Usage, HelpHasAnExample) {
+  for (const char* command :
+       {"", "serve", "generate", "chat", "inspect", "inspect model", "inspect kv", "inspect plan",
+        "inspect cluster", "config", "bench", "load"}) {
+    EXPECT_THAT(usage_of(std::string(command) + " --help"), HasSubstr("Example: outrider"))
+        << command;
+  }
+  EXPECT_THAT(usage_of("chat --help"), HasSubstr("/help"));
+}
+
+TEST(Usage, HelpGivesADefaultThatIsAWordNoUnit) {
+  EXPECT_THAT(usage_of("serve --help"), AllOf(HasSubstr("[auto]"), Not(HasSubstr("[auto threads]")),
+                                              HasSubstr("[16 tokens]"), HasSubstr("[1024 MB]")));
 }
 
 TEST(Usage, HelpTellsFilesFromDirectories) {

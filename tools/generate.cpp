@@ -162,10 +162,11 @@ void add_generate(CLI::App& app, Action& action) {
       ->type_name("FILE")
       ->excludes(prompt);
   command->add_flag("--chat", flags->chat, "as a user message, through the chat template");
-  command->add_flag("--json", flags->json, "ids, logprobs, usage and timings as JSON");
+  auto* json = command->add_flag("--json", flags->json, "ids, logprobs, usage and timings as JSON");
   command->add_option("--logprobs", flags->logprobs, "alternatives per token, with --json")
       ->check(in_range(IntegerRange{0, limits::top_logprobs_max}))
-      ->type_name("N");
+      ->type_name("N")
+      ->needs(json);
   flags->sampling.add(*command);
   flags->settings.add(*command, engine_setting_names());
   command->footer(

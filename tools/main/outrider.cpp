@@ -12,15 +12,8 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that would grow too large is a failed write, not an end
   CLI::App app("Outrider: exact LLM serving. Each command has its own --help.", "outrider");
   app.set_version_flag("--version", std::string("outrider ") + k_version);
-  app.require_subcommand(1);
   Action action;
-  add_serve(app, action);
-  add_generate(app, action);
-  add_chat(app, action);
-  add_inspect(app, action);
-  add_config(app, action);
-  add_bench(app, action);
-  add_load(app, action);
+  add_commands(app, action);
   try {
     parse_words(app, {argv + 1, argv + argc});
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/sampling_ranges.hpp"
+#include "tools/parse_number.hpp"
+
+namespace outrider::tools {
+
+/// A flag that takes whole numbers by commas. Not CLI11's own lists, which pass over empty entries.
+inline CLI::Option* add_number_list(CLI::App& command, const std::string& name,
+                                    std::vector<uint32_t>& out, IntegerRange range,
+                                    const std::string& help) {
+  const auto take = [&out, range, name](const std::string& text) {
+    std::vector<uint32_t> numbers;
+    for (size_t at = 0; at <= text.size();) {
+      const size_t end = std::min(text.find(',', at), text.size());
+      const std::string entry = text.substr(at, end - at);
+      if (!parse_number(entry, range, numbers.emplace_back())) {
+        throw CLI::ValidationError(
+            name, "\"" + entry + "\" in \"" + text + "\" is not " + describe(range));
+      }
+      at = end + 1;
+    }
+    out = std::move(numbers);
+  };
+  return command.add_option_function<std::string>(name, take, help)->type_name("N,N,…");
+}
+
+}  // namespace outrider::tools
