@@ -111,7 +111,7 @@ Result<std::shared_ptr<spdlog::logger>> make_logger(const LogOptions& options) {
     formatter->add_flag<JsonMembers>('*').set_pattern(
         R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%*})");
   } else {
-    formatter->add_flag<PlainValues>('*').set_pattern("%H:%M:%S.%e %^%L%$ %*");
+    formatter->add_flag<PlainValues>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%L%$ %*");
   }
   logger->set_formatter(std::move(formatter));
   return logger;
@@ -129,6 +129,13 @@ LogLine& LogLine::add(char kind, std::string_view name, std::string_view value) 
 
 LogLine& LogLine::text(std::string_view name, std::string_view value) {
   return add(k_text, name, value);
+}
+
+LogLine& LogLine::word(std::string_view name, std::string_view value) {
+  constexpr size_t k_bytes_max = 128;
+  std::string clean(value.substr(0, k_bytes_max));
+  for (char& c : clean) c = c > ' ' && c < 0x7F ? c : '?';
+  return text(name, clean);
 }
 
 LogLine& LogLine::number(std::string_view name, int64_t value) {

@@ -24,6 +24,8 @@ class LogLine {
  public:
   explicit LogLine(std::string_view message);
   LogLine& text(std::string_view name, std::string_view value);
+  /// What a stranger chose: its first 128 bytes, and '?' for all that is not printable ASCII.
+  LogLine& word(std::string_view name, std::string_view value);
   LogLine& number(std::string_view name, int64_t value);
   LogLine& milliseconds(std::string_view name, double value);  ///< With one decimal.
   void write(spdlog::logger& logger) const;                    ///< At info.

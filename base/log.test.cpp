@@ -38,6 +38,21 @@ TEST(Log, NamedValuesAreMembersOfJsonLinesAndWordsOfText) {
       << json;
   const std::string text = written(false);
   EXPECT_NE(text.find("request id=a \"b tokens=7 ms=1.2\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("20"), 0u) << text;  // a date comes first
+  EXPECT_EQ(text.find('-'), 4u) << text;
+}
+
+TEST(Log, WhatAStrangerChoseIsOneBoundedWord) {
+  auto logger = make_logger({.level = "info"});
+  testing::internal::CaptureStderr();
+  LogLine("refused")
+      .word("path", "/a b\n\x1b\xc3\xa9")
+      .word("param", std::string(200, 'x'))
+      .write(**logger);
+  const std::string line = testing::internal::GetCapturedStderr();
+  EXPECT_NE(line.find("refused path=/a?b???? param=" + std::string(128, 'x') + "\n"),
+            std::string::npos)
+      << line;
 }
 
 TEST(Log, WhatAPlainMessageQuotesIsNeverAMember) {

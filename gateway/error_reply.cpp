@@ -56,6 +56,10 @@ ErrorReply error_reply(const Error& error, uint32_t retry_after_ms) {
   ErrorReply reply = error_reply(status_of(error.code), error.message);
   if (error.code == ErrorCode::unsupported) reply.type = "not_supported_error";
   reply.param = error.field;
+  if (error.code == ErrorCode::not_found && error.field == "model") {
+    reply.type = "invalid_request_error";  // as OpenAI says it
+    reply.code = "model_not_found";
+  }
   if (retry_after_ms > 0) reply.retry_after_s = std::max(1u, (retry_after_ms + 999) / 1000);
   return reply;
 }

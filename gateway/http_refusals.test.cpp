@@ -1,4 +1,9 @@
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
 
 #include "gateway/raw_client.test.hpp"
 
@@ -68,6 +73,59 @@ TEST_F(HttpRefusals, AnUnknownModelIsA404) {
   auto r = client.request("POST", k_text_path, R"({"prompt":"x","model":"gpt-9"})");
   EXPECT_EQ(r.status, 404);
   EXPECT_EQ(r.error()["param"], "model");
+  EXPECT_EQ(r.error()["type"], "invalid_request_error");
+  EXPECT_EQ(r.error()["code"], "model_not_found");
+}
+
+TEST(HttpRefusalLog, EachRefusalHasOneLineThatSaysWhereAndWhyButNotWhatWasSent) {
+  std::ostringstream lines;
+  LoopbackGateway gateway({}, true, [&](Gateway::Parts& parts) {
+    parts.log = std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines));
+  });
+  RawClient client(gateway);
+  const auto logged = [&] { return std::exchange(lines, std::ostringstream()).str(); };
+  const auto count = [](const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
+      {"GET", "/nothing?secret", ""},
+      {"GET", k_chat_path, ""},
+      {"POST", "/tokenize", R"({"prompt":["secret","x"]})"},
+      {"POST", "/tokenize", "secret"},
+      {"POST", k_text_path, R"({"prompt":"secret","n":0})"},
+      {"POST", k_text_path, R"({"prompt":"x","model":"secret"})"}};
+  for (const auto& [method, path, body] : cases) {
+    const int status = client.request(method, path, body).status;
+    ASSERT_GE(status, 400) << path << " " << body;            // else no line ever comes
+    gateway.run_until([&] { return !lines.str().empty(); });  // a generation's line comes last
+    const std::string text = logged();
+    EXPECT_EQ(count(text), 1) << text;
+    EXPECT_NE(text.find("status="), std::string::npos) << text;
+    EXPECT_NE(text.find(std::to_string(status)), std::string::npos) << text;
+    EXPECT_EQ(text.find("secret"), std::string::npos) << text;
+    if (body.find("\"n\"") != body.npos) {
+      EXPECT_NE(text.find("param=n"), std::string::npos) << text;
+    }
+  }
+  EXPECT_EQ(client.request("POST", "/health", "{}").status, 405);
+  EXPECT_EQ(logged(), "");
+}
+
+TEST(HttpRefusalLog, HasWhatComesTooEarlyButNotWhatProbesAreTold) {
+  std::ostringstream lines;
+  LoopbackGateway loading({}, false, [&](Gateway::Parts& parts) {
+    parts.log = std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines));
+  });
+  RawClient client(loading);
+  EXPECT_EQ(client.request("GET", "/ready").status, 503);
+  EXPECT_EQ(lines.str(), "");
+  EXPECT_EQ(client.request("POST", k_text_path, k_body, "x-request-id: mine\r\n").status, 503);
+  for (const char* part :
+       {"refused", "rid=mine", "method=POST", "path=/v1/completions", "status=503", "total_ms="}) {
+    EXPECT_NE(lines.str().find(part), std::string::npos) << lines.str();
+  }
 }
 
 TEST_F(HttpRefusals, AModelThatIsNotThereIsMissingInOpenAIsWords) {

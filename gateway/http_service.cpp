@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/limits.hpp"
+#include "base/log.hpp"
 #include "gateway/request_parser.hpp"
 #include "gateway/trace_context.hpp"
 
@@ -55,7 +56,23 @@ HttpConnectionService::HttpConnectionService(ClientStream& stream, HttpShared& s
       body_bytes_(shared.body_bytes, shared.settings.bodies_bytes_max) {}
 
 kj::Promise<void> HttpConnectionService::reply(Response& response, const RequestHead& head,
-                                               Reply reply) {
+                                               Reply reply, const std::string& param) {
+  // Probes ask until all is well: their answers are no refusals.
+  if (reply.status >= 400 && !is_public(head.path)) {
+    LogLine line("refused");
+    line.text("rid", head.request_id)
+        .text("method", kj::str(head.method).cStr())
+        .word("path", head.path)
+        .number("status", reply.status);
+    if (!param.empty()) line.word("param", param);
+    line.milliseconds("total_ms", to_ms(shared_.serving.parts().clock.now() - arrived_));
+    line.write(shared_.serving.log());
+  }
+  return send(response, head, std::move(reply));
+}
+
+kj::Promise<void> HttpConnectionService::send(Response& response, const RequestHead& head,
+                                              Reply reply) {
   shared_.serving.metrics().http_responses(reply.status).Increment();
   return send_reply(response, head, shared_.ids, std::move(reply), connection_);
 }
@@ -172,8 +189,8 @@ kj::Promise<void> HttpConnectionService::tokens(PostRoute route, RequestHead hea
   return connection_.unless_gone(shared_.serving.texts().run(tenant, bytes, std::move(page)))
       .then([this, head = std::move(head), &response](kj::Own<Result<Reply>> made) {
         body_bytes_.release();
-        return reply(response, head,
-                     *made ? std::move(**made) : reply_of(error_reply(made->error())));
+        if (*made) return reply(response, head, std::move(**made));
+        return reply(response, head, reply_of(error_reply(made->error())), made->error().field);
       });
 }
 
@@ -193,7 +210,7 @@ kj::Promise<void> HttpConnectionService::generate(RequestKind kind, RequestHead 
         if (scope->error()) {
           const ErrorReply error = error_reply(*scope->error());
           scope->set_status(error.status);
-          return reply(response, head, reply_of(error)).attach(kj::mv(scope));
+          return send(response, head, reply_of(error)).attach(kj::mv(scope));
         }
         const auto answer =
             scope->generation().request().parsed.stream ? stream_generation : answer_generation;

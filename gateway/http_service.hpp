@@ -41,7 +41,11 @@ class HttpConnectionService final : public kj::HttpService {
                              Response& response, std::string tenant);
   kj::Promise<void> tokens(PostRoute route, RequestHead head, std::string body, Response& response,
                            const std::string& tenant);
-  kj::Promise<void> reply(Response& response, const RequestHead& head, Reply reply);
+  /// Logs a refusal, with the field at fault.
+  kj::Promise<void> reply(Response& response, const RequestHead& head, Reply reply,
+                          const std::string& param = {});
+  /// What has a line in the log already.
+  kj::Promise<void> send(Response& response, const RequestHead& head, Reply reply);
 
   HttpShared& shared_;
   ClientConnection connection_;

@@ -1,6 +1,7 @@
 #include "gateway/request_parser.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/limits.hpp"
 #include "gateway/json_values.hpp"
@@ -91,13 +92,20 @@ Result<void> refuse_unsupported(const Json& body) {
   return {};
 }
 
+/// OpenAI's fields that say nothing about the answer: taken as they are.
+constexpr std::array k_without_effect = {
+    "store",        "metadata",          "parallel_tool_calls",
+    "service_tier", "safety_identifier", "prompt_cache_key",
+};
+
 void list_unknown_fields(const Json& body, ParsedRequest& out) {
   const auto known = [&](const std::string& name) {
     const auto matches = [&](const RequestField& field) {
       return name == field.name && in_scope(field, out.kind);
     };
     return std::ranges::any_of(sampling_fields(), matches) ||
-           std::ranges::any_of(input_fields(), matches);
+           std::ranges::any_of(input_fields(), matches) ||
+           std::ranges::find(k_without_effect, name) != k_without_effect.end();
   };
   for (const auto& [name, value] : body.items()) {
     if (out.unknown_fields.size() >= limits::unknown_fields_logged_max) return;

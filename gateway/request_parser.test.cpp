@@ -92,8 +92,17 @@ TEST(RequestParser, NullCountsAsAbsentForEveryKnownField) {
 }
 
 TEST(RequestParser, ListsUnknownFieldsAndGoesOn) {
-  const auto r = parsed(k_chat, with(k_chat, R"("wibble":1,"store":true)"));
-  EXPECT_EQ(r.unknown_fields, (std::vector<std::string>{"wibble", "store"}));
+  const auto r = parsed(k_chat, with(k_chat, R"("wibble":1,"wobble":true)"));
+  EXPECT_EQ(r.unknown_fields, (std::vector<std::string>{"wibble", "wobble"}));
+}
+
+TEST(RequestParser, TakesOpenAIsFieldsWithoutEffectAsKnown) {
+  for (const auto kind : {k_chat, k_completion}) {
+    const auto r = parsed(kind, with(kind, R"("store":true,"metadata":{"a":"b"},
+        "parallel_tool_calls":false,"service_tier":"auto","safety_identifier":"u-1",
+        "prompt_cache_key":"k")"));
+    EXPECT_TRUE(r.unknown_fields.empty()) << r.unknown_fields[0];
+  }
 }
 
 TEST(RequestParser, RefusesByNameWhatWouldHaveConstrainedTheAnswer) {

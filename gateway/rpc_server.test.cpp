@@ -208,7 +208,7 @@ TEST_F(RpcServerTest, RefusesWhatHttpRefusesWithTheSameWords) {
   EXPECT_EQ(failure(none.send())["param"], "prompt");
   auto model = c.generate_request("x", seen);
   model.getRequest().setModel("other");
-  EXPECT_EQ(failure(model.send())["code"], 404);
+  EXPECT_EQ(failure(model.send())["code"], "model_not_found");
   EXPECT_EQ(seen.pushes, 0u);
 }
 

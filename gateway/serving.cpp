@@ -181,9 +181,10 @@ kj::Promise<void> RequestScope::start(size_t bytes, Parse parse) {
 
 RequestScope::~RequestScope() {
   GenerationTotals totals;
+  std::optional<Error> error = error_;
   if (generation_) {
     totals = generation_->totals();
-    const auto& error = generation_->error();
+    error = generation_->error();
     if (status_ == k_gone && error) status_ = error_reply(*error).status;
   }
   if (open_) serving_.request_ended(generation_.get());
@@ -194,8 +195,11 @@ RequestScope::~RequestScope() {
   line.text("tenant", caller_.tenant)
       .text("proto", caller_.protocol)
       .text("kind", kind_ == RequestKind::chat ? "chat" : "completion")
-      .number("status", status_)
-      .number("prompt_tokens", totals.prompt_tokens)
+      .number("status", status_);
+  // Not the message: it may quote what the client sent.
+  if (error) line.text("error", to_string(error->code));
+  if (error && !error->field.empty()) line.word("param", error->field);
+  line.number("prompt_tokens", totals.prompt_tokens)
       .number("tokens", totals.completion_tokens)
       .milliseconds("ttft_ms", totals.ttft_ms)
       .milliseconds("total_ms", to_ms(serving_.parts().clock.now() - caller_.arrived));

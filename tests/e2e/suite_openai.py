@@ -250,8 +250,9 @@ class OpenAiSuite(unittest.TestCase):
         self.assertEqual(caught.exception.param, "temperature")
         self.assertEqual(str(caught.exception.code), "400")
         self.assertTrue(caught.exception.request_id)
-        with self.assertRaises(openai.NotFoundError):
+        with self.assertRaises(openai.NotFoundError) as caught:
             self.client.completions.create(model="gpt-9", prompt="x")
+        self.assertEqual(caught.exception.code, "model_not_found")
         with self.assertRaises(openai.NotFoundError) as caught:
             self.client.models.retrieve("gpt-9")
         self.assertEqual(caught.exception.code, "model_not_found")
