@@ -39,7 +39,9 @@ gateway::ServedModel make_served() {
 void check_error(const Error& error) {
   require(!error.message.empty());
   const Json body = Json::parse(gateway::error_body(gateway::error_reply(error)), nullptr, false);
-  require(!body.is_discarded() && body["error"]["code"].get<int>() >= 400);
+  require(!body.is_discarded());
+  const Json& code = body["error"]["code"];
+  require(code.is_number_integer() ? code.get<int>() >= 400 : code == "model_not_found");
 }
 
 void check_ranges(const gateway::ParsedRequest& r) {
