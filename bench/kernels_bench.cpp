@@ -105,17 +105,20 @@ void bench_model(benchmark::State& state) {
   set_bytes(state, bytes);
 }
 
-/// One layer of SmolLM2-135M: 9 heads, 3 of them of keys and values, `rows` rows after `depth`.
+/// The 30 layers of SmolLM2-135M: 9 heads, 3 of them of keys and values, `rows` rows after `depth`,
+/// keys and values of one kind.
 void bench_attention(benchmark::State& state) {
   const auto rows = static_cast<uint32_t>(state.range(0));
   const auto depth = static_cast<uint32_t>(state.range(1));
+  const KvKind kind = k_kv_kinds[state.range(2)];
+  state.SetLabel(std::string(kv_kind_name(kind)));
   constexpr size_t k_heads = 9;
-  const KvGeometry geometry = {.layers = 1,
+  const KvGeometry geometry = {.layers = 30,
                                .kv_heads = 3,
                                .head_dim = 64,
                                .block_tokens = 16,
-                               .k_kind = KvKind::fp16,
-                               .v_kind = KvKind::fp16};
+                               .k_kind = kind,
+                               .v_kind = kind};
   const uint32_t length = depth + rows;
   const uint32_t blocks = (length + 15) / 16;
   // 7 and the number of blocks share no factor: neighbours in the sequence are apart in memory.
@@ -125,15 +128,20 @@ void bench_attention(benchmark::State& state) {
   const Ops::Buffer pool = cpu().allocate(blocks * geometry.block_bytes());
   const std::vector<float> kv = random_floats(length * 3 * 64);
   const Segment all = {table.data(), 0, length, 0};
-  cpu().kv_append(geometry, 0, {&all, 1}, kv.data(), kv.data(), pool.get());
+  for (uint32_t layer = 0; layer < geometry.layers; ++layer) {
+    cpu().kv_append(geometry, layer, {&all, 1}, kv.data(), kv.data(), pool.get());
+  }
   const std::vector<float> q = random_floats(rows * k_heads * 64);
   std::vector<float> out(q.size());
   const Segment segment = {table.data(), 0, rows, depth};
   for (auto _ : state) {
-    cpu().attention(geometry, 0, {&segment, 1}, q.data(), k_heads, 0.125f, pool.get(), out.data());
-    benchmark::DoNotOptimize(out.data());
+    for (uint32_t layer = 0; layer < geometry.layers; ++layer) {
+      cpu().attention(geometry, layer, {&segment, 1}, q.data(), k_heads, 0.125f, pool.get(),
+                      out.data());
+      benchmark::DoNotOptimize(out.data());
+    }
   }
-  const double positions = rows * (depth + (rows + 1) / 2.0);
+  const double positions = rows * (depth + (rows + 1) / 2.0) * geometry.layers;
   set_flops(state, 4.0 * positions * k_heads * 64);
   set_bytes(state, static_cast<double>(blocks * geometry.block_bytes()));
 }
@@ -165,14 +173,11 @@ BENCHMARK(bench_model)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 BENCHMARK(bench_attention)
-    ->Args({1, 128})
-    ->Args({1, 1024})
-    ->Args({1, 4096})
-    ->Args({8, 1024})
-    ->Args({512, 0})
-    ->Args({128, 3968})
+    ->ArgsProduct({{1}, {128, 1024, 4096}, benchmark::CreateDenseRange(0, 7, 1)})
+    ->ArgsProduct({{8}, {1024}, benchmark::CreateDenseRange(0, 7, 1)})
+    ->ArgsProduct({{512}, {0, 3584}, benchmark::CreateDenseRange(0, 7, 1)})
     ->UseRealTime()
-    ->Unit(benchmark::kMicrosecond);
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace outrider::kernels

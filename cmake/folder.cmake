@@ -10,8 +10,8 @@ endif()
 # outrider_test(<target> LABELS <labels>... [ARGS <arguments>...] [NAME <name>])
 #
 # Registers a program with ctest. Labels: unit (built with ASan + UBSan in `make test`), races (with
-# TSan), e2e (release build); the targets `unit`, `races` and `end_to_end` build what their label runs.
-# Inside another project there are none.
+# TSan, see outrider_races), e2e (release build); the targets `unit`, `races` and `end_to_end` build
+# what their label runs. Inside another project there are none.
 function(outrider_test target)
   if(NOT PROJECT_IS_TOP_LEVEL)
     return()
@@ -62,4 +62,18 @@ function(outrider_folder name)
                           GTest::gmock GTest::gtest_main)
     outrider_test(${name}_tests LABELS unit)
   endif()
+endfunction()
+
+# outrider_races(<folder> SOURCES <files>... DEPS <targets>...)
+#
+# The tests of a folder's classes with threads, run under TSan: a program of these files alone, since
+# CAF and KJ are not clean under TSan and their users take long to compile.
+function(outrider_races name)
+  if(NOT PROJECT_IS_TOP_LEVEL)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name}_races EXCLUDE_FROM_ALL ${ARG_SOURCES})
+  target_link_libraries(${name}_races PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  outrider_test(${name}_races LABELS races)
 endfunction()

@@ -143,7 +143,10 @@ TEST(AttentionTest, ResultsAreCloseToTheReferenceOnEachInstructionSet) {
     const std::vector<Scene::Piece> pieces = {{0, 0, 1}, {1, 0, 37}, {2, 250, 50}, {3, 529, 1}};
     const std::vector<float> expected = scene.attend(*ref, pieces);
     // Values are averages of normal numbers; scores carry the rounding of head_dim products.
-    const double tolerance = 0x1p-24 * 60.0 * std::sqrt(static_cast<double>(s.head_dim));
+    // Products with codes round queries and weights to 16 bits.
+    const bool codes = kv_kind_info(s.k).has_scales || kv_kind_info(s.v).has_scales;
+    const double tolerance =
+        codes ? 0x1p-11 : 0x1p-24 * 60.0 * std::sqrt(static_cast<double>(s.head_dim));
     for (const Isa isa : available_isas()) {
       const std::vector<float> got = scene.attend(*make_cpu_ops(2, isa), pieces);
       Worst worst;
@@ -169,27 +172,31 @@ TEST(AttentionTest, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
 }
 
 /// A prompt in one segment, row by row, and in random chunks beside random batch mates.
+void expect_rows_depend_on_their_prefix_only(Isa isa, KvKind k, KvKind v) {
+  const auto ops = make_cpu_ops(2, isa);
+  Scene scene(geometry(2, 64, 16, k, v), 6, {600, 90, 1, 280}, k_seed);
+  scene.append_all(*ops);
+  const std::vector<float> whole = scene.attend(*ops, {{0, 0, 600}});
+  const size_t row = scene.q_row();
+  for (uint32_t i = 0; i < 600; i += i % 16 == 15 ? 1 : 5) {
+    const std::vector<float> alone = scene.attend(*ops, {{0, i, 1}});
+    ASSERT_EQ(std::memcmp(alone.data(), &whole[i * row], row * sizeof(float)), 0) << i;
+  }
+  for (uint32_t begin = 0; begin < 600;) {
+    const uint32_t rows = std::min(1 + scene.random.below(90), 600 - begin);
+    const std::vector<float> mixed = scene.attend(
+        *ops, {{1, 10, 1 + scene.random.below(80)}, {0, begin, rows}, {3, 279, 1}, {2, 0, 1}});
+    const auto at = std::search(mixed.begin(), mixed.end(), &whole[begin * row],
+                                &whole[begin * row] + rows * row);
+    ASSERT_NE(at, mixed.end()) << "rows " << begin << " + " << rows << " seed " << k_seed;
+    begin += rows;
+  }
+}
 TEST(AttentionTest, BitsOfARowDependOnItsOwnPrefixOnly) {
   for (const Isa isa : available_isas()) {
     if (isa == Isa::portable) continue;
-    const auto ops = make_cpu_ops(2, isa);
-    Scene scene(geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 6, {600, 90, 1, 280}, k_seed);
-    scene.append_all(*ops);
-    const std::vector<float> whole = scene.attend(*ops, {{0, 0, 600}});
-    const size_t row = scene.q_row();
-    for (uint32_t i = 0; i < 600; i += i % 16 == 15 ? 1 : 5) {
-      const std::vector<float> alone = scene.attend(*ops, {{0, i, 1}});
-      ASSERT_EQ(std::memcmp(alone.data(), &whole[i * row], row * sizeof(float)), 0) << i;
-    }
-    for (uint32_t begin = 0; begin < 600;) {
-      const uint32_t rows = std::min(1 + scene.random.below(90), 600 - begin);
-      const std::vector<float> mixed = scene.attend(
-          *ops, {{1, 10, 1 + scene.random.below(80)}, {0, begin, rows}, {3, 279, 1}, {2, 0, 1}});
-      const auto at = std::search(mixed.begin(), mixed.end(), &whole[begin * row],
-                                  &whole[begin * row] + rows * row);
-      ASSERT_NE(at, mixed.end()) << "rows " << begin << " + " << rows << " seed " << k_seed;
-      begin += rows;
-    }
+    expect_rows_depend_on_their_prefix_only(isa, KvKind::fp16, KvKind::fp16);
+    expect_rows_depend_on_their_prefix_only(isa, KvKind::q8_0, KvKind::nf4);
   }
 }
 
@@ -234,6 +241,43 @@ TEST(AttentionTest, StaleNumbersBehindARowDoNotShow) {
     results.push_back(scene.attend(*ops, {{0, 65, 5}, {1, 300, 33}}));
   }
   EXPECT_TRUE(same_bits(results[0], results[1]));
+}
+
+/// Nor do stale scales that are no numbers.
+TEST(AttentionTest, StaleScalesBehindARowDoNotShow) {
+  for (const KvKind kind : {KvKind::q8_0, KvKind::q4_0, KvKind::nf4, KvKind::q3}) {
+    for (const Isa isa : available_isas()) {
+      const auto ops = make_cpu_ops(2, isa);
+      std::vector<std::vector<float>> results;
+      for (const int byte : {0, 0xFF}) {
+        Scene scene(geometry(1, 80, 32, kind, kind), 3, {70, 333}, k_seed);
+        std::memset(scene.pool.data(), byte, scene.pool.size());
+        scene.append_all(*ops);
+        results.push_back(scene.attend(*ops, {{0, 65, 3}, {1, 300, 33}}));
+      }
+      EXPECT_TRUE(same_bits(results[0], results[1])) << kv_kind_name(kind) << isa_name(isa);
+    }
+  }
+}
+
+/// 256 positions with the largest codes of one sign, weighed by the largest codes.
+TEST(AttentionTest, SumsOfTheLargestCodesFit) {
+  for (const KvKind kind : {KvKind::q8_0, KvKind::q4_0, KvKind::nf4}) {
+    for (const float sign : {1.0f, -1.0f}) {
+      for (const Isa isa : available_isas()) {
+        const auto ops = make_cpu_ops(1, isa);
+        Scene scene(geometry(1, 64, 16, kind, kind), 1, {256}, k_seed);
+        for (auto* numbers : {&scene.keys[0], &scene.values[0]}) {
+          std::fill(numbers->begin(), numbers->end(), sign * 4.0f);
+        }
+        std::fill(scene.queries[0].begin(), scene.queries[0].end(), 9.0f);
+        scene.append_all(*ops);
+        for (const float value : scene.attend(*ops, {{0, 255, 1}})) {
+          ASSERT_NEAR(value, sign * 4.0f, 0.002f) << kv_kind_name(kind) << isa_name(isa);
+        }
+      }
+    }
+  }
 }
 
 TEST(AttentionTest, AppendInPiecesStoresTheBytesOfTheReference) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "base/half.hpp"
@@ -11,16 +12,11 @@
 namespace outrider::kernels {
 namespace {
 
-using Codebook = std::array<float, 16>;
+using Codebook = std::array<int8_t, 16>;
 
-constexpr Codebook k_q4_0 = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-constexpr Codebook k_nf4 = {-1.0f,        -0.69619280f, -0.52507305f, -0.39491749f,
-                            -0.28444138f, -0.18477343f, -0.09105004f, 0.0f,
-                            0.07958030f,  0.16093020f,  0.24611230f,  0.33791524f,
-                            0.44070983f,  0.56261700f,  0.72295684f,  1.0f};
-constexpr Codebook k_q3 = {-0.8842f, -0.5492f, -0.3069f, -0.0991f, 0.0991f,  0.3069f,
-                           0.5492f,  0.8842f,  -0.8842f, -0.5492f, -0.3069f, -0.0991f,
-                           0.0991f,  0.3069f,  0.5492f,  0.8842f};
+constexpr Codebook k_nf4 = {-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127};
+constexpr Codebook k_q3 = {-112, -70, -39, -13, 13, 39, 70, 112,
+                           -112, -70, -39, -13, 13, 39, 70, 112};
 constexpr size_t k_group = k_kv_scale_group;
 
 struct Group {
@@ -59,18 +55,20 @@ void code_q4_0(const float* x, float largest, Group& group) {
   const float inverse = store_scale((positive ? largest : -largest) / -8.0f, group);
   for (size_t i = 0; i < k_group; ++i) {
     const float code = std::min(7.0f, std::max(-8.0f, x[i] * inverse));
-    group.codes[i] = static_cast<uint8_t>(inverse == 0 ? 8 : round_to_int(code) + 8);
+    group.codes[i] = static_cast<uint8_t>(round_to_int(inverse == 0 ? 0 : code) & 15);
   }
 }
 
 /// The nearest level.
 template <size_t levels>
 void code_nearest(const Codebook& book, const float* x, float largest, Group& group) {
-  const float inverse = store_scale(largest, group);
+  const float inverse = store_scale(largest / 127.0f, group);
   for (size_t i = 0; i < k_group; ++i) {
     const float value = x[i] * inverse;
     int code = 0;
-    for (size_t l = 1; l < levels; ++l) code += value > (book[l - 1] + book[l]) / 2 ? 1 : 0;
+    for (size_t l = 1; l < levels; ++l) {
+      code += 2.0f * value > static_cast<float>(book[l - 1] + book[l]) ? 1 : 0;
+    }
     group.codes[i] = static_cast<uint8_t>(code);
   }
 }
@@ -142,9 +140,9 @@ Place place_of(KvTensor tensor, size_t position, size_t d) {
                                   : Place{d / 16, position, d % 16};
 }
 
-std::byte* scale_at(KvKind kind, size_t head_dim, size_t position, size_t d, std::byte* tile) {
-  return tile + (head_dim + 15) / 16 * kv_kind_info(kind).unit_bytes() + d / k_group * 32 +
-         position * 2;
+/// In the tile.
+size_t scale_at(KvKind kind, size_t head_dim, size_t position, size_t d) {
+  return (head_dim + 15) / 16 * kv_kind_info(kind).unit_bytes() + d / k_group * 32 + position * 2;
 }
 
 void put_number(KvKind kind, std::byte* unit, const Place& at, float value) {
@@ -161,33 +159,89 @@ void put_number(KvKind kind, std::byte* unit, const Place& at, float value) {
   }
 }
 
-void put_code(KvKind kind, std::byte* unit, const Place& at, uint8_t code) {
-  if (kind == KvKind::q8_0) return store_as(unit + at.k * 16 + at.lane, code);
-  if (kind != KvKind::q3) {
-    std::byte* word = unit + at.k / 8 * 64 + 4 * at.lane;
-    const auto shift = static_cast<uint32_t>(at.k % 8 * 4);
-    const auto rest = load_as<uint32_t>(word) & ~(15u << shift);
-    return store_as(word, rest | uint32_t{code} << shift);
-  }
-  const auto set_bits = [&](size_t word, uint32_t shift, uint32_t mask, uint32_t bits) {
-    std::byte* half = unit + word * 32 + 2 * at.lane;
-    const uint32_t rest = load_as<uint16_t>(half) & ~(mask << shift);
-    store_as(half, static_cast<uint16_t>(rest | bits << shift));
-  };
-  if (at.k < 15) return set_bits(at.k / 5, static_cast<uint32_t>(at.k % 5 * 3), 7, code);
-  for (uint32_t j = 0; j < 3; ++j) set_bits(j, 15, 1, code >> j & 1u);
+/// Where the bits of code k stand in its lane's words.
+struct CodePlace {
+  size_t word;  ///< of 32 bits
+  uint32_t shift;
+};
+constexpr CodePlace code_place(uint32_t bits, size_t k) {
+  const size_t pairs = 16 / bits;  // of a word
+  return {k / 2 / pairs, static_cast<uint32_t>(k % 2 * 16 + k / 2 % pairs * bits)};
+}
+/// Bits of a code that stand in words; the third of q3 stands elsewhere.
+constexpr uint32_t word_bits(KvKind kind) {
+  return kind == KvKind::q3 ? 2 : kv_kind_info(kind).code_bits;
+}
+constexpr size_t q3_top(size_t lane) {
+  return 64 + 2 * lane;
+}
+constexpr uint32_t q3_top_shift(size_t k) {
+  return static_cast<uint32_t>(k % 2 * 8 + k / 2);
 }
 
-int get_code(KvKind kind, const std::byte* unit, const Place& at) {
-  if (kind == KvKind::q8_0) return load_as<int8_t>(unit + at.k * 16 + at.lane);
-  if (kind != KvKind::q3) {
-    return load_as<uint32_t>(unit + at.k / 8 * 64 + 4 * at.lane) >> at.k % 8 * 4 & 15;
+/// The 16 codes of one lane.
+template <KvKind kind>
+void put_lane(const uint8_t* codes, size_t lane, std::byte* unit) {
+  constexpr uint32_t bits = word_bits(kind);
+  uint32_t words[16 * bits / 32] = {};
+  uint32_t tops = 0;
+  for (size_t k = 0; k < 16; ++k) {
+    const CodePlace place = code_place(bits, k);
+    words[place.word] |= (codes[k] & ((1u << bits) - 1)) << place.shift;
+    tops |= uint32_t{codes[k]} >> bits << q3_top_shift(k);
   }
-  const auto word = [&](size_t j) {
-    return uint32_t{load_as<uint16_t>(unit + j * 32 + 2 * at.lane)};
-  };
-  if (at.k < 15) return static_cast<int>(word(at.k / 5) >> at.k % 5 * 3 & 7);
-  return static_cast<int>(word(0) >> 15 | word(1) >> 15 << 1 | word(2) >> 15 << 2);
+  for (size_t w = 0; w < std::size(words); ++w) store_as(unit + w * 64 + 4 * lane, words[w]);
+  if (kind == KvKind::q3) store_as(unit + q3_top(lane), static_cast<uint16_t>(tops));
+}
+
+/// Code k of each of the 16 lanes.
+template <KvKind kind>
+void put_row(const uint8_t* codes, size_t k, std::byte* unit) {
+  constexpr uint32_t bits = word_bits(kind);
+  constexpr uint32_t mask = (1u << bits) - 1;
+  const CodePlace place = code_place(bits, k);
+  for (size_t lane = 0; lane < 16; ++lane) {
+    std::byte* at = unit + place.word * 64 + 4 * lane;
+    const uint32_t rest = load_as<uint32_t>(at) & ~(mask << place.shift);
+    store_as(at, rest | (codes[lane] & mask) << place.shift);
+  }
+  for (size_t lane = 0; kind == KvKind::q3 && lane < 16; ++lane) {
+    const uint32_t rest = load_as<uint16_t>(unit + q3_top(lane)) & ~(1u << q3_top_shift(k));
+    store_as(unit + q3_top(lane),
+             static_cast<uint16_t>(rest | uint32_t{codes[lane]} >> bits << q3_top_shift(k)));
+  }
+}
+
+/// `count` <= k_group numbers from element `first` on.
+template <KvKind kind>
+void store_codes(KvTensor tensor, size_t head_dim, size_t position, size_t first, size_t count,
+                 const float* x, std::byte* tile) {
+  float padded[k_group] = {};
+  std::copy_n(x, count, padded);
+  const Group group = code_group(kind, padded);
+  store_as(tile + scale_at(kind, head_dim, position, first), group.scale);
+  std::byte* unit = tile + first / 16 * kv_kind_info(kind).unit_bytes();
+  for (size_t i = 0; i < count; i += 16, unit += kv_kind_info(kind).unit_bytes()) {
+    if (tensor == KvTensor::keys) {
+      put_lane<kind>(group.codes + i, position, unit);
+    } else {
+      put_row<kind>(group.codes + i, position, unit);
+    }
+  }
+}
+
+/// The integer that the number is a multiple of.
+int get_integer(KvKind kind, const std::byte* unit, const Place& at) {
+  const uint32_t bits = word_bits(kind);
+  const CodePlace place = code_place(bits, at.k);
+  const uint32_t code =
+      load_as<uint32_t>(unit + place.word * 64 + 4 * at.lane) >> place.shift & ((1u << bits) - 1);
+  if (kind == KvKind::q8_0) return static_cast<int8_t>(code);
+  if (kind == KvKind::q4_0) return static_cast<int>(code ^ 8u) - 8;
+  if (kind == KvKind::nf4) return k_nf4[code];
+  const uint32_t top =
+      uint32_t{load_as<uint16_t>(unit + q3_top(at.lane))} >> q3_top_shift(at.k) & 1;
+  return k_q3[code | top << bits];
 }
 
 }  // namespace
@@ -200,30 +254,25 @@ std::optional<KvKind> kv_kind_from_name(std::string_view name) {
 }
 
 const Codebook& kv_codebook(KvKind kind) {
-  return kind == KvKind::q4_0 ? k_q4_0 : kind == KvKind::nf4 ? k_nf4 : k_q3;
+  return kind == KvKind::nf4 ? k_nf4 : k_q3;
 }
 
 void kv_store(KvKind kind, KvTensor tensor, size_t head_dim, size_t position, const float* x,
               std::byte* tile) {
-  const bool has_scales = kv_kind_info(kind).has_scales;
+  if (!kv_kind_info(kind).has_scales) {
+    for (size_t d = 0; d < head_dim; ++d) {
+      const Place place = place_of(tensor, position, d);
+      put_number(kind, tile + place.unit * kv_kind_info(kind).unit_bytes(), place, x[d]);
+    }
+    return;
+  }
+  auto* store = kind == KvKind::q8_0   ? store_codes<KvKind::q8_0>
+                : kind == KvKind::q4_0 ? store_codes<KvKind::q4_0>
+                : kind == KvKind::nf4  ? store_codes<KvKind::nf4>
+                                       : store_codes<KvKind::q3>;
   for (size_t first = 0; first < head_dim; first += k_group) {
     const size_t count = std::min(k_group, head_dim - first);
-    Group group;
-    if (has_scales) {
-      float padded[k_group] = {};
-      std::copy_n(x + first, count, padded);
-      group = code_group(kind, padded);
-      store_as(scale_at(kind, head_dim, position, first, tile), group.scale);
-    }
-    for (size_t i = 0; i < count; ++i) {
-      const Place place = place_of(tensor, position, first + i);
-      std::byte* unit = tile + place.unit * kv_kind_info(kind).unit_bytes();
-      if (has_scales) {
-        put_code(kind, unit, place, group.codes[i]);
-      } else {
-        put_number(kind, unit, place, x[first + i]);
-      }
-    }
+    store(tensor, head_dim, position, first, count, x + first, tile);
   }
 }
 
@@ -236,11 +285,9 @@ float kv_read(KvKind kind, KvTensor tensor, size_t head_dim, size_t position, si
   if (kind == KvKind::fp16) return half_to_float(load_as<uint16_t>(unit + 2 * index));
   if (kind == KvKind::bf16) return bfloat16_to_float(load_as<uint16_t>(unit + 2 * index));
   if (kind == KvKind::fp8) return from_e4m3(load_as<uint8_t>(unit + index));
-  const auto* at = scale_at(kind, head_dim, position, d, const_cast<std::byte*>(tile));
-  const float scale = half_to_float(load_as<uint16_t>(at));
-  const int code = get_code(kind, unit, place);
-  if (kind == KvKind::q8_0) return static_cast<float>(code) * scale;
-  return kv_codebook(kind)[static_cast<size_t>(code)] * scale;
+  const float scale =
+      half_to_float(load_as<uint16_t>(tile + scale_at(kind, head_dim, position, d)));
+  return static_cast<float>(get_integer(kind, unit, place)) * scale;
 }
 
 }  // namespace outrider::kernels

@@ -19,7 +19,7 @@ constexpr uint32_t k_logit_rows = 64;
 Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& options,
                            uint32_t context) {
   Sha256 hash;
-  hash.update("outrider engine 3\n");
+  hash.update("outrider engine 4\n");
   hash.update(to_hex(model.weights.digest)).update("\n");
   hash.update(model.ops->numerics_class()).update("\n");
   hash.update(kernels::kv_kind_name(options.k_kind)).update("\n");

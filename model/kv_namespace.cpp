@@ -8,7 +8,7 @@ namespace outrider::model {
 namespace {
 
 /// Raised when the meaning of an id, or the layout inside a block, changes.
-constexpr std::string_view k_format = "outrider kv 1";
+constexpr std::string_view k_format = "outrider kv 2";
 
 std::string_view bytes_of(const Digest256& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};

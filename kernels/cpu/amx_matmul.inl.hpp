@@ -5,7 +5,7 @@
 /// Products of many rows by AMX, with the bits of code_matmul: per group of weights two tiles of
 /// exact int32 dots, of the high and of the low bytes of 16 rows' codes with 16 outputs, make the
 /// same integers, and these go the same way through float. `Tiles` is the instructions, or what
-/// emulates them (amx_emulation.inl.hpp). docs/decisions/0008-amx.md counts the cycles.
+/// emulates them (amx_emulation.inl.hpp). docs/decisions/0007-amx.md counts the cycles.
 namespace outrider::kernels::OUTRIDER_ISA {
 
 /// What `ldtilecfg` loads.

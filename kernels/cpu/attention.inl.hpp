@@ -53,18 +53,30 @@ OUTRIDER_INLINE size_t query_at(const AttentionArgs& a, const AttentionUnit& uni
   return (row * a.heads + unit.first_head + j % unit.heads) * a.kv.head_dim;
 }
 
-/// The queries of an item's units, scaled so that scores come out as powers of two. How many.
-static size_t load_queries(const AttentionArgs& a, const AttentionItem& item, float* out) {
+/// The queries of an item's units, scaled so that scores come out as powers of two, or their codes
+/// if keys are codes. How many.
+static size_t load_queries(const AttentionArgs& a, const AttentionItem& item, AttentionScratch& s) {
   const Vec scale = broadcast(a.scale * 0x1.715476p+0f);
   const size_t head_dim = a.kv.head_dim;
+  const size_t width = whole_lanes(head_dim);
   size_t count = 0;
   for (size_t u = item.first_unit; u < item.first_unit + item.units; ++u) {
     const AttentionUnit& unit = a.units[u];
     for (size_t j = 0; j < unit.rows * unit.heads; ++j, ++count) {
       const float* q = a.q + query_at(a, unit, j);
+      const auto scaled = [&](size_t d) __attribute__((always_inline)) {
+        return load_first(q + d, min_of(16, head_dim - d)) * scale;
+      };
+      if (kv_kind_info(a.kv.k_kind).has_scales) {
+        int16_t* codes = s.codes.q + count * width;
+        s.codes.q_scale[count] = quantize_values(
+            scaled, width, [&](size_t d, Ints code) __attribute__((always_inline)) {
+              store_int16(codes + d, code);
+            });
+        continue;
+      }
       for (size_t d = 0; d < head_dim; d += 16) {
-        const size_t n = min_of(16, head_dim - d);
-        store_first(out + count * head_dim + d, load_first(q + d, n) * scale, n);
+        store_first(s.q + count * head_dim + d, scaled(d), min_of(16, head_dim - d));
       }
     }
   }
@@ -125,7 +137,7 @@ static void attend(const AttentionArgs& a, const AttentionItem* items, size_t co
     const AttentionUnit& unit = first_unit(i);
     const bool whole = unit.partials == nullptr;
     const size_t end = item.first_chunk + item.chunks;
-    const size_t queries = load_queries(a, item, scratch.q);
+    const size_t queries = load_queries(a, item, scratch);
     for (size_t c = item.first_chunk; c < end; ++c) {
       ChunkTiles next;
       if (c + 1 < end) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cpu/attention_codes.inl.hpp"
 #include "kernels/cpu/kernel_table.hpp"
 #include "kernels/cpu/kv_units.inl.hpp"
 #include "kernels/cpu/tile.inl.hpp"
@@ -29,6 +30,7 @@ struct AttentionScratch {
   alignas(64) float q[k_query_floats_max];
   alignas(64) float scores[k_queries_max * k_chunk_positions];
   alignas(64) float strip[k_strip_floats];
+  CodeScratch codes;
 };
 
 /// The tiles of 16 positions that one item reads in one chunk.
@@ -53,27 +55,10 @@ static ChunkTiles chunk_tiles(const KvLayer& kv, const AttentionUnit& unit, size
   return tiles;
 }
 
-/// Kinds of which loading is as good as converting before: tiles of queries read them as they are.
-OUTRIDER_INLINE bool is_stored_directly(KvKind kind) {
-  return kind == KvKind::fp32 || kind == KvKind::fp16 || kind == KvKind::bf16;
-}
-
-template <KvKind kind>
-OUTRIDER_INLINE Vec load_stored(const std::byte* at) {
-  if constexpr (kind == KvKind::fp16) return load_half(at);
-  if constexpr (kind == KvKind::bf16) return load_bfloat16(at);
-  if constexpr (kind == KvKind::fp32) return load(reinterpret_cast<const float*>(at));
-}
-template <KvKind kind>
-struct StoredKind {
-  static constexpr KvKind value = kind;
-};
-/// call(StoredKind<kind>{}), for those kinds.
-template <class Call>
-OUTRIDER_INLINE void with_stored_kind(KvKind kind, Call call) {
-  if (kind == KvKind::fp16) return call(StoredKind<KvKind::fp16>{});
-  if (kind == KvKind::bf16) return call(StoredKind<KvKind::bf16>{});
-  call(StoredKind<KvKind::fp32>{});
+/// Whether so many queries read keys or values of a kind without scales as they are stored; others
+/// share one conversion.
+OUTRIDER_INLINE bool reads_directly(KvKind kind, size_t queries) {
+  return queries <= (kind == KvKind::fp8 ? min_of(k_direct_queries, 8) : k_direct_queries);
 }
 
 template <KvKind kind>
@@ -87,9 +72,10 @@ struct StoredKeys {
   const std::byte* ahead[4];
 
   [[gnu::always_inline]] Vec weight(size_t p, size_t k) const {
-    if (k_vector_bytes<kind> == 64 || k % 2 == 0)
+    if (k % (64 / k_vector_bytes<kind>) == 0) {
       __builtin_prefetch(ahead[p] + k * k_vector_bytes<kind>, 0, 2);
-    return load_stored<kind>(panel[p] + k * k_vector_bytes<kind>);
+    }
+    return load_number<kind>(panel[p] + k * k_vector_bytes<kind>);
   }
   [[gnu::always_inline]] StoredKeys from_panel(size_t first) const {
     StoredKeys rest = *this;
@@ -111,8 +97,8 @@ struct StoredValues {
 
   [[gnu::always_inline]] Vec weight(size_t p, size_t k) const {
     const size_t place = ((unit + p) * 16 + k % 16) * k_vector_bytes<kind>;
-    if (k_vector_bytes<kind> == 64 || k % 2 == 0) __builtin_prefetch(ahead[k / 16] + place, 0, 2);
-    return load_stored<kind>(tiles[k / 16] + place);
+    if (k % (64 / k_vector_bytes<kind>) == 0) __builtin_prefetch(ahead[k / 16] + place, 0, 2);
+    return load_number<kind>(tiles[k / 16] + place);
   }
   [[gnu::always_inline]] StoredValues from_panel(size_t p) const {
     return {tiles, ahead, unit + p};
@@ -129,6 +115,10 @@ struct ChunkWork {
   float* scores;   ///< [queries, k_chunk_positions]
   float* values;   ///< [queries, whole_lanes(head_dim)]
   float* strip;
+  const size_t* valid;     ///< [queries] positions of the chunk, up to the query's own
+  const int16_t* q_codes;  ///< [queries, whole_lanes(head_dim)]
+  const float* q_scale;
+  CodeScratch& codes;
 
   /// What to fetch while tile i's values are read.
   [[gnu::always_inline]] const std::byte* ahead_of_values(size_t i) const {
@@ -183,43 +173,138 @@ static void sum_stored(const ChunkWork& w) {
 }
 
 /// Keys converted before use, some tiles at a time: [tile][element][16 positions].
+template <KvKind kind>
 static void score_strips(const ChunkWork& w, const KvLayer& kv) {
   const size_t strip_tiles = strip_tiles_max(w.head_dim);
   const size_t units = whole_lanes(w.head_dim) / 16;
   for (size_t t = 0; t < w.tiles.count; t += strip_tiles) {
     const size_t count = min_of(strip_tiles, w.tiles.count - t);
     for (size_t i = 0; i < count; ++i) {
-      decode_tile<KvTensor::keys>({.kind = kv.k_kind,
-                                   .tile = w.tiles.keys[t + i],
-                                   .units = units,
-                                   .codebook = kv.k_codebook,
-                                   .out = w.strip + i * units * 256,
-                                   .stride = 256,
-                                   .ahead = w.tiles.values[t + i],
-                                   .ahead_bytes = kv.v_tile_bytes});
+      decode_tile<kind>({.tile = w.tiles.keys[t + i],
+                         .units = units,
+                         .out = w.strip + i * units * 256,
+                         .stride = 256,
+                         .ahead = w.tiles.values[t + i],
+                         .ahead_bytes = kv.v_tile_bytes});
     }
     run_tiles(score_tile(w, Strip{w.strip, units * 256}, t), w.queries, count);
   }
 }
 
 /// Values likewise: [unit][position][16 elements].
+template <KvKind kind>
 static void sum_strips(const ChunkWork& w, const KvLayer& kv) {
   const size_t strip_tiles = strip_tiles_max(w.head_dim);
   const size_t units = whole_lanes(w.head_dim) / 16;
   for (size_t t = 0; t < w.tiles.count; t += strip_tiles) {
     const size_t count = min_of(strip_tiles, w.tiles.count - t);
     for (size_t i = 0; i < count; ++i) {
-      decode_tile<KvTensor::values>({.kind = kv.v_kind,
-                                     .tile = w.tiles.values[t + i],
-                                     .units = units,
-                                     .codebook = kv.v_codebook,
-                                     .out = w.strip + i * 256,
-                                     .stride = strip_tiles * 256,
-                                     .ahead = w.ahead_of_values(t + i),
-                                     .ahead_bytes = kv.k_tile_bytes});
+      decode_tile<kind>({.tile = w.tiles.values[t + i],
+                         .units = units,
+                         .out = w.strip + i * 256,
+                         .stride = strip_tiles * 256,
+                         .ahead = w.ahead_of_values(t + i),
+                         .ahead_bytes = kv.k_tile_bytes});
     }
     run_tiles(value_tile(w, Strip{w.strip, strip_tiles * 256}, t, count), w.queries, units);
   }
+}
+
+static void score_all_codes(const ChunkWork& w, const KvLayer& kv) {
+  const size_t units = whole_lanes(w.head_dim) / 16;
+  const size_t stride = 16 * units;
+  const auto run = [&](const auto& table) {
+    for (size_t t = 0; t < w.tiles.count; t += 2) {
+      const size_t other = min_of(t + 1, w.tiles.count - 1);
+      CodeScores job = {.tiles = {w.tiles.keys[t], w.tiles.keys[other]},
+                        .units = units,
+                        .book = kv.k_codebook,
+                        .q = w.q_codes,
+                        .q_stride = stride,
+                        .q_scale = w.q_scale,
+                        .scores = {w.scores + 16 * t, w.scores + 16 * other},
+                        .ahead = {w.tiles.values[t], w.tiles.values[other]},
+                        .ahead_step = (kv.v_tile_bytes + units - 1) / units};
+      for (size_t r = 0; r < w.queries;) {
+        const size_t height = min_of(w.queries - r, k_code_rows);
+        table.score[height - 1](job);
+        job.q += height * stride;
+        job.q_scale += height;
+        for (float*& scores : job.scores) scores += height * k_chunk_positions;
+        job.ahead_step = 0;
+        r += height;
+      }
+    }
+  };
+  with_code_kind(kv.k_kind, [&](auto k) { run(k_code_tiles<decltype(k)::kind>); });
+}
+
+/// Codes of one query's weights for one group of elements, and their scale. `scales` lie at that
+/// place in each tile; where no position of the query is, they may be anything.
+OUTRIDER_INLINE float weigh(const float* p, const ChunkTiles& tiles, size_t scales, size_t valid,
+                            int16_t* codes) {
+  return quantize_values(
+      [&](size_t i) __attribute__((always_inline)) {
+        Vec scale = load_half(tiles.values[i / 16] + scales);
+        if (i + 16 > valid) scale = select_first(valid > i ? valid - i : 0, scale, zero());
+        return load(p + i) * scale;
+      },
+      16 * tiles.count,
+      [&](size_t i, Ints code) __attribute__((always_inline)) { store_int16(codes + i, code); });
+}
+
+static void sum_all_codes(const ChunkWork& w, const KvLayer& kv) {
+  const size_t units = whole_lanes(w.head_dim) / 16;
+  const size_t groups = (units + 1) / 2;
+  const size_t scales = units * kv_kind_info(kv.v_kind).unit_bytes();
+  const size_t ahead_step = (kv.k_tile_bytes + groups - 1) / groups;
+  const std::byte* ahead[k_chunk_positions / 16];
+  for (size_t t = 0; t < w.tiles.count; ++t) ahead[t] = w.ahead_of_values(t);
+  const auto run = [&](const auto& table) {
+    for (size_t g = 0; g < groups; ++g) {
+      for (size_t r = 0; r < w.queries; ++r) {
+        w.codes.w_scale[r] = weigh(w.scores + r * k_chunk_positions, w.tiles, scales + 32 * g,
+                                   w.valid[r], w.codes.w + r * k_chunk_positions);
+      }
+      CodeValues job = {.tiles = w.tiles.values,
+                        .count = w.tiles.count,
+                        .units = {2 * g, min_of(2 * g + 1, units - 1)},
+                        .book = kv.v_codebook,
+                        .w = w.codes.w,
+                        .w_scale = w.codes.w_scale,
+                        .values = w.values,
+                        .stride = 16 * units,
+                        .ahead = ahead,
+                        .ahead_at = g * ahead_step,
+                        .ahead_step = ahead_step};
+      for (size_t r = 0; r < w.queries;) {
+        const size_t height = min_of(w.queries - r, k_code_rows);
+        table.sum[height - 1](job);
+        job.w += height * k_chunk_positions;
+        job.w_scale += height;
+        job.values += height * job.stride;
+        job.ahead_step = 0;
+        r += height;
+      }
+    }
+  };
+  with_code_kind(kv.v_kind, [&](auto k) { run(k_code_tiles<decltype(k)::kind>); });
+}
+
+static void score(const ChunkWork& w, const KvLayer& kv) {
+  if (kv_kind_info(kv.k_kind).has_scales) return score_all_codes(w, kv);
+  with_number_kind(kv.k_kind, [&](auto k) {
+    constexpr KvKind kind = decltype(k)::kind;
+    reads_directly(kind, w.queries) ? score_stored<kind>(w) : score_strips<kind>(w, kv);
+  });
+}
+
+static void sum(const ChunkWork& w, const KvLayer& kv) {
+  if (kv_kind_info(kv.v_kind).has_scales) return sum_all_codes(w, kv);
+  with_number_kind(kv.v_kind, [&](auto k) {
+    constexpr KvKind kind = decltype(k)::kind;
+    reads_directly(kind, w.queries) ? sum_stored<kind>(w) : sum_strips<kind>(w, kv);
+  });
 }
 
 /// One query's scores, in powers of two, over `tiles` tiles become 2^(score - max); positions from
@@ -256,31 +341,31 @@ OUTRIDER_INLINE void softmax_chunk(float* scores, size_t valid, size_t tiles, fl
 static void attend_chunk(const KvLayer& kv, const AttentionUnit& unit, size_t chunk, size_t first,
                          size_t queries, const ChunkTiles& tiles, const ChunkTiles& next,
                          AttentionScratch& s, ChunkResult& out) {
+  size_t valid[k_queries_max];
+  const size_t base = chunk * k_chunk_positions;
+  for (size_t j = first; j < queries; ++j) {
+    const size_t end = unit.first_position + j / unit.heads + 1;
+    valid[j] = min_of(k_chunk_positions, end - base);
+  }
+  const size_t width = whole_lanes(kv.head_dim);
   const ChunkWork work = {.head_dim = kv.head_dim,
                           .queries = queries - first,
                           .tiles = tiles,
                           .next = next,
                           .q = s.q + first * kv.head_dim,
                           .scores = s.scores + first * k_chunk_positions,
-                          .values = out.values + first * whole_lanes(kv.head_dim),
-                          .strip = s.strip};
-  const bool few = work.queries <= k_direct_queries;
-  if (few && is_stored_directly(kv.k_kind)) {
-    with_stored_kind(kv.k_kind, [&](auto kind) { score_stored<kind.value>(work); });
-  } else {
-    score_strips(work, kv);
-  }
-  const size_t base = chunk * k_chunk_positions;
+                          .values = out.values + first * width,
+                          .strip = s.strip,
+                          .valid = valid + first,
+                          .q_codes = s.codes.q + first * width,
+                          .q_scale = s.codes.q_scale + first,
+                          .codes = s.codes};
+  score(work, kv);
   for (size_t j = first; j < queries; ++j) {
-    const size_t end = unit.first_position + j / unit.heads + 1;
-    softmax_chunk(s.scores + j * k_chunk_positions, min_of(k_chunk_positions, end - base),
-                  tiles.count, &out.max[j], &out.sum[j]);
+    softmax_chunk(s.scores + j * k_chunk_positions, valid[j], tiles.count, &out.max[j],
+                  &out.sum[j]);
   }
-  if (few && is_stored_directly(kv.v_kind)) {
-    with_stored_kind(kv.v_kind, [&](auto kind) { sum_stored<kind.value>(work); });
-  } else {
-    sum_strips(work, kv);
-  }
+  sum(work, kv);
 }
 
 }  // namespace outrider::kernels::OUTRIDER_ISA

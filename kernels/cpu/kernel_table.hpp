@@ -83,8 +83,8 @@ struct KvLayer {
   KvKind v_kind = KvKind::fp16;
   size_t k_tile_bytes = 0;
   size_t v_tile_bytes = 0;
-  const float* k_codebook = nullptr;  ///< [16], for kinds that look up
-  const float* v_codebook = nullptr;
+  const int8_t* k_codebook = nullptr;  ///< [16], for kinds that look up
+  const int8_t* v_codebook = nullptr;
 };
 
 inline constexpr size_t k_tile_positions = 16;

@@ -155,35 +155,12 @@ OUTRIDER_INLINE Vec load_uint8(const void* p) {
 OUTRIDER_INLINE Ints operator|(Ints a, Ints b) {
   return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }
-template <int n>
-OUTRIDER_INLINE Ints shift_right(Ints a) {
-  return {_mm256_srli_epi32(a.lo, n), _mm256_srli_epi32(a.hi, n)};
-}
 /// 16 words of 16 bits, without sign.
 OUTRIDER_INLINE Ints load_words(const void* p) {
   const __m128i* in = static_cast<const __m128i*>(p);
   return {_mm256_cvtepu16_epi32(_mm_loadu_si128(in)),
           _mm256_cvtepu16_epi32(_mm_loadu_si128(in + 1))};
 }
-
-/// 16 floats to choose from by the low four bits of each lane.
-struct Lookup {
-  __m256 low, high;
-
-  [[gnu::always_inline]] explicit Lookup(const float* floats)
-      : low(_mm256_loadu_ps(floats)), high(_mm256_loadu_ps(floats + 8)) {}
-  [[gnu::always_inline]] Vec operator[](Ints index) const {
-    return {choose(index.lo), choose(index.hi)};
-  }
-
- private:
-  [[gnu::always_inline]] __m256 choose(__m256i index) const {
-    // The fourth bit becomes the sign that the blend looks at.
-    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, index),
-                            _mm256_permutevar8x32_ps(high, index),
-                            _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
-  }
-};
 
 // Each lane as a pair of 16-bit integers.
 
@@ -215,6 +192,25 @@ OUTRIDER_INLINE Ints select_16(Ints a, Ints b) {
   return {_mm256_or_si256(_mm256_and_si256(a.lo, bits), _mm256_andnot_si256(bits, b.lo)),
           _mm256_or_si256(_mm256_and_si256(a.hi, bits), _mm256_andnot_si256(bits, b.hi))};
 }
+/// 16 signed bytes to choose from by the low four bits of each 16-bit integer.
+struct Lookup {
+  __m256i table;  ///< once for each half
+
+  [[gnu::always_inline]] explicit Lookup(const int8_t* bytes)
+      : table(
+            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)))) {
+  }
+  [[gnu::always_inline]] Ints operator[](Ints index) const {
+    return {choose(index.lo), choose(index.hi)};
+  }
+
+ private:
+  /// Chosen in the upper byte, which comes down with its sign.
+  [[gnu::always_inline]] __m256i choose(__m256i index) const {
+    const __m256i upper = _mm256_and_si256(_mm256_slli_epi16(index, 8), _mm256_set1_epi16(0x0F00));
+    return _mm256_srai_epi16(_mm256_shuffle_epi8(table, upper), 8);
+  }
+};
 /// acc + a.low * pairs.low + a.high * pairs.high, in 32 bits.
 OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, Ints pairs) {
 #if defined(__AVXVNNI__)

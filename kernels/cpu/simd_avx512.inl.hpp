@@ -131,24 +131,10 @@ OUTRIDER_INLINE Vec load_uint8(const void* p) {
 OUTRIDER_INLINE Ints operator|(Ints a, Ints b) {
   return {_mm512_or_si512(a.v, b.v)};
 }
-template <int n>
-OUTRIDER_INLINE Ints shift_right(Ints a) {
-  return {_mm512_srli_epi32(a.v, n)};
-}
 /// 16 words of 16 bits, without sign.
 OUTRIDER_INLINE Ints load_words(const void* p) {
   return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
 }
-
-/// 16 floats to choose from by the low four bits of each lane.
-struct Lookup {
-  __m512 table;
-
-  [[gnu::always_inline]] explicit Lookup(const float* floats) : table(_mm512_loadu_ps(floats)) {}
-  [[gnu::always_inline]] Vec operator[](Ints index) const {
-    return {_mm512_permutexvar_ps(index.v, table)};
-  }
-};
 
 // Each lane as a pair of 16-bit integers.
 
@@ -170,6 +156,17 @@ template <int mask>
 OUTRIDER_INLINE Ints select_16(Ints a, Ints b) {
   return {_mm512_ternarylogic_epi32(_mm512_set1_epi16(mask), a.v, b.v, 0xCA)};
 }
+/// 16 signed bytes to choose from by the low four bits of each 16-bit integer.
+struct Lookup {
+  __m512i table;  ///< twice, since five bits choose
+
+  [[gnu::always_inline]] explicit Lookup(const int8_t* bytes)
+      : table(_mm512_cvtepi8_epi16(_mm256_broadcastsi128_si256(
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes))))) {}
+  [[gnu::always_inline]] Ints operator[](Ints index) const {
+    return {_mm512_permutexvar_epi16(index.v, table)};
+  }
+};
 /// Both halves of each lane.
 OUTRIDER_INLINE Ints broadcast_pair(const int16_t* x) {
   int32_t pair;

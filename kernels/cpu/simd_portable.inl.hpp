@@ -179,24 +179,10 @@ OUTRIDER_INLINE Vec load_uint8(const void* p) {
 OUTRIDER_INLINE Ints operator|(Ints a, Ints b) {
   return each_int([&](size_t l) { return a.v[l] | b.v[l]; });
 }
-template <int n>
-OUTRIDER_INLINE Ints shift_right(Ints a) {
-  return each_int([&](size_t l) { return a.v[l] >> n; });
-}
 /// 16 words of 16 bits, without sign.
 OUTRIDER_INLINE Ints load_words(const void* p) {
   return each_int([&](size_t l) { return uint32_t{read_u16(p, l)}; });
 }
-
-/// 16 floats to choose from by the low four bits of each lane.
-struct Lookup {
-  const float* table;
-
-  [[gnu::always_inline]] explicit Lookup(const float* floats) : table(floats) {}
-  [[gnu::always_inline]] Vec operator[](Ints index) const {
-    return each([&](size_t l) { return table[index.v[l] & 15]; });
-  }
-};
 
 // Each lane as a pair of 16-bit integers.
 
@@ -241,6 +227,18 @@ OUTRIDER_INLINE Ints select_16(Ints a, Ints b) {
   constexpr uint32_t bits = mask * 0x10001u;
   return each_int([&](size_t l) { return (a.v[l] & bits) | (b.v[l] & ~bits); });
 }
+/// 16 signed bytes to choose from by the low four bits of each 16-bit integer.
+struct Lookup {
+  const int8_t* table;
+
+  [[gnu::always_inline]] explicit Lookup(const int8_t* bytes) : table(bytes) {}
+  [[gnu::always_inline]] Ints operator[](Ints index) const {
+    return each_int([&](size_t l) {
+      return pair_of(static_cast<uint32_t>(table[index.v[l] & 15]),
+                     static_cast<uint32_t>(table[index.v[l] >> 16 & 15]));
+    });
+  }
+};
 /// acc + a.low * pairs.low + a.high * pairs.high, in 32 bits.
 OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, Ints pairs) {
   return each_int([&](size_t l) {
