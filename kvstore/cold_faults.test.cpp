@@ -301,6 +301,14 @@ TEST_F(Faults, AnotherFormatIsMovedAside) {
   expect_serving(*store);
 }
 
+TEST_F(Faults, ADatabaseThatWasKilledWhileItWasMadeIsNoDamage) {
+  fs::create_directories(db_path());
+  write_file(db_path() + "/MANIFEST-000001", "half of one");
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.quarantined, 0u) << store->stats().outage_text;
+  expect_serving(*store);
+}
+
 TEST_F(Faults, TheQuarantineKeepsNoPayloadAndOnlyTheLastOne) {
   const uint64_t most = small_options("").cap_bytes / 16;
   for (int i = 0; i < 2; ++i) {

@@ -101,14 +101,16 @@ OpenError open_error(const rocksdb::Status& status) {
   return {why, status.ToString()};
 }
 
-/// RocksDB would make an empty database of tables whose CURRENT is lost, and delete the tables.
+/// RocksDB would make an empty database of tables whose CURRENT is lost, and delete the tables. The
+/// first MANIFEST by itself is a database that was killed while it was made: nothing is lost.
 bool lost_its_head(const std::string& directory) {
   std::error_code ignored;
   if (fs::exists(directory + "/CURRENT", ignored)) return false;
   fs::directory_iterator at(directory, ignored);
   for (; !ignored && at != fs::directory_iterator(); at.increment(ignored)) {
     const std::string name = at->path().filename().string();
-    if (at->path().extension() == ".sst" || name.starts_with("MANIFEST")) return true;
+    const bool later_manifest = name.starts_with("MANIFEST") && name != "MANIFEST-000001";
+    if (at->path().extension() == ".sst" || later_manifest) return true;
   }
   return false;
 }
