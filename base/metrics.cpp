@@ -103,6 +103,10 @@ StoreMetrics& ServingMetrics::store() {
       .loads_waiting = gauge("outrider_kv_store_loads_waiting", "Loads that wait or run."),
       .loaded_bytes = counter("outrider_kv_store_loaded_bytes_total", "Bytes read for requests."),
       .stored_bytes = counter("outrider_kv_store_stored_bytes_total", "Bytes made durable."),
+      .payload_written_bytes = counter("outrider_kv_store_payload_written_bytes_total",
+                                       "Bytes written to payload files, moved ones again."),
+      .quarantined = counter("outrider_kv_store_quarantined_total",
+                             "Damaged directories that were moved aside."),
       .load_seconds =
           counter("outrider_kv_store_load_seconds_total", "Time of loads that read something."),
       .loads = labelled("outrider_kv_store_loads_total",

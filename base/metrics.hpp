@@ -43,6 +43,8 @@ struct StoreMetrics {
   prometheus::Gauge& loads_waiting;
   prometheus::Counter& loaded_bytes;
   prometheus::Counter& stored_bytes;
+  prometheus::Counter& payload_written_bytes;  ///< to its files, what moves again included
+  prometheus::Counter& quarantined;            ///< directories
   prometheus::Counter& load_seconds;
   LabelledCounter loads;    ///< by why each ended; "none": with the whole chain
   LabelledCounter skipped;  ///< blocks that were not stored, by reason

@@ -109,6 +109,7 @@ nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats) {
                                 {"loaded_bytes", c.loaded_bytes},
                                 {"stored_blocks", c.stored_blocks},
                                 {"stored_bytes", c.stored_bytes},
+                                {"payload_written_bytes", stats.payload_written_bytes},
                                 {"quarantined", c.quarantined},
                                 {"unclean_starts", c.unclean_starts},
                                 {"loads", reasons(c.loads)},
@@ -129,6 +130,8 @@ void update_store_metrics(const kvstore::ColdStats& stats, StoreMetrics& metrics
   metrics.loads_waiting.Set(stats.loads_waiting);
   raise_to(metrics.loaded_bytes, static_cast<double>(c.loaded_bytes));
   raise_to(metrics.stored_bytes, static_cast<double>(c.stored_bytes));
+  raise_to(metrics.payload_written_bytes, static_cast<double>(stats.payload_written_bytes));
+  raise_to(metrics.quarantined, static_cast<double>(c.quarantined));
   raise_to(metrics.load_seconds, static_cast<double>(c.load_ns) * 1e-9);
   count_reasons(c.loads, metrics.loads);
   count_reasons(c.skipped, metrics.skipped);

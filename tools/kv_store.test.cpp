@@ -77,14 +77,19 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   stats.rows = 3;
   stats.counters.loads[kvstore::Miss::corrupt] = 2;
   stats.counters.skipped[kvstore::Skip::queue_full] = 5;
+  stats.counters.quarantined = 1;
+  stats.payload_written_bytes = 4096;
   const auto json = describe_store(stats);
   EXPECT_EQ(json["blocks"], 3);
   EXPECT_EQ(json["loads"].dump(), R"({"corrupt":2})");
+  EXPECT_EQ(json["payload_written_bytes"], 4096);
   ServingMetrics metrics("tiny");
   EXPECT_THAT(metrics.render(), Not(HasSubstr("kv_store")));
   for (int i = 0; i < 2; ++i) update_store_metrics(stats, metrics.store());
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr("outrider_kv_store_blocks{model_name=\"tiny\"} 3"));
+  EXPECT_THAT(text, HasSubstr("outrider_kv_store_quarantined_total{model_name=\"tiny\"} 1"));
+  EXPECT_THAT(text, HasSubstr("kv_store_payload_written_bytes_total{model_name=\"tiny\"} 4096"));
   EXPECT_THAT(text,
               HasSubstr("outrider_kv_store_loads_total{model_name=\"tiny\",end=\"corrupt\"} 2"));
   EXPECT_THAT(

@@ -15,9 +15,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Server:
-    """`outrider serve` on free ports. Use as a context manager. `prepare` runs in the new process."""
+    """`outrider serve` on free ports. Use as a context manager. `prepare` runs in the new process.
+    Without `wait` it is still starting, and wait_ready() may come later or never."""
 
-    def __init__(self, binary, model, flags=(), start_timeout_s=180, prepare=None):
+    def __init__(self, binary, model, flags=(), start_timeout_s=180, prepare=None, wait=True):
         self.log_file = tempfile.NamedTemporaryFile("w+", prefix="outrider-e2e-", suffix=".log")
         command = [str(binary), "serve", "--model", str(model), "--http", "127.0.0.1:0",
                    "--rpc", "127.0.0.1:0", *flags]
@@ -28,6 +29,10 @@ class Server:
         self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read_stdout, daemon=True)
         self._reader.start()
+        if wait:
+            self.wait_ready(start_timeout_s)
+
+    def wait_ready(self, start_timeout_s=180):
         if not self._ready.wait(start_timeout_s) or self.rpc_port is None:
             self.process.kill()
             raise RuntimeError("the server did not start:\n" + self.log())

@@ -336,10 +336,10 @@ def layer(rnd, index, sizes, kinds, has_bias):
         tensor(rnd, p + "ffn_down.weight", kinds["down"], [hidden, ffn], 1.0 / math.sqrt(ffn))]
 
 
-def tiny_llama():
+def tiny_llama(seed=1, **other_sizes):
     """Tied head, adjacent-pair rotation, SmolLM2's encodings (Q4_1, Q8_0, F32)."""
-    rnd = Random(1)
-    sizes = dict(layers=3, hidden=64, ffn=128, heads=4, kv_heads=2, head_dim=16)
+    rnd = Random(seed)
+    sizes = dict(layers=3, hidden=64, ffn=128, heads=4, kv_heads=2, head_dim=16) | other_sizes
     kinds = dict.fromkeys(["q", "k", "v", "o", "gate", "up", "down"], "Q4_1")
     tensors = [tensor(rnd, "token_embd.weight", "Q8_0", [VOCABULARY, sizes["hidden"]], 0.35)]
     for i in range(sizes["layers"]):
