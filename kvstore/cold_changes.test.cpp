@@ -1,13 +1,16 @@
 // Pins, drops and times to live beside blocks that are still on their way, in any order: what the
 // index says holds on disk too, after a restart as before it.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
 
+#include "kvstore/cold_open.hpp"
 #include "kvstore/cold_store.hpp"
 #include "kvstore/database.hpp"
 #include "kvstore/fixture.test.hpp"
@@ -211,6 +214,41 @@ TEST_F(ColdChanges, RefusedPinsDoNotRewriteThePinnedRecordsEachTime) {
   store->put(chain_blocks(2, 4), {.pin = true});
   store->drain();
   EXPECT_EQ(match(*store, 2, 4), 4u) << "dead records make room";
+}
+
+/// Makes this process's descriptors of the directory's tables unreadable: each read fails from now
+/// on, as from a broken disk.
+void break_open_tables(const std::string& directory) {
+  const int unreadable = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  std::vector<int> tables;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::filesystem::path path = std::filesystem::read_symlink(entry.path(), gone);
+    if (path.string().starts_with(directory) && path.extension() == ".sst") {
+      tables.push_back(std::stoi(entry.path().filename().string()));
+    }
+  }
+  EXPECT_FALSE(tables.empty());
+  for (const int table : tables) ::dup2(unreadable, table);
+  ::close(unreadable);
+}
+
+TEST_F(ColdChanges, ARecordThatStaysUnreadableLosesItsRowAtTheThirdRead) {
+  auto store = open();
+  store->put(chain_blocks(0, 2), {});
+  store->drain();
+  break_open_tables(database_directory(directory_.path()));
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_EQ(store->stats().rows, 2u);
+    EXPECT_EQ(load(*store, chain_request(0, 1)).summary.stopped, Miss::io_error);
+    EXPECT_EQ(store->stats().counters.loads[Miss::io_error], static_cast<uint64_t>(i));
+  }
+  EXPECT_EQ(store->stats().rows, 1u);
+  EXPECT_EQ(store->stats().counters.removed[Removal::unreadable], 1u);
+  EXPECT_EQ(load(*store, chain_request(0, 1)).summary.stopped, Miss::absent);
+  store->put({make_block(0, 0)}, {});
+  store->drain();
+  EXPECT_EQ(load(*store, chain_request(0, 1)).blocks.size(), 1u) << "written again, elsewhere";
 }
 
 /// Some calls beside what they mean one after the other: what the index has changes at once, the

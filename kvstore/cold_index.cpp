@@ -140,6 +140,7 @@ void ColdIndex::move(const BlockId& id, Place place, uint64_t sequence) {
   detach(node);
   node.row.place = place;
   node.row.sequence = sequence;
+  node.failed_reads = 0;
   attach(node, id);
 }
 
@@ -150,6 +151,15 @@ void ColdIndex::set_expiry(const BlockId& id, int64_t expires_at) {
   if (row.expires_at != 0) by_expiry_.erase({row.expires_at, id});
   row.expires_at = expires_at;
   if (expires_at != 0) by_expiry_[{expires_at, id}] = true;
+}
+
+uint32_t ColdIndex::count_failed_read(const BlockId& id) {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ? 0 : ++found->second.failed_reads;
+}
+
+void ColdIndex::forgive_failed_reads(const BlockId& id) {
+  if (const auto found = nodes_.find(id); found != nodes_.end()) found->second.failed_reads = 0;
 }
 
 void ColdIndex::set_quota(uint64_t tenant, uint64_t bytes) {

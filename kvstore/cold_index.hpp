@@ -55,6 +55,9 @@ class ColdIndex {
   /// The record was written again, elsewhere or later; it counts as used last.
   void move(const BlockId& id, Place place, uint64_t sequence);
   void set_expiry(const BlockId& id, int64_t expires_at);
+  /// How often in a row a record could not be read, this time included.
+  uint32_t count_failed_read(const BlockId& id);
+  void forgive_failed_reads(const BlockId& id);
   void set_quota(uint64_t tenant, uint64_t bytes);
 
   /// Removes FIFO rows written before `oldest_sequence`, and rows that expired; ids are appended.
@@ -75,6 +78,7 @@ class ColdIndex {
  private:
   struct Node {
     Row row;
+    uint32_t failed_reads = 0;
     std::list<BlockId>::iterator used;  ///< in its account; only unless pinned
   };
   struct Account {

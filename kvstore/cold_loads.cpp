@@ -254,7 +254,13 @@ ColdLoads::Outcome ColdLoads::read_row(const LoadRequest& request, const ChainBl
                                        const Row& row, const Database& database) {
   Outcome out;
   auto bytes = database.read(wanted.id, row.place);
-  if (!bytes && bytes.error().code == ErrorCode::io) return {std::nullopt, Miss::io_error};
+  if (!bytes && bytes.error().code == ErrorCode::io) {
+    if (core_.erase_if_unreadable(wanted.id, row)) {
+      writer_.forget(wanted.id, row.place);
+      core_.tell();
+    }
+    return {std::nullopt, Miss::io_error};
+  }
   Removal removal = Removal::corrupt;
   if (!bytes) {
     const bool absent = bytes.error().code == ErrorCode::not_found;
@@ -270,6 +276,7 @@ ColdLoads::Outcome ColdLoads::read_row(const LoadRequest& request, const ChainBl
     bool ages_soon = false;
     {
       const std::lock_guard lock(core_.mutex);
+      core_.index.forgive_failed_reads(wanted.id);
       ages_soon = row.place == Place::fifo && row.sequence < core_.files.quarter_sequence;
     }
     if (ages_soon) writer_.rewrite(wanted.id, *bytes);
@@ -281,7 +288,7 @@ ColdLoads::Outcome ColdLoads::read_row(const LoadRequest& request, const ChainBl
     return {std::nullopt, core_.index.find(wanted.id) == nullptr ? out.why : Miss::none};
   }
   writer_.forget(wanted.id, row.place);
-  core_.removed({&wanted.id, 1});
+  core_.tell();
   return out;
 }
 

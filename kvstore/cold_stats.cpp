@@ -27,8 +27,8 @@ std::string_view to_string(Skip reason) {
 }
 
 std::string_view to_string(Removal reason) {
-  static constexpr std::string_view k_names[] = {"quota", "aged_out", "expired", "corrupt",
-                                                 "dropped"};
+  static constexpr std::string_view k_names[] = {"quota",   "aged_out", "expired",
+                                                 "corrupt", "dropped",  "unreadable"};
   return name_of(k_names, reason);
 }
 

@@ -23,7 +23,7 @@ enum class Miss : uint8_t {
   aged_out,         ///< its file fell out of the FIFO
   corrupt,          ///< a check sum, a size or an id is wrong; the row is dropped
   wrong_tokens,     ///< an intact record of other tokens; the row is dropped
-  io_error,         ///< the system could not read
+  io_error,         ///< the system could not read; the row is dropped when that lasts
   unavailable,      ///< no database: opening, read-only, full, closing
   overloaded,       ///< too many loads wait
   count_
@@ -43,7 +43,15 @@ enum class Skip : uint8_t {
 };
 
 /// Why a row left the index.
-enum class Removal : uint8_t { quota, aged_out, expired, corrupt, dropped, count_ };
+enum class Removal : uint8_t {
+  quota,
+  aged_out,
+  expired,
+  corrupt,
+  dropped,
+  unreadable,  ///< the system could not read its record several times in a row
+  count_
+};
 
 /// Why there is no database, or none that can be written.
 enum class Outage : uint8_t {

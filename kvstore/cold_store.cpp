@@ -43,7 +43,7 @@ std::vector<bool> ColdStore::touch(std::span<const BlockId> chain, bool hint) {
   core.counters.touched_blocks += chain.size();
   for (size_t i = 0; i < chain.size(); ++i) {
     const bool stored = core.index.find(chain[i]) != nullptr;
-    if (stored && core.used.size() < k_used_max) core.used.push_back(chain[i]);
+    if (stored && core.used.size() < k_used_max) core.used.insert(chain[i]);
     if (stored || core.in_flight.contains(chain[i])) wanted[i] = false;
     core.counters.admitted_blocks += wanted[i] ? 1 : 0;
   }

@@ -32,6 +32,7 @@ struct ColdStoreOptions {
   std::map<std::string, uint64_t> quota_bytes;            ///< by tenant
   uint32_t read_threads = 2;
   uint32_t flush_age_ms = 2'000;  ///< a block waits no longer than that to become durable
+  uint32_t use_age_ms = 30'000;   ///< nor a use: more often costs writes, a kill less order
   double gate_factor = k_gate_factor;
   bool direct_io = true;
   uint32_t touched_blocks_max = limits::kv_touched_blocks_max;
@@ -44,8 +45,9 @@ struct Surroundings {
   std::function<uint64_t()> random_bits = outrider::random_bits;
 };
 
-/// What the store tells without being asked, on its own threads, in order for each id: blocks that
-/// will be found after a crash from now on, and blocks that will not be found any more.
+/// What the store tells without being asked, one call at a time, in the order in which it happened,
+/// on its own threads or those that call it: blocks that will be found after a crash from now on,
+/// and blocks that will not be found any more.
 struct StoreEvents {
   std::function<void(std::span<const BlockId>)> published;
   std::function<void(std::span<const BlockId>)> removed;

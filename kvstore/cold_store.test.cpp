@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <mutex>
 #include <set>
 
@@ -81,6 +82,51 @@ TEST_F(ColdStoreTest, BlocksAreAnnouncedOnlyWhenDurable) {
   EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 3)), 3u);
   const std::lock_guard lock(mutex);
   EXPECT_EQ(announced.size(), 3u);
+}
+
+TEST_F(ColdStoreTest, ARemovalIsToldAfterTheAnnouncementThatItOvertook) {
+  std::mutex mutex;
+  std::vector<std::string> told;
+  std::promise<void> entered, leave;
+  StoreEvents events;
+  events.published = [&](std::span<const BlockId>) {
+    entered.set_value();
+    leave.get_future().wait();
+    const std::lock_guard lock(mutex);
+    told.push_back("published");
+  };
+  events.removed = [&](std::span<const BlockId>) {
+    const std::lock_guard lock(mutex);
+    told.push_back("removed");
+  };
+  auto store = open(small_options(directory_.path()), events);
+  store->put(chain_blocks(1, 1), {});
+  auto drained = std::async(std::launch::async, [&] { store->drain(); });
+  entered.get_future().wait();
+  LoadRequest request = chain_request(1, 1);
+  request.chain[0].tokens[5] ^= 1;
+  EXPECT_EQ(load(*store, std::move(request)).summary.stopped, Miss::wrong_tokens);
+  leave.set_value();
+  drained.wait();
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(told, (std::vector<std::string>{"published", "removed"}));
+}
+
+TEST_F(ColdStoreTest, UsesReachTheDiskWithoutAnythingElseToWrite) {
+  ColdStoreOptions options = small_options(directory_.path());
+  options.use_age_ms = 1'000;
+  auto store = open(options);
+  store->put(chain_blocks(1, 1), {});
+  store->drain();
+  clock_.advance(std::chrono::seconds(2));
+  store->touch(chain_ids(1, 1));
+  for (int i = 0; i < 2; ++i) pin(*store, {});  // the writer has looked in between
+  const auto opened = Database::open(database_directory(options.directory), {.read_only = true});
+  ASSERT_TRUE(opened.database) << opened.error.message;
+  uint32_t hits = 0;
+  const auto count = [&](const BlockId&, const Row& row) { hits += row.hits; };
+  EXPECT_TRUE(opened.database->each_row(count, [](std::string_view) {}));
+  EXPECT_EQ(hits, 1u);
 }
 
 TEST_F(ColdStoreTest, OtherTokensUnderTheSameIdAreAMissAndTheRowGoes) {

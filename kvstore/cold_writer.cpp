@@ -98,18 +98,14 @@ void ColdWriter::set_expiry(std::vector<BlockId> ids, int64_t expires_at) {
 
 void ColdWriter::drop(std::vector<BlockId> ids) {
   Dropped dropped = drop_now(ids);
-  for (const auto& [id, place] : dropped.rows) {
-    forget(id, place);
-    core_.removed({&id, 1});
-  }
+  for (const auto& [id, place] : dropped.rows) forget(id, place);
+  core_.tell();
   if (dropped.on_their_way.empty()) return;
   const size_t count = dropped.on_their_way.size();
   const auto drop_rest = [this, rest = std::move(dropped.on_their_way)] {
     settle(rest);
-    for (const auto& [id, place] : drop_now(rest).rows) {
-      delete_row(id, place);
-      core_.removed({&id, 1});
-    }
+    for (const auto& [id, place] : drop_now(rest).rows) delete_row(id, place);
+    core_.tell();
   };
   change_later(drop_rest, count);
 }
@@ -122,6 +118,7 @@ ColdWriter::Dropped ColdWriter::drop_now(std::span<const BlockId> ids) {
       dropped.rows.emplace_back(id, row->place);
       core_.index.erase(id);
       ++core_.counters.removed[Removal::dropped];
+      core_.note_removed({&id, 1});
     } else if (core_.in_flight.contains(id) || !core_.database) {
       dropped.on_their_way.push_back(id);  // rows of a database that opens are on theirs
     }
@@ -144,6 +141,7 @@ void ColdWriter::drain() {
       },
       0, false);
   if (taken == Taken::yes) reached.wait();
+  core_.wait_told();
 }
 
 void ColdWriter::close() {
@@ -180,11 +178,9 @@ bool ColdWriter::run_one() {
   {
     std::unique_lock lock(mutex_);
     const auto ready = [this] { return closing_ || !queue_.empty(); };
-    if (pending_.empty() && deletions_.empty()) {
-      wake_.wait(lock, ready);
-    } else {
-      wake_.wait_for(lock, std::chrono::milliseconds(core_.options.flush_age_ms), ready);
-    }
+    const bool owes = !pending_.empty() || !deletions_.empty();
+    const uint32_t ms = owes ? core_.options.flush_age_ms : core_.options.use_age_ms;
+    wake_.wait_for(lock, std::chrono::milliseconds(ms), ready);
     if (queue_.empty()) return !closing_;
     next = std::move(queue_.front());
     queue_.pop_front();
@@ -247,14 +243,14 @@ void ColdWriter::open() {
       ++core_.counters.outages[opened.outage];
     }
     core_.outage = opened.outage;
+    core_.note_published(present);
   }
+  core_.tell();
   write_failed_ = false;
   named_tenants_.clear();
   named_namespaces_.clear();
-  if (!database_) {
-    retry_at_ = next_try();
-  }
-  core_.published(present);
+  uses_written_ = core_.surroundings.clock.now();
+  if (!database_) retry_at_ = next_try();
 }
 
 /// Closes the database once nobody reads from it.
@@ -266,11 +262,12 @@ void ColdWriter::retire(bool tell) {
     for (const auto& [id, row] : core_.index.all()) gone.push_back(id);
     for (const BlockId& id : gone) core_.index.erase(id);
     core_.used.clear();
+    if (tell && database_) core_.note_removed(gone);
   }
+  core_.tell();
   if (!database_) return;
   database_.reset();
   database_closed_.wait();
-  if (tell) core_.removed(gone);
 }
 
 /// True if a write has a chance. Tries again now and then after a failure.

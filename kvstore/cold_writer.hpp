@@ -68,6 +68,7 @@ class ColdWriter {
   TimePoint retry_at_{0};
   std::vector<Pending> pending_;
   TimePoint oldest_pending_{0};
+  TimePoint uses_written_{0};
   RowBatch deletions_;  // go with the next write, before what it adds
   std::vector<uint64_t> named_tenants_, named_namespaces_;
   std::thread thread_;
@@ -108,6 +109,7 @@ class ColdWriter {
 
   void commit();
   void commit_if_old();
+  bool uses_are_old() const;
   void add_used_rows(RowBatch& batch);
   void apply_moves(std::vector<Pending>& pending);
   void publish(const std::vector<Pending>& pending);

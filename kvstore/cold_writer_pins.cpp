@@ -28,11 +28,12 @@ void ColdWriter::store_pinned(const BlockId& id, const Row& row, std::vector<std
       core_.index.insert(id, row);
       ++core_.counters.stored_blocks;
       core_.counters.stored_bytes += row.bytes;
+      core_.note_published({&id, 1});
     } else {
       ++core_.counters.skipped[Skip::write_failed];
     }
   }
-  if (written) core_.published({&id, 1});
+  core_.tell();
 }
 
 /// Live records have half of the share, files of live and dead ones too: compaction needs as much
@@ -139,14 +140,20 @@ bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summ
 Result<RecordBytes> ColdWriter::record_to_pin(const BlockId& id, const Row& row,
                                               PinSummary& summary) {
   auto record = database_->read(id, Place::fifo);
-  if (!record && record.error().code == ErrorCode::io) return record;
+  if (!record && record.error().code == ErrorCode::io) {
+    if (core_.erase_if_unreadable(id, row)) {
+      deletions_.delete_row(id);
+      core_.tell();
+    }
+    return record;
+  }
   const auto view = record ? decode(record->bytes()) : Result<RecordView>(record.error());
   if (view && view->id == id) return record;
   const bool aged_out = !record && record.error().code == ErrorCode::not_found;
   ++summary.absent;
   if (core_.erase_if_same(id, row, aged_out ? Removal::aged_out : Removal::corrupt)) {
     deletions_.delete_row(id);
-    core_.removed({&id, 1});
+    core_.tell();
   }
   return fail(ErrorCode::corrupt, "no record to pin");
 }

@@ -46,9 +46,10 @@ Room ColdWriter::reserve(const BlockId& id, const Row& row) {
     const std::lock_guard lock(core_.mutex);
     room = core_.index.reserve(id, row.tenant, row.bytes, evicted);
     core_.counters.removed[Removal::quota] += evicted.size();
+    core_.note_removed(evicted);
   }
   for (const BlockId& gone : evicted) deletions_.delete_row(gone);  // pinned ones are never evicted
-  core_.removed(evicted);
+  core_.tell();
   return room;
 }
 
@@ -115,7 +116,7 @@ uint64_t ColdWriter::pending_bytes() const {
 
 void ColdWriter::commit_if_old() {
   if (pending_.empty()) {
-    if (!deletions_.empty()) commit();
+    if (!deletions_.empty() || uses_are_old()) commit();
     return;
   }
   const Duration age = core_.surroundings.clock.now() - oldest_pending_;
@@ -123,6 +124,13 @@ void ColdWriter::commit_if_old() {
   // Many small files would cost each look-up: then only full buffers are flushed.
   const bool few = core_.files.files < limits::kv_payload_files_max;
   if (few || pending_bytes() >= core_.options.buffer_bytes / 2) commit();
+}
+
+bool ColdWriter::uses_are_old() const {
+  const Duration age = core_.surroundings.clock.now() - uses_written_;
+  if (age < std::chrono::milliseconds(core_.options.use_age_ms)) return false;
+  const std::lock_guard lock(core_.mutex);
+  return !core_.used.empty();
 }
 
 /// Flushes, then writes the rows of what is durable now, then tells.
@@ -166,6 +174,7 @@ void ColdWriter::apply_moves(std::vector<Pending>& pending) {
 
 /// Uses and times to live that only memory knows so far.
 void ColdWriter::add_used_rows(RowBatch& batch) {
+  uses_written_ = core_.surroundings.clock.now();
   const std::lock_guard lock(core_.mutex);
   for (const BlockId& id : std::exchange(core_.used, {})) {
     if (const Row* row = core_.index.find(id)) batch.put_row(id, *row);
@@ -195,8 +204,9 @@ void ColdWriter::publish(const std::vector<Pending>& pending) {
       ++core_.counters.stored_blocks;
       core_.counters.stored_bytes += one.row.bytes;
     }
+    core_.note_published(fresh);
   }
-  core_.published(fresh);
+  core_.tell();
 }
 
 void ColdWriter::give_up(const std::vector<Pending>& pending) {
@@ -218,7 +228,7 @@ void ColdWriter::sweep() {
     files = database_->payload_files();
     if (!files) return;
   }
-  std::vector<BlockId> aged, gone;
+  std::vector<BlockId> aged;
   std::vector<std::pair<BlockId, Place>> expired;
   {
     const std::lock_guard lock(core_.mutex);
@@ -227,14 +237,12 @@ void ColdWriter::sweep() {
     core_.index.expire(core_.now_s(), expired);
     core_.counters.removed[Removal::aged_out] += aged.size();
     core_.counters.removed[Removal::expired] += expired.size();
+    core_.note_removed(aged);
+    for (const auto& [id, place] : expired) core_.note_removed({&id, 1});
   }
   for (const BlockId& id : aged) deletions_.delete_row(id);
-  for (const auto& [id, place] : expired) {
-    delete_row(id, place);
-    gone.push_back(id);
-  }
-  core_.removed(aged);
-  core_.removed(gone);
+  for (const auto& [id, place] : expired) delete_row(id, place);
+  core_.tell();
 }
 
 }  // namespace outrider::kvstore

@@ -1,10 +1,14 @@
 #include "kvstore/store_core.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace outrider::kvstore {
 namespace {
 
+/// A record that could not be read so often in a row is not worth another try; a disk that is gone
+/// for a moment costs no more than what was asked of it so often meanwhile.
+constexpr uint32_t k_failed_reads_max = 3;
 constexpr uint64_t k_buffer_bytes_min = uint64_t{16} << 20;  // each flush costs two syncs
 constexpr uint64_t k_buffer_bytes_max = uint64_t{256} << 20;
 
@@ -44,15 +48,42 @@ bool StoreCore::erase_if_same(const BlockId& id, const Row& row, Removal why) {
   if (now == nullptr || now->sequence != row.sequence || now->place != row.place) return false;
   index.erase(id);
   ++counters.removed[why];
+  note_removed({&id, 1});
   return true;
 }
 
-void StoreCore::published(std::span<const BlockId> ids) const {
-  if (events.published && !ids.empty()) events.published(ids);
+bool StoreCore::erase_if_unreadable(const BlockId& id, const Row& row) {
+  {
+    const std::lock_guard lock(mutex);
+    if (index.count_failed_read(id) < k_failed_reads_max) return false;
+  }
+  return erase_if_same(id, row, Removal::unreadable);
 }
 
-void StoreCore::removed(std::span<const BlockId> ids) const {
-  if (events.removed && !ids.empty()) events.removed(ids);
+void StoreCore::note(bool published, std::span<const BlockId> ids) {
+  const auto& told = published ? events.published : events.removed;
+  if (told && !ids.empty()) untold_.push_back({published, {ids.begin(), ids.end()}});
+}
+
+void StoreCore::tell() {
+  std::unique_lock lock(mutex);
+  if (telling_) return;
+  telling_ = true;
+  while (!untold_.empty()) {
+    const std::vector<Event> next = std::exchange(untold_, {});
+    lock.unlock();
+    for (const Event& event : next) {
+      (event.published ? events.published : events.removed)(event.ids);
+    }
+    lock.lock();
+  }
+  telling_ = false;
+  told_.notify_all();
+}
+
+void StoreCore::wait_told() {
+  std::unique_lock lock(mutex);
+  told_.wait(lock, [this] { return !telling_ && untold_.empty(); });
 }
 
 Shares shares_of(const ColdStoreOptions& options, uint64_t quarantine_bytes) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,10 +29,7 @@ struct StoreCore {
   std::shared_ptr<Database> database;  ///< null: unavailable. Readers hold a copy while they read
   using Ids = std::unordered_set<BlockId, BlockIdHash>;
   Ids in_flight;  ///< put or moving, neither published nor given up
-  /// Rows whose last use or time to live is not on disk yet, each once.
-  struct UsedRows : Ids {
-    void push_back(const BlockId& id) { insert(id); }
-  } used;
+  Ids used;       ///< rows whose last use or time to live is not on disk yet
   ReadSpeed speed;
   ColdCounters counters;
   Outage outage = Outage::opening;
@@ -41,10 +39,30 @@ struct StoreCore {
 
   int64_t now_s() const { return surroundings.wall_time().time_since_epoch().count(); }
   void count_dropped_job();
-  /// For when a row was found wrong: erases it if it is still this one. True if it was.
+  /// Whoever changes the index notes what others find from now on, or not any more, while it holds
+  /// the mutex, and tells when it does not: so events come in the order of the changes.
+  void note_published(std::span<const BlockId> ids) { note(true, ids); }
+  void note_removed(std::span<const BlockId> ids) { note(false, ids); }
+  /// Calls back with all that was noted, unless another thread is at it, which then does.
+  void tell();
+  /// Returns when all that was noted before is told.
+  void wait_told();
+  /// For when a row was found wrong: erases it if it is still this one, and notes it. True if it
+  /// was.
   bool erase_if_same(const BlockId& id, const Row& row, Removal why);
-  void published(std::span<const BlockId> ids) const;
-  void removed(std::span<const BlockId> ids) const;
+  /// The system could not read this record. True if that was once too often: erased, and noted.
+  bool erase_if_unreadable(const BlockId& id, const Row& row);
+
+ private:
+  struct Event {
+    bool published = false;
+    std::vector<BlockId> ids;
+  };
+  std::vector<Event> untold_;  // guarded by the mutex, like `telling_`
+  bool telling_ = false;
+  std::condition_variable told_;
+
+  void note(bool published, std::span<const BlockId> ids);
 };
 
 /// Families' shares of the cap.
