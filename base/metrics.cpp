@@ -50,6 +50,8 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
       kv_blocks_free(gauge("outrider_kv_blocks_free", "KV blocks that no request holds.")),
       prefix_cache_blocks(
           gauge("outrider_prefix_cache_blocks", "KV blocks that can be found by their content.")),
+      prefix_cache_pinned_blocks(
+          gauge("outrider_prefix_cache_pinned_blocks", "Of these, blocks that are evicted last.")),
       sessions_open(gauge("outrider_sessions_open", "Sessions without a terminal message yet.")),
       connections_open(gauge("outrider_connections_open", "Open client connections.")),
       preemptions(counter("vllm:num_preemptions_total", "Sequences preempted for memory.")),
@@ -62,6 +64,11 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
                                      "Of these, tokens that the KV store brought for a request.")),
       prefix_cache_evictions(counter("outrider_prefix_cache_evictions_total",
                                      "KV blocks that the prefix cache gave up for memory.")),
+      prefix_cache_pins_denied(labelled(
+          "outrider_prefix_cache_pins_denied_total",
+          "KV blocks that were to be pinned and were not (share: enough are) or no longer (memory: "
+          "what runs needed them).",
+          "reason")),
       prompt_tokens(counter("vllm:prompt_tokens_total", "Prompt tokens of finished requests.")),
       generation_tokens(counter("vllm:generation_tokens_total", "Tokens sent to clients.")),
       time_to_first_token_seconds(histogram("vllm:time_to_first_token_seconds",

@@ -96,6 +96,7 @@ class ServingMetrics {
   prometheus::Gauge& kv_blocks_total;
   prometheus::Gauge& kv_blocks_free;
   prometheus::Gauge& prefix_cache_blocks;
+  prometheus::Gauge& prefix_cache_pinned_blocks;
   prometheus::Gauge& sessions_open;
   prometheus::Gauge& connections_open;
   prometheus::Counter& preemptions;
@@ -104,6 +105,7 @@ class ServingMetrics {
   prometheus::Counter& prefix_cache_hits;       ///< tokens
   prometheus::Counter& prefix_cache_hits_cold;  ///< of these, what the store brought
   prometheus::Counter& prefix_cache_evictions;
+  LabelledCounter prefix_cache_pins_denied;  ///< blocks, by reason
   // -- recorded as requests move ---------------------------------------------------------------
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& generation_tokens;

@@ -5,11 +5,10 @@
 #include <map>
 
 #include "base/philox.hpp"
+#include "model/fuzz_operations.test.hpp"
 
 namespace outrider::model {
 namespace {
-
-constexpr int k_operations = 1'000'000;
 
 /// The pool's contract, said with a map.
 struct NaivePool {
@@ -70,7 +69,7 @@ TEST(BlockPool, BehavesLikeTheNaiveModelUnderRandomCalls) {
     Random random(seed);
     NaivePool naive{1 + random.below(64), {}};
     BlockPool pool(naive.total);
-    for (int i = 0; i < k_operations / 4; ++i) {
+    for (uint64_t i = 0; i < fuzz_operations(1'000'000) / 4; ++i) {
       const uint32_t action = random.below(10);
       if (action < 4) {
         const auto id = pool.allocate();

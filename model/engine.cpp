@@ -123,6 +123,10 @@ Result<void> Engine::submit(RequestKey key, GenerationRequest request) {
   auto active = make_active_request(key, std::move(request), *s.model, s.context_tokens, *s.cache);
   if (!active) return active.error();
   active->submitted = s.clock.now();
+  if (const KvParams& kv = active->request.kv; kv.pin) {
+    active->pin_until =
+        kv.ttl_s == 0 ? TimePoint::max() : active->submitted + std::chrono::seconds(kv.ttl_s);
+  }
   for (Choice& choice : active->choices) choice.arrival = s.arrivals++;
   active->root = root_block_id(s.options.cluster_secret, s.kv_namespace,
                                {active->request.tenant, active->request.cache_salt});
@@ -148,6 +152,7 @@ std::span<const ChoiceUpdate> Engine::step() {
   State& s = *state_;
   s.now = s.clock.now();
   s.updates.clear();
+  s.cache->end_pins(s.now);
   s.end_early();
   if (s.tier) s.tier->absorb(limits::kv_step_copy_bytes);
   const StepPlan plan = s.plan();
@@ -181,7 +186,9 @@ EngineStats Engine::stats() const {
   stats.blocks_total = state_->cache->pool().total();
   stats.blocks_free = state_->cache->available();
   stats.blocks_cached = state_->cache->index().size();
+  stats.blocks_pinned = state_->cache->index().pinned();
   stats.prefix_evictions = state_->cache->index().evictions();
+  stats.pins_evicted = state_->cache->index().pins_evicted();
   if (state_->tier) stats.tier = state_->tier->counters();
   return stats;
 }

@@ -64,6 +64,7 @@ struct EngineStats {
   uint32_t blocks_total = 0;
   uint32_t blocks_free = 0;    ///< Also those that only the prefix index holds.
   uint32_t blocks_cached = 0;  ///< In the prefix index.
+  uint32_t blocks_pinned = 0;  ///< Of these, evicted last.
   uint64_t steps = 0;
   uint64_t rows =
       0;  ///< That went through the model: prefill, also of committed output, and decode.
@@ -72,6 +73,8 @@ struct EngineStats {
   uint64_t prefix_queries = 0;    ///< Prompt tokens of admitted requests that may use the index.
   uint64_t prefix_hits = 0;       ///< Of these, tokens that it had.
   uint64_t prefix_evictions = 0;  ///< Blocks that it lost.
+  uint64_t pins_refused = 0;      ///< Blocks that were not pinned: their share was taken.
+  uint64_t pins_evicted = 0;      ///< Pinned blocks that a running sequence needed.
   uint64_t prefix_hits_cold = 0;  ///< Of the hits, tokens that the tier below brought for them.
   uint32_t reading = 0;           ///< Waiting choices for which the tier reads.
   TierCounters tier;

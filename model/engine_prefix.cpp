@@ -69,6 +69,7 @@ void Engine::State::take_cached(ActiveRequest& request, Choice& choice, uint32_t
   if (blocks <= had) return;
   const uint32_t before = choice.kv.length();
   choice.kv.take(std::span(choice.chain).subspan(had, blocks - had));
+  pin(request, choice, had);
   if (!first_time) return;
   offer(request, choice, had, blocks);
   const uint32_t prompt = request.prompt_size();
@@ -90,7 +91,17 @@ void Engine::State::publish_blocks(const StepPlan& plan) {
     while (choice->kv.published() < full) {
       choice->kv.publish(choice->chain[choice->kv.published()]);
     }
+    pin(*request, *choice, before);
     offer(*request, *choice, before, full);
+  }
+}
+
+/// Its published blocks from `first` on: each block of a choice comes by once while it runs, the
+/// first one first.
+void Engine::State::pin(const ActiveRequest& request, const Choice& choice, uint32_t first) {
+  if (!request.pin_until || *request.pin_until <= now) return;
+  for (const int32_t block : choice.kv.table().subspan(first, choice.kv.published() - first)) {
+    if (!cache->pin(block, *request.pin_until)) ++counters.pins_refused;
   }
 }
 

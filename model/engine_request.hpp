@@ -62,6 +62,7 @@ struct ActiveRequest {
   uint32_t cached_tokens = 0;  ///< Of the prompt, taken from the index before any preemption.
   uint32_t read_tokens = 0;    ///< That came from the tier for it.
   std::shared_ptr<const TierRetention> retention;
+  std::optional<TimePoint> pin_until;  ///< Its blocks are pinned in the pool, too.
   TimePoint submitted{};
   std::optional<TimePoint> admitted;
   std::optional<TimePoint> first_token;

@@ -34,6 +34,7 @@ struct Engine::State {
   void find_cached(ActiveRequest& request, Choice& choice, SequenceView& view);
   void take_cached(ActiveRequest& request, Choice& choice, uint32_t blocks);
   void publish_blocks(const StepPlan& plan);
+  void pin(const ActiveRequest& request, const Choice& choice, uint32_t first);
 
   // The tier below the pool (engine_tier.cpp).
   bool waits_for_tier(ActiveRequest& request, Choice& choice);

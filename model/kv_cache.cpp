@@ -144,7 +144,7 @@ KvCache::KvCache(std::shared_ptr<kernels::Ops> ops, const kernels::KvGeometry& g
       geometry_(geometry),
       memory_(std::move(memory)),
       pool_(blocks),
-      index_(blocks) {}
+      index_(blocks, static_cast<uint32_t>(uint64_t{blocks} * k_pinned_percent / 100)) {}
 
 int32_t KvCache::take_zeroed() {
   return take_copy(static_cast<int32_t>(pool_.total()));

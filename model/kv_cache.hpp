@@ -62,9 +62,9 @@ class KvSequence {
 
 /// The paged pool on the device of `ops`: memory, block counts, geometry, and the index of what was
 /// published, which holds one reference to each of its blocks and loses idle ones when free blocks
-/// run out. A block is zeroed before it is handed out, so that nothing of another sequence (not
-/// even an infinity) can be read in it. Pinned: sequences point to it. Not thread-safe; owned by
-/// the engine.
+/// run out, pinned ones last. A block is zeroed before it is handed out, so that nothing of another
+/// sequence (not even an infinity) can be read in it. Pinned: sequences point to it. Not
+/// thread-safe; owned by the engine.
 class KvCache {
  public:
   static Result<std::unique_ptr<KvCache>> create(std::shared_ptr<kernels::Ops> ops,
@@ -81,8 +81,13 @@ class KvCache {
   uint32_t available() const { return pool_.free() + index_.idle(); }
   /// Of leading blocks of a chain, which are all in the index: those that sequences hold.
   uint32_t held(std::span<const BlockId> chain) const;
-  /// Makes up to `blocks` idle blocks free; how many it was.
+  /// Makes up to `blocks` idle blocks free, pinned ones last; how many it was.
   uint32_t evict(uint32_t blocks);
+  /// Share of the pool that pins may spare: what runs beside them keeps most of it.
+  static constexpr uint32_t k_pinned_percent = 25;
+  /// As in the index.
+  bool pin(int32_t block, TimePoint until) { return index_.pin(block, until); }
+  void end_pins(TimePoint now) { index_.end_pins(now); }
 
   /// Aborts unless each block's count is the number of tables that hold it, and one for the index.
   void check_conservation(std::span<const KvSequence* const> sequences) const;

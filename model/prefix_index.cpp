@@ -6,7 +6,8 @@
 
 namespace outrider::model {
 
-PrefixIndex::PrefixIndex(uint32_t blocks) : entries_(blocks) {
+PrefixIndex::PrefixIndex(uint32_t blocks, uint32_t pins_max)
+    : entries_(blocks), pins_max_(pins_max) {
   by_id_.reserve(blocks);
 }
 
@@ -26,37 +27,56 @@ void PrefixIndex::insert(int32_t block, const BlockId& id, int32_t parent) {
   Entry& entry = at(block);
   OUTRIDER_CHECK(!entry.listed && find(id) == k_none, block);
   OUTRIDER_CHECK(parent == k_none || contains(parent), block, parent);
-  entry = {.id = id, .parent = parent, .listed = true};
+  const uint32_t depth = parent == k_none ? 0 : at(parent).depth + 1;
+  entry = {.id = id, .parent = parent, .depth = depth, .listed = true};
   by_id_.emplace(id, block);
   if (parent != k_none) ++at(parent).children;
 }
 
-void PrefixIndex::take(int32_t block) {
+PrefixIndex::Pin PrefixIndex::pin_of(int32_t block) const {
+  return {*at(block).pinned_until, UINT32_MAX - at(block).depth, block};
+}
+
+void PrefixIndex::link(int32_t block) {
   Entry& entry = at(block);
-  OUTRIDER_CHECK(entry.is_idle, block);
-  (entry.older == k_none ? oldest_ : at(entry.older).younger) = entry.younger;
-  (entry.younger == k_none ? youngest_ : at(entry.younger).older) = entry.older;
+  IdleList& list = list_of(entry);
+  entry.is_idle = true;
+  entry.older = list.youngest;
+  (list.youngest == k_none ? list.oldest : at(list.youngest).younger) = block;
+  list.youngest = block;
+  ++list.size;
+}
+
+void PrefixIndex::unlink(int32_t block) {
+  Entry& entry = at(block);
+  IdleList& list = list_of(entry);
+  (entry.older == k_none ? list.oldest : at(entry.older).younger) = entry.younger;
+  (entry.younger == k_none ? list.youngest : at(entry.younger).older) = entry.older;
   entry.older = entry.younger = k_none;
   entry.is_idle = false;
-  --idle_;
+  --list.size;
+}
+
+void PrefixIndex::take(int32_t block) {
+  OUTRIDER_CHECK(at(block).is_idle, block);
+  unlink(block);
 }
 
 void PrefixIndex::release(int32_t block) {
-  Entry& entry = at(block);
-  OUTRIDER_CHECK(entry.listed && !entry.is_idle, block);
-  entry.is_idle = true;
-  entry.older = youngest_;
-  (youngest_ == k_none ? oldest_ : at(youngest_).younger) = block;
-  youngest_ = block;
-  ++idle_;
+  OUTRIDER_CHECK(contains(block) && !at(block).is_idle, block);
+  link(block);
 }
 
 int32_t PrefixIndex::evict() {
-  const int32_t block = oldest_;
+  const int32_t block = idle_[idle_[0].size == 0 ? 1 : 0].oldest;
   if (block == k_none) return k_none;
-  take(block);
+  unlink(block);
   Entry& entry = at(block);
   OUTRIDER_CHECK(entry.children == 0, block, entry.children);
+  if (entry.pinned_until) {
+    pins_.erase(pin_of(block));
+    ++pins_evicted_;
+  }
   if (entry.parent != k_none) --at(entry.parent).children;
   by_id_.erase(entry.id);
   entry = {};
@@ -64,34 +84,79 @@ int32_t PrefixIndex::evict() {
   return block;
 }
 
+bool PrefixIndex::pin(int32_t block, TimePoint until) {
+  Entry& entry = at(block);
+  OUTRIDER_CHECK(entry.listed && !entry.is_idle, block);
+  if (entry.pinned_until && *entry.pinned_until >= until) return true;
+  if (entry.parent != k_none) {
+    const std::optional<TimePoint>& parents = at(entry.parent).pinned_until;
+    if (!parents || *parents < until) return false;
+  }
+  if (entry.pinned_until) {
+    pins_.erase(pin_of(block));
+  } else if (pins_.size() >= pins_max_) {
+    return false;
+  }
+  entry.pinned_until = until;
+  pins_.insert(pin_of(block));
+  return true;
+}
+
+void PrefixIndex::end_pins(TimePoint now) {
+  while (!pins_.empty() && std::get<TimePoint>(*pins_.begin()) <= now) {
+    const int32_t block = std::get<int32_t>(*pins_.begin());
+    pins_.erase(pins_.begin());
+    const bool idle = at(block).is_idle;
+    if (idle) unlink(block);
+    at(block).pinned_until.reset();
+    if (idle) link(block);
+  }
+}
+
 void PrefixIndex::check(std::span<const uint32_t> refs) const {
+  check_entries(refs);
+  for (const bool pinned : {false, true}) check_list(pinned);
+}
+
+void PrefixIndex::check_entries(std::span<const uint32_t> refs) const {
   std::vector<uint32_t> children(entries_.size(), 0);
-  uint32_t listed = 0;
-  uint32_t idle = 0;
+  uint32_t listed = 0, idle_here = 0, pinned_here = 0;
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     OUTRIDER_CHECK(entry.is_idle == (entry.listed && refs[i] == 1), i, refs[i]);
     if (!entry.listed) continue;
     ++listed;
-    idle += entry.is_idle ? 1 : 0;
+    idle_here += entry.is_idle ? 1 : 0;
     OUTRIDER_CHECK(find(entry.id) == static_cast<int32_t>(i), i);
+    if (entry.pinned_until) {
+      ++pinned_here;
+      OUTRIDER_CHECK(pins_.contains(pin_of(static_cast<int32_t>(i))), i);
+    }
     if (entry.parent == k_none) continue;
     const auto parent = static_cast<size_t>(entry.parent);
     OUTRIDER_CHECK(contains(entry.parent) && refs[parent] >= 1, i, entry.parent);
     OUTRIDER_CHECK(entry.is_idle || !entries_[parent].is_idle, i, entry.parent);
+    OUTRIDER_CHECK(entry.pinned_until <= entries_[parent].pinned_until, i, entry.parent);
     ++children[parent];
   }
-  OUTRIDER_CHECK(listed == size() && idle == idle_, listed, size(), idle, idle_);
+  OUTRIDER_CHECK(listed == size() && idle_here == idle(), listed, size(), idle_here, idle());
+  OUTRIDER_CHECK(pinned_here == pinned() && pinned() <= pins_max_, pinned_here, pinned());
   for (size_t i = 0; i < entries_.size(); ++i) {
     OUTRIDER_CHECK(children[i] == entries_[i].children, i, children[i], entries_[i].children);
   }
+}
+
+void PrefixIndex::check_list(bool pinned) const {
+  const IdleList& list = idle_[pinned ? 1 : 0];
+  uint32_t left = list.size;
   int32_t before = k_none;
-  for (int32_t i = oldest_; i != k_none; i = entries_[static_cast<size_t>(i)].younger) {
-    OUTRIDER_CHECK(entries_[static_cast<size_t>(i)].older == before && idle > 0, i);
-    --idle;
+  for (int32_t i = list.oldest; i != k_none; i = at(i).younger) {
+    OUTRIDER_CHECK(at(i).older == before && left > 0 && at(i).is_idle, i);
+    OUTRIDER_CHECK(at(i).pinned_until.has_value() == pinned, i);
+    --left;
     before = i;
   }
-  OUTRIDER_CHECK(idle == 0 && before == youngest_, idle);
+  OUTRIDER_CHECK(left == 0 && before == list.youngest, left);
 }
 
 }  // namespace outrider::model

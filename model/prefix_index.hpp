@@ -1,29 +1,37 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "base/block_id.hpp"
+#include "base/clock.hpp"
 
 namespace outrider::model {
 
 /// Which pool block holds which content, as a forest: a block's parent is the one before it in its
 /// sequence. A block is idle while nobody but the index holds it; only idle blocks are evicted,
-/// the least recently used leaf first. Whoever holds a block holds its ancestors, too (a pin is a
-/// holder), and lets go of the last block first: so ancestors are younger than what hangs on them,
-/// and the oldest idle block is a leaf. Not thread-safe; owned by a KvCache.
+/// the least recently used leaf first, pinned ones when no other is left. Whoever holds a block
+/// holds its ancestors, too, and lets go of the last block first; a pin ends no sooner than those
+/// of the blocks behind it. So ancestors are younger than what hangs on them, and the oldest idle
+/// block, of the pinned and of the others, is a leaf. Not thread-safe; owned by a KvCache.
 class PrefixIndex {
  public:
   static constexpr int32_t k_none = -1;
 
-  explicit PrefixIndex(uint32_t blocks);
+  /// At most `pins_max` of the pool's `blocks` are pinned at a time.
+  PrefixIndex(uint32_t blocks, uint32_t pins_max);
 
   uint32_t size() const { return static_cast<uint32_t>(by_id_.size()); }
-  uint32_t idle() const { return idle_; }
+  uint32_t idle() const { return idle_[0].size + idle_[1].size; }
+  uint32_t pinned() const { return static_cast<uint32_t>(pins_.size()); }
   uint64_t evictions() const { return evictions_; }
+  uint64_t pins_evicted() const { return pins_evicted_; }
 
   /// The block with this content, or k_none.
   int32_t find(const BlockId& id) const;
@@ -39,31 +47,56 @@ class PrefixIndex {
   void take(int32_t block);
   /// Nobody holds it any more: it is the youngest idle one.
   void release(int32_t block);
-  /// Forgets the oldest idle block and returns it, or k_none.
+  /// Forgets the oldest idle block that is not pinned, or else the oldest idle one, and returns it,
+  /// or k_none.
   int32_t evict();
 
-  /// Aborts unless links, counts of children and the idle list agree, and the idle blocks are those
-  /// that have one reference.
+  /// Pins a block that is held until then at least. False, and nothing has changed, where its
+  /// parent is not pinned as long, or too many are pinned.
+  bool pin(int32_t block, TimePoint until);
+  /// Pins whose time has come end; their idle blocks are the youngest of the others.
+  void end_pins(TimePoint now);
+
+  /// Aborts unless links, counts of children, pins and idle lists agree, and the idle blocks are
+  /// those that have one reference.
   void check(std::span<const uint32_t> refs) const;
 
  private:
   struct Entry {
     BlockId id{};
     int32_t parent = k_none;
-    int32_t older = k_none;  ///< Neighbours among the idle ones.
+    int32_t older = k_none;  ///< Neighbours among the idle ones of its list.
     int32_t younger = k_none;
     uint32_t children = 0;
+    uint32_t depth = 0;  ///< Ancestors.
     bool listed = false;
     bool is_idle = false;
+    std::optional<TimePoint> pinned_until;
   };
+  struct IdleList {
+    int32_t oldest = k_none;
+    int32_t youngest = k_none;
+    uint32_t size = 0;
+  };
+  /// In the order in which pins end: of a chain the last block first.
+  using Pin = std::tuple<TimePoint, uint32_t, int32_t>;
+
   Entry& at(int32_t block) { return entries_[static_cast<size_t>(block)]; }
+  const Entry& at(int32_t block) const { return entries_[static_cast<size_t>(block)]; }
+  IdleList& list_of(const Entry& entry) { return idle_[entry.pinned_until ? 1 : 0]; }
+  Pin pin_of(int32_t block) const;
+  void link(int32_t block);
+  void unlink(int32_t block);
+  void check_entries(std::span<const uint32_t> refs) const;
+  void check_list(bool pinned) const;
 
   std::vector<Entry> entries_;  ///< [blocks of the pool]
   std::unordered_map<BlockId, int32_t, BlockIdHash> by_id_;
-  int32_t oldest_ = k_none;
-  int32_t youngest_ = k_none;
-  uint32_t idle_ = 0;
+  std::array<IdleList, 2> idle_;  ///< Not pinned, pinned.
+  std::set<Pin> pins_;
+  uint32_t pins_max_;
   uint64_t evictions_ = 0;
+  uint64_t pins_evicted_ = 0;
 };
 
 }  // namespace outrider::model

@@ -3,17 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <list>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "base/philox.hpp"
+#include "model/fuzz_operations.test.hpp"
 #include "model/kv_cache.hpp"
 
 /// The prefix index and the sequences that share its blocks, beside a naive twin: what is there,
-/// what is held, what is evicted when memory runs out, and what the blocks hold.
+/// what is held or pinned, what is evicted when memory runs out, and what the blocks hold.
 namespace outrider::model {
 namespace {
 
@@ -43,8 +43,13 @@ using Handle = std::shared_ptr<NaiveBlock>;
 
 struct Cached {
   Handle block;
-  uint64_t released = 0;  ///< When the last sequence let go.
+  uint64_t released = 0;      ///< When the last sequence let go.
+  int64_t pinned_until = -1;  ///< -1: it is not.
 };
+
+uint32_t pins_max(uint32_t blocks) {
+  return blocks * KvCache::k_pinned_percent / 100;
+}
 
 struct Pair {
   KvSequence real;
@@ -76,7 +81,8 @@ class Twin {
     }
     auto at = pairs_.begin();
     std::advance(at, random_.below(static_cast<uint32_t>(pairs_.size())));
-    switch (random_.below(8)) {
+    if (random_.chance(0.05f)) return pass_time();
+    switch (random_.below(9)) {
       case 0:
       case 1:
         return append(*at, random_.chance(0.6f) ? k_block_tokens : random_.below(40));
@@ -90,6 +96,8 @@ class Twin {
       case 6:
         if (pairs_.size() < 8) fork(*at);
         return;
+      case 7:
+        return pin(*at);
       default:
         if (random_.chance(0.2f)) {
           const uint32_t count = random_.below(4);
@@ -110,6 +118,7 @@ class Twin {
     ASSERT_EQ(cache_->index().size(), cached_.size());
     ASSERT_EQ(cache_->index().idle(), idle);
     ASSERT_EQ(cache_->available(), available());
+    ASSERT_EQ(cache_->index().pinned(), pinned());
     if (!whole) return;
     for (uint32_t node = 1; node < ids_.size(); ++node) {
       ASSERT_EQ(cache_->index().find(ids_[node]) != PrefixIndex::k_none, cached_.count(node) != 0)
@@ -151,7 +160,13 @@ class Twin {
     return reinterpret_cast<float*>(cache_->memory() + block * k_geometry.block_bytes());
   }
 
-  /// The least recently used leaf that nobody holds.
+  uint32_t pinned() const {
+    return static_cast<uint32_t>(std::count_if(cached_.begin(), cached_.end(), [](const auto& at) {
+      return at.second.pinned_until >= 0;
+    }));
+  }
+
+  /// The least recently used leaf that nobody holds, of those that are not pinned if there is one.
   bool evict() {
     auto oldest = cached_.end();
     for (auto at = cached_.begin(); at != cached_.end(); ++at) {
@@ -160,7 +175,10 @@ class Twin {
         leaf = leaf && cached_.count(child_of(at->first, letter)) == 0;
       }
       if (!leaf || held(at->second.block) != 0) continue;
-      if (oldest == cached_.end() || at->second.released < oldest->second.released) oldest = at;
+      const auto rank = [](const Cached& cached) {
+        return std::pair(cached.pinned_until >= 0, cached.released);
+      };
+      if (oldest == cached_.end() || rank(at->second) < rank(oldest->second)) oldest = at;
     }
     if (oldest == cached_.end()) return false;
     cached_.erase(oldest);
@@ -258,6 +276,37 @@ class Twin {
     }
   }
 
+  /// Each time no two ends are equal, as in a chain they would be in the order of its blocks.
+  void pin(const Pair& pair) {
+    const int64_t until = ((now_ + 1 + random_.below(60)) << 24) + (++pins_ & 0xFFFFFF);
+    for (uint32_t i = 0; i < pair.published(); ++i) {
+      Cached& cached = cached_.at(pair.blocks[i]->node);
+      bool expected = cached.pinned_until >= until;
+      const bool follows = i == 0 || cached_.at(pair.blocks[i - 1]->node).pinned_until >= until;
+      if (!expected && follows && (cached.pinned_until >= 0 || pinned() < pins_max(total_))) {
+        expected = true;
+        cached.pinned_until = until;
+      }
+      ASSERT_EQ(cache_->pin(pair.real.table()[i], TimePoint(until)), expected) << i;
+    }
+  }
+
+  void pass_time() {
+    now_ += random_.below(10);
+    cache_->end_pins(TimePoint(now_ << 24));
+    std::vector<std::tuple<int64_t, int64_t, uint32_t>> over;
+    for (const auto& [node, cached] : cached_) {
+      if (cached.pinned_until < 0 || cached.pinned_until > now_ << 24) continue;
+      over.emplace_back(cached.pinned_until, -int64_t{node}, node);  // Deep nodes are large.
+    }
+    std::sort(over.begin(), over.end());
+    for (const auto& [until, order, node] : over) {
+      Cached& cached = cached_.at(node);
+      cached.pinned_until = -1;
+      if (held(cached.block) == 0) cached.released = ++clock_;
+    }
+  }
+
   void fork(const Pair& pair) { pairs_.push_back({pair.real.fork(), pair.blocks, pair.length}); }
 
   Random random_;
@@ -267,20 +316,17 @@ class Twin {
   std::list<Pair> pairs_;
   std::map<uint32_t, Cached> cached_;  ///< By node.
   uint64_t clock_ = 0;
+  int64_t now_ = 0;
+  int64_t pins_ = 0;
 };
 
-/// OUTRIDER_FUZZ_OPERATIONS asks for a longer run.
-uint64_t operations() {
-  const char* asked = std::getenv("OUTRIDER_FUZZ_OPERATIONS");
-  return asked == nullptr ? 60'000 : std::strtoull(asked, nullptr, 10);
-}
-
-TEST(PrefixIndex, HoldsSharesAndEvictsWhatItsNaiveTwinDoes) {
+TEST(PrefixIndex, HoldsSharesPinsAndEvictsWhatItsNaiveTwinDoes) {
   const uint64_t seeds = 20;
+  const uint64_t operations = fuzz_operations(60'000);
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(seed);
     Twin twin(seed);
-    for (uint64_t i = 0; i < operations() / seeds; ++i) {
+    for (uint64_t i = 0; i < operations / seeds; ++i) {
       ASSERT_NO_FATAL_FAILURE(twin.operate()) << i;
       ASSERT_NO_FATAL_FAILURE(twin.compare(i % 64 == 0)) << i;
     }
@@ -361,6 +407,49 @@ TEST(PrefixIndex, AppendingInsideAPublishedBlockCopiesItFirst) {
   ASSERT_TRUE(sequence.append(1));
   EXPECT_NE(sequence.table()[0], block);
   EXPECT_EQ(cache->index().find(chain[0]), block);
+}
+
+/// A sequence that computed, published and pinned these blocks, and went. How many pins it got.
+uint32_t leave_pinned(KvCache& cache, std::span<const BlockId> chain, int64_t until) {
+  leave(cache, chain);
+  KvSequence sequence(cache);
+  sequence.take(chain);
+  uint32_t pins = 0;
+  for (const int32_t block : sequence.table()) pins += cache.pin(block, TimePoint(until)) ? 1 : 0;
+  return pins;
+}
+
+TEST(PrefixIndex, PinnedBlocksAreEvictedLast) {
+  const auto cache = make_cache(16);
+  const std::vector<BlockId> pinned = chain_of({1, 2});
+  const std::vector<BlockId> young = chain_of({1, 5, 6});
+  EXPECT_EQ(leave_pinned(*cache, pinned, 100), 2u);
+  leave(*cache, young);
+  EXPECT_EQ(cache->evict(2), 2u);
+  EXPECT_EQ(cache->index().longest(young), 1u);
+  EXPECT_EQ(cache->index().longest(pinned), 2u);
+  KvSequence running(*cache);
+  EXPECT_TRUE(running.append(15 * k_block_tokens)) << "what runs wins";
+  EXPECT_EQ(cache->index().longest(pinned), 1u);
+  EXPECT_EQ(cache->index().pins_evicted(), 1u);
+}
+
+TEST(PrefixIndex, PinsBeyondTheirShareAreRefused) {
+  const auto cache = make_cache(16);
+  EXPECT_EQ(leave_pinned(*cache, chain_of({1, 2, 3, 4, 5, 6}), 100), pins_max(16));
+  EXPECT_EQ(cache->index().pinned(), pins_max(16));
+}
+
+TEST(PrefixIndex, APinThatEndedSparesNothing) {
+  const auto cache = make_cache(16);
+  leave_pinned(*cache, chain_of({1, 2}), 100);
+  leave(*cache, chain_of({5}));
+  cache->end_pins(TimePoint(100));
+  EXPECT_EQ(cache->index().pinned(), 0u);
+  leave(*cache, chain_of({6}));
+  EXPECT_EQ(cache->evict(3), 3u);
+  EXPECT_EQ(cache->index().longest(chain_of({6})), 1u) << "used last";
+  EXPECT_EQ(cache->index().longest(chain_of({1})), 0u);
 }
 
 }  // namespace

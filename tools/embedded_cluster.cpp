@@ -239,6 +239,9 @@ void EmbeddedCluster::update_metrics() {
   raise_to(metrics_.preemptions, static_cast<double>(stats.preemptions));
   raise_to(metrics_.engine_steps, static_cast<double>(stats.steps));
   metrics_.prefix_cache_blocks.Set(stats.blocks_cached);
+  metrics_.prefix_cache_pinned_blocks.Set(stats.blocks_pinned);
+  raise_to(metrics_.prefix_cache_pins_denied.of("share"), static_cast<double>(stats.pins_refused));
+  raise_to(metrics_.prefix_cache_pins_denied.of("memory"), static_cast<double>(stats.pins_evicted));
   raise_to(metrics_.prefix_cache_queries, static_cast<double>(stats.prefix_queries));
   raise_to(metrics_.prefix_cache_hits, static_cast<double>(stats.prefix_hits));
   raise_to(metrics_.prefix_cache_hits_cold, static_cast<double>(stats.prefix_hits_cold));
