@@ -121,12 +121,24 @@ StoreMetrics& ServingMetrics::store() {
       .skipped = labelled("outrider_kv_store_skipped_blocks_total", "Blocks that were not stored.",
                           "reason"),
       .removed = labelled("outrider_kv_store_removed_blocks_total", "Blocks that left.", "reason"),
-      .outages = labelled("outrider_kv_store_outages_total", "Outages that began.", "reason")});
+      .outages = labelled("outrider_kv_store_outages_total", "Outages that began.", "reason"),
+      .tenant_bytes = labelled_gauge("outrider_kv_store_tenant_bytes",
+                                     "Bytes of a tenant that has a quota of its own.", "tenant"),
+      .tenant_quota_bytes =
+          labelled_gauge("outrider_kv_store_tenant_quota_bytes", "Its quota.", "tenant"),
+      .tenant_over_quota = labelled("outrider_kv_store_tenant_over_quota_blocks_total",
+                                    "Its blocks that were not stored for that.", "tenant")});
   return *store_;
 }
 
 LabelledCounter ServingMetrics::labelled(const char* name, const char* help, const char* label) {
   return {prometheus::BuildCounter().Name(name).Help(help).Labels(labels_).Register(registry_),
+          label};
+}
+
+LabelledGauge ServingMetrics::labelled_gauge(const char* name, const char* help,
+                                             const char* label) {
+  return {prometheus::BuildGauge().Name(name).Help(help).Labels(labels_).Register(registry_),
           label};
 }
 

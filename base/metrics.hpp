@@ -18,19 +18,22 @@ namespace outrider {
 /// Brings a counter up to a total that something else counts.
 void raise_to(prometheus::Counter& counter, double total);
 
-/// A counter for each value of one label, made at first use.
-class LabelledCounter {
+/// An instrument for each value of one label, made at first use.
+template <class Instrument>
+class Labelled {
  public:
-  LabelledCounter(prometheus::Family<prometheus::Counter>& family, std::string label)
+  Labelled(prometheus::Family<Instrument>& family, std::string label)
       : family_(&family), label_(std::move(label)) {}
-  prometheus::Counter& of(std::string_view value) const {
+  Instrument& of(std::string_view value) const {
     return family_->Add({{label_, std::string(value)}});
   }
 
  private:
-  prometheus::Family<prometheus::Counter>* family_;
+  prometheus::Family<Instrument>* family_;
   std::string label_;
 };
+using LabelledCounter = Labelled<prometheus::Counter>;
+using LabelledGauge = Labelled<prometheus::Gauge>;
 
 /// The instruments of the KV store. Reasons are kvstore's own closed sets.
 struct StoreMetrics {
@@ -50,6 +53,9 @@ struct StoreMetrics {
   LabelledCounter skipped;  ///< blocks that were not stored, by reason
   LabelledCounter removed;  ///< blocks, by reason
   LabelledCounter outages;  ///< that began, by reason
+  /// Of tenants that the settings name, nobody else.
+  LabelledGauge tenant_bytes, tenant_quota_bytes;
+  LabelledCounter tenant_over_quota;  ///< blocks
 };
 
 /// The instruments of one served model. Names and types are vLLM's where the meaning is the same,
@@ -81,6 +87,7 @@ class ServingMetrics {
                                    prometheus::Histogram::BucketBoundaries boundaries);
 
   LabelledCounter labelled(const char* name, const char* help, const char* label);
+  LabelledGauge labelled_gauge(const char* name, const char* help, const char* label);
 
   std::unique_ptr<StoreMetrics> store_;
   prometheus::Family<prometheus::Counter>& success_family_;

@@ -186,7 +186,8 @@ void ColdIndex::expire(int64_t now, std::vector<std::pair<BlockId, Place>>& remo
 std::vector<TenantUse> ColdIndex::tenants() const {
   std::vector<TenantUse> out;
   for (const auto& [tenant, use] : accounts_) {
-    out.push_back({tenant, use.rows, use.bytes, use.pinned_bytes, use.quota_bytes});
+    out.push_back(
+        {{}, tenant, use.rows, use.bytes, use.pinned_bytes, use.quota_bytes, use.over_quota});
   }
   return out;
 }

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -22,11 +24,13 @@ struct IndexLimits {
 };
 
 struct TenantUse {
+  std::optional<std::string> name;  ///< of those with a quota of their own
   uint64_t tenant = 0;
   uint64_t rows = 0;
   uint64_t bytes = 0;
   uint64_t pinned_bytes = 0;
   uint64_t quota_bytes = 0;
+  uint64_t over_quota = 0;  ///< blocks that did not come in
 };
 
 /// Which records the store has, whose they are, and who goes when room is needed: each tenant's
@@ -59,6 +63,7 @@ class ColdIndex {
   uint32_t count_failed_read(const BlockId& id);
   void forgive_failed_reads(const BlockId& id);
   void set_quota(uint64_t tenant, uint64_t bytes);
+  void count_over_quota(uint64_t tenant) { ++account(tenant).over_quota; }
 
   /// Removes FIFO rows written before `oldest_sequence`, and rows that expired; ids are appended.
   void age_out(uint64_t oldest_sequence, std::vector<BlockId>& removed);
@@ -84,7 +89,7 @@ class ColdIndex {
   struct Account {
     std::list<BlockId> used;  ///< least recently used first, without pinned ones
     uint64_t rows = 0, bytes = 0, pinned_bytes = 0, reserved_bytes = 0, reserved_rows = 0;
-    uint64_t quota_bytes = 0;
+    uint64_t quota_bytes = 0, over_quota = 0;
     bool own_quota = false;
   };
   using Nodes = std::unordered_map<BlockId, Node, BlockIdHash>;

@@ -108,6 +108,13 @@ ColdStats ColdStore::stats() const {
     out.tenants = core.index.tenants();
     database = core.database;
   }
+  std::map<uint64_t, const std::string*> names;
+  for (const auto& [name, bytes] : parts_->core.options.quota_bytes) {
+    names.emplace(tenant_number(name), &name);
+  }
+  for (TenantUse& tenant : out.tenants) {
+    if (const auto at = names.find(tenant.tenant); at != names.end()) tenant.name = *at->second;
+  }
   if (database) out.payload_written_bytes = database->payload_bytes_written();
   return out;
 }

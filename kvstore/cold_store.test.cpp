@@ -206,6 +206,11 @@ TEST_F(ColdStoreTest, ATenantOverItsQuotaLosesItsOwnOldest) {
   store->put({make_block(4, 0, 100'000)}, {.tenant = "small"});
   store->drain();
   EXPECT_EQ(store->stats().counters.skipped[Skip::over_quota], 1u) << "larger than all of it";
+  for (const TenantUse& tenant : store->stats().tenants) {
+    const bool small = tenant.tenant == tenant_number("small");
+    EXPECT_EQ(tenant.over_quota, small ? 1u : 0u);
+    EXPECT_EQ(tenant.name, small ? std::optional<std::string>("small") : std::nullopt);
+  }
 }
 
 TEST_F(ColdStoreTest, ExpiredBlocksAreMissesAndLeave) {

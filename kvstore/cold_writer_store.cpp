@@ -29,6 +29,10 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
     room = reserve(block.id, row);
   }
   if (room == Room::duplicate) return skip(block.id, Skip::duplicate);
+  if (room == Room::over_quota) {
+    const std::lock_guard lock(core_.mutex);
+    core_.index.count_over_quota(row.tenant);
+  }
   if (room == Room::over_quota) return skip(block.id, Skip::over_quota);
   if (room == Room::index_full) return skip(block.id, Skip::index_full);
   name_in_marks(block, options.tenant);

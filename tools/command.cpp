@@ -38,6 +38,8 @@ std::string placeholder(const Setting& setting) {
       return "KINDS …";
     case Kind::origins:
       return "*|off|ORIGIN,…";
+    case Kind::tenant_quotas:
+      return "NAME=MB,…";
     case Kind::text:
       break;
   }

@@ -11,6 +11,7 @@
 #include "base/hash.hpp"
 #include "base/limits.hpp"
 #include "base/system.hpp"
+#include "tools/tenant_quotas.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -61,6 +62,33 @@ void count_reasons(const kvstore::Counts<Reason>& counts, const LabelledCounter&
   }
 }
 
+/// Those with a quota of their own by name, all others together.
+void describe_tenants(const std::vector<kvstore::TenantUse>& tenants, nlohmann::ordered_json& out) {
+  const auto use = [](const kvstore::TenantUse& tenant) {
+    return nlohmann::ordered_json{{"blocks", tenant.rows},
+                                  {"bytes", tenant.bytes},
+                                  {"pinned_bytes", tenant.pinned_bytes},
+                                  {"over_quota_blocks", tenant.over_quota}};
+  };
+  kvstore::TenantUse others;
+  uint64_t count = 0;
+  out["tenants"] = nlohmann::ordered_json::object();
+  for (const kvstore::TenantUse& tenant : tenants) {
+    if (tenant.name) {
+      auto& named = out["tenants"][*tenant.name] = {{"quota_bytes", tenant.quota_bytes}};
+      named.update(use(tenant));
+      continue;
+    }
+    ++count;
+    others.rows += tenant.rows;
+    others.bytes += tenant.bytes;
+    others.pinned_bytes += tenant.pinned_bytes;
+    others.over_quota += tenant.over_quota;
+  }
+  auto& rest = out["other_tenants"] = {{"tenants", count}};
+  rest.update(use(others));
+}
+
 }  // namespace
 
 Result<std::optional<kvstore::ColdStoreOptions>> store_options(const Settings& settings) {
@@ -75,6 +103,9 @@ Result<std::optional<kvstore::ColdStoreOptions>> store_options(const Settings& s
   options.directory = settings.text("store-dir");
   options.cap_bytes = settings.count("store-cap-mb") << 20;
   options.default_quota_bytes = settings.count("store-quota-mb") << 20;
+  std::map<std::string, uint64_t> quotas;
+  OUTRIDER_ASSIGN(quotas, parse_tenant_quotas(settings.text("store-tenant-quota-mb")));
+  for (const auto& [tenant, mb] : quotas) options.quota_bytes[tenant] = mb << 20;
   options.write_bytes_per_second = settings.count("store-write-mb-s") << 20;
   return Optional(std::move(options));
 }
@@ -116,6 +147,7 @@ nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats) {
                                 {"skipped", reasons(c.skipped)},
                                 {"removed", reasons(c.removed)},
                                 {"outages", reasons(c.outages)}};
+  describe_tenants(stats.tenants, out);
   return out;
 }
 
@@ -137,6 +169,12 @@ void update_store_metrics(const kvstore::ColdStats& stats, StoreMetrics& metrics
   count_reasons(c.skipped, metrics.skipped);
   count_reasons(c.removed, metrics.removed);
   count_reasons(c.outages, metrics.outages);
+  for (const kvstore::TenantUse& tenant : stats.tenants) {
+    if (!tenant.name) continue;  // names from keys and clients are no closed set
+    metrics.tenant_bytes.of(*tenant.name).Set(static_cast<double>(tenant.bytes));
+    metrics.tenant_quota_bytes.of(*tenant.name).Set(static_cast<double>(tenant.quota_bytes));
+    raise_to(metrics.tenant_over_quota.of(*tenant.name), static_cast<double>(tenant.over_quota));
+  }
 }
 
 }  // namespace outrider::tools

@@ -33,12 +33,15 @@ TEST_F(KvStore, IsThereOnlyWhereADirectoryIsNamed) {
   ASSERT_TRUE(settings_.set("store-dir", directory_, "flag"));
   ASSERT_TRUE(settings_.set("store-cap-mb", "100", "flag"));
   ASSERT_TRUE(settings_.set("store-quota-mb", "10", "flag"));
+  ASSERT_TRUE(settings_.set("store-tenant-quota-mb", "ann=3,bob=4", "flag"));
   ASSERT_TRUE(settings_.set("store-write-mb-s", "1", "flag"));
   options = store_options(settings_);
   ASSERT_TRUE(options.ok() && options->has_value());
   EXPECT_EQ((*options)->directory, directory_);
   EXPECT_EQ((*options)->cap_bytes, 100u << 20);
   EXPECT_EQ((*options)->default_quota_bytes, 10u << 20);
+  EXPECT_EQ((*options)->quota_bytes,
+            (std::map<std::string, uint64_t>{{"ann", 3u << 20}, {"bob", 4u << 20}}));
   EXPECT_EQ((*options)->write_bytes_per_second, 1u << 20);
 }
 
@@ -96,6 +99,26 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
       text,
       HasSubstr(
           "outrider_kv_store_skipped_blocks_total{model_name=\"tiny\",reason=\"queue_full\"} 5"));
+}
+
+TEST_F(KvStore, TellsOfTenantsWithAQuotaOfTheirOwnByNameAndOfTheOthersTogether) {
+  kvstore::ColdStats stats;
+  stats.tenants = {{.name = "ann", .rows = 2, .bytes = 20, .quota_bytes = 50, .over_quota = 7},
+                   {.rows = 1, .bytes = 5, .over_quota = 1},
+                   {.rows = 3, .bytes = 6, .pinned_bytes = 4}};
+  const auto json = describe_store(stats);
+  EXPECT_EQ(json["tenants"].dump(),
+            R"({"ann":{"quota_bytes":50,"blocks":2,"bytes":20,"pinned_bytes":0,)"
+            R"("over_quota_blocks":7}})");
+  EXPECT_EQ(json["other_tenants"].dump(),
+            R"({"tenants":2,"blocks":4,"bytes":11,"pinned_bytes":4,"over_quota_blocks":1})");
+  ServingMetrics metrics("tiny");
+  update_store_metrics(stats, metrics.store());
+  const std::string text = metrics.render();
+  EXPECT_THAT(text,
+              HasSubstr("outrider_kv_store_tenant_bytes{model_name=\"tiny\",tenant=\"ann\"} 20"));
+  EXPECT_THAT(text, HasSubstr("tenant_quota_bytes{model_name=\"tiny\",tenant=\"ann\"} 50"));
+  EXPECT_THAT(text, HasSubstr("over_quota_blocks_total{model_name=\"tiny\",tenant=\"ann\"} 7"));
 }
 
 }  // namespace

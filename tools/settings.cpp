@@ -15,6 +15,7 @@
 #include "kernels/kv_kind_flags.hpp"
 #include "tools/origins.hpp"
 #include "tools/parse_number.hpp"
+#include "tools/tenant_quotas.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -122,6 +123,10 @@ Result<void> check_value(const Setting& setting, std::string_view value) {
       return check_kv_kinds_list(setting, value);
     case Kind::origins:
       return check_origins(setting, value);
+    case Kind::tenant_quotas: {
+      const auto quotas = parse_tenant_quotas(value);
+      return quotas ? Result<void>() : under_its_name(setting, quotas.error());
+    }
     case Kind::text:
     case Kind::path:
     case Kind::directory:
@@ -278,6 +283,10 @@ std::vector<Setting> table() {
        .default_value = "0",
        .help = "bytes of one tenant's blocks; 0: store-cap-mb",
        .maximum = 1 << 24},
+      {.name = "store-tenant-quota-mb",
+       .kind = Kind::tenant_quotas,
+       .unit = "MB",
+       .help = "the same for some tenants: NAME=MB by commas"},
       {.name = "store-write-mb-s",
        .kind = Kind::count,
        .unit = "MB/s",

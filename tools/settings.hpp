@@ -22,7 +22,8 @@ struct Setting {
     directory,
     kv_kinds,
     kv_kinds_list,
-    origins
+    origins,
+    tenant_quotas
   };
   std::string name;  ///< kebab-case
   Kind kind = Kind::text;

@@ -68,6 +68,8 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
                                                         {"log-json", "yes"},
                                                         {"cors-origins", ""},
                                                         {"cors-origins", "my.page"},
+                                                        {"store-tenant-quota-mb", "ann"},
+                                                        {"store-tenant-quota-mb", "ann=0"},
                                                         {"max-batch-tokens", "0"}}) {
     const auto result = settings.set(name, value, "flag");
     ASSERT_FALSE(result.ok()) << name << "=" << value;
