@@ -103,9 +103,10 @@ TEST(KvCodecTest, TheLargestNumberOfAGroupIsKept) {
 
 TEST(KvCodecTest, Fp8IsE4M3AndEndsAt448) {
   const std::vector<std::pair<float, float>> pairs = {
-      {1.0f, 1.0f},        {-1.0625f, -1.0f},  {1.1875f, 1.25f}, {448.0f, 448.0f},
-      {-1000.0f, -448.0f}, {0x1p-9f, 0x1p-9f}, {0x1p-10f, 0.0f}, {0x1.8p-9f, 0x1p-8f},
-      {0x1p-6f, 0x1p-6f},  {0.0f, 0.0f},       {240.5f, 240.0f}, {0x1.Fp-7f, 0x1p-6f}};
+      {1.0f, 1.0f},         {-1.0625f, -1.0f},  {1.1875f, 1.25f}, {448.0f, 448.0f},
+      {-1000.0f, -448.0f},  {0x1p-9f, 0x1p-9f}, {0x1p-10f, 0.0f}, {0x1.8p-9f, 0x1p-8f},
+      {0x1p-6f, 0x1p-6f},   {0.0f, 0.0f},       {240.5f, 240.0f}, {0x1.Fp-7f, 0x1p-6f},
+      {std::nanf(""), 1.5f}};
   for (const auto& [in, out] : pairs) {
     EXPECT_EQ(round_trip(KvKind::fp8, {in})[0], out) << in;
   }

@@ -76,7 +76,10 @@ void Engine::State::take_cached(ActiveRequest& request, Choice& choice, uint32_t
   const uint32_t taken = std::min(choice.kv.length(), prompt) - std::min(before, prompt);
   request.cached_tokens += taken;
   counters.prefix_hits += taken;
-  counters.prefix_hits_cold += std::min(taken, request.read_tokens);
+  // What was read for it is there when it is admitted; what it joins later, others have computed.
+  if (request.admitted) return;
+  request.cached_tokens_cold = std::min(taken, request.read_tokens);
+  counters.prefix_hits_cold += request.cached_tokens_cold;
 }
 
 /// Blocks that this step filled: from now on others find them.

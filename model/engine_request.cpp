@@ -132,7 +132,7 @@ RequestTimings ActiveRequest::timings(TimePoint now) const {
           .prompt_tokens = prompt_size(),
           .preemptions = preemptions,
           .cached_tokens = cached_tokens,
-          .cached_tokens_cold = std::min(cached_tokens, read_tokens)};
+          .cached_tokens_cold = cached_tokens_cold};
 }
 
 Result<ActiveRequest> make_active_request(RequestKey key, GenerationRequest request,

@@ -58,9 +58,10 @@ struct ActiveRequest {
   bool cancelled = false;
   uint32_t prompt_scored = 0;  ///< Prompt tokens already reported with their logprobs.
   uint32_t preemptions = 0;
-  BlockId root{};              ///< Parent of its first block.
-  uint32_t cached_tokens = 0;  ///< Of the prompt, taken from the index before any preemption.
-  uint32_t read_tokens = 0;    ///< That came from the tier for it.
+  BlockId root{};                   ///< Parent of its first block.
+  uint32_t cached_tokens = 0;       ///< Of the prompt, taken from the index before any preemption.
+  uint32_t cached_tokens_cold = 0;  ///< Of these, what the tier had brought for it.
+  uint32_t read_tokens = 0;         ///< That came from the tier for it.
   std::shared_ptr<const TierRetention> retention;
   std::optional<TimePoint> pin_until;  ///< Its blocks are pinned in the pool, too.
   TimePoint submitted{};

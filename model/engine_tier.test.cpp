@@ -123,6 +123,23 @@ TEST(EngineTier, ARestartedEngineReadsInsteadOfComputing) {
   EXPECT_EQ(again.timings.cached_tokens_cold, 0u) << "it is in the pool now";
 }
 
+TEST(EngineTier, WhatARequestJoinsWhileItRunsWasNotReadForIt) {
+  Restarts restarts;
+  GenerationRequest request = prompt(1, 200);
+  restarts.store(request);
+  std::erase_if(restarts.tier->stored, [](const auto& at) { return at.second.block.depth > 1; });
+  EngineWorld& world = *restarts.world;
+  const RequestKey reader = world.submit(request);
+  world.step();
+  restarts.tier->deliver(2);
+  request.priority = -1;  // it computes what comes next, and the reader joins it
+  world.submit(request);
+  world.run();
+  EXPECT_EQ(world.heard[reader][0].timings.cached_tokens, 192u);
+  EXPECT_EQ(world.heard[reader][0].timings.cached_tokens_cold, 32u);
+  EXPECT_EQ(world.engine->stats().prefix_hits_cold, 32u);
+}
+
 TEST(EngineTier, OthersAreServedWhileARequestWaitsForItsBlocks) {
   Restarts restarts;
   const GenerationRequest request = prompt(1, 100);
