@@ -1,7 +1,10 @@
 #include "actors/store_tier.hpp"
 
+#include <atomic>
+#include <thread>
 #include <utility>
 
+#include "base/check.hpp"
 #include "base/system.hpp"
 
 namespace outrider::actors {
@@ -39,6 +42,21 @@ std::vector<model::TierLoadedBlock> loaded(std::vector<kvstore::LoadedBlock> blo
 class StoreTier final : public model::BlockTier {
  public:
   explicit StoreTier(std::shared_ptr<kvstore::ColdStore> store) : store_(std::move(store)) {}
+  ~StoreTier() override {
+    stop_ = true;
+    look();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void serve(std::shared_ptr<model::TierOffers> offers) override {
+    OUTRIDER_CHECK(!thread_.joinable(), "a tier serves one engine");
+    offers_ = std::move(offers);
+    thread_ = std::thread([this] { run(); });
+  }
+  void look() override {
+    looks_.fetch_add(1);
+    looks_.notify_one();
+  }
 
   std::vector<bool> touch(std::span<const BlockId> chain, bool hint) override {
     return store_->touch(chain, hint);
@@ -90,7 +108,20 @@ class StoreTier final : public model::BlockTier {
   }
 
  private:
+  /// The store's lock is waited for here, not in a step.
+  void run() {
+    while (!stop_) {
+      const uint32_t seen = looks_;
+      settle(*offers_, *this);
+      if (!stop_) looks_.wait(seen);
+    }
+  }
+
   std::shared_ptr<kvstore::ColdStore> store_;
+  std::shared_ptr<model::TierOffers> offers_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<uint32_t> looks_ = 0;
+  std::thread thread_;
 };
 
 }  // namespace

@@ -8,7 +8,8 @@
 namespace outrider::actors {
 
 /// The store as the tier below an engine's pool: here, and nowhere else, block ids meet both the
-/// pool's bytes and the database's. Thread-safe; keeps the store alive.
+/// pool's bytes and the database's. Has a thread that looks at what one engine's steps offer.
+/// Thread-safe; keeps the store alive.
 std::shared_ptr<model::BlockTier> make_store_tier(std::shared_ptr<kvstore::ColdStore> store);
 
 }  // namespace outrider::actors

@@ -8,10 +8,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/block_id.hpp"
 #include "base/clock.hpp"
+#include "base/spsc_queue.hpp"
 
 namespace outrider::model {
 
@@ -32,6 +34,33 @@ struct TierRetention {
   uint32_t ttl_s = 0;  ///< 0: as long as there is room
 
   bool asked_for() const { return pin || ttl_s > 0; }
+};
+
+/// A block that a request uses; without keys and values.
+struct TierOffer {
+  TierBlock block;
+  std::shared_ptr<const TierRetention> retention;
+};
+
+/// Between the steps of one engine and its tier: neither waits for the other. What does not fit is
+/// lost: a block that is not noted, or not stored.
+struct TierOffers {
+  TierOffers(size_t capacity, uint32_t block_tokens, std::function<void()> when_wanted)
+      : made(capacity, blank(block_tokens)),
+        wanted(capacity, blank(block_tokens)),
+        wake(std::move(when_wanted)) {}
+
+  SpscQueue<TierOffer> made;    ///< by steps, for the tier; leave when the tier is done with them
+  SpscQueue<TierOffer> wanted;  ///< by the tier, for the steps to `put`
+  std::atomic<uint64_t> lost = 0;    ///< wanted, but `wanted` was full
+  const std::function<void()> wake;  ///< called by the tier when it wanted some
+
+ private:
+  static TierOffer blank(uint32_t block_tokens) {
+    TierOffer offer;
+    offer.block.tokens.resize(block_tokens);
+    return offer;
+  }
 };
 
 /// Consecutive blocks of one chain that are wanted.
@@ -63,11 +92,16 @@ struct TierHandlers {
 };
 
 /// What lies below an engine's pool: it takes full blocks and gives them back by content. A cache:
-/// whatever goes wrong in it is a miss or a block not stored. Thread-safe; no call waits.
+/// whatever goes wrong in it is a miss or a block not stored. Thread-safe; no call waits for a
+/// disk, and `look` for nothing at all.
 class BlockTier {
  public:
   virtual ~BlockTier() = default;
 
+  /// One engine's offers from now on.
+  virtual void serve(std::shared_ptr<TierOffers> offers) = 0;
+  /// There are new ones: `settle` them, now or soon, on one thread.
+  virtual void look() = 0;
   /// Notes that consecutive blocks of a chain were used or computed. Element i says whether block i
   /// is worth a `put`; `hint`: whatever is not stored yet is.
   virtual std::vector<bool> touch(std::span<const BlockId> chain, bool hint) = 0;
@@ -79,5 +113,8 @@ class BlockTier {
   virtual void retain(std::vector<BlockId> ids, const TierRetention& retention) = 0;
   virtual void load(TierLoad load, TierHandlers handlers) = 0;
 };
+
+/// Tells the tier of all offers that were made, and hands back what it wants.
+void settle(TierOffers& offers, BlockTier& tier);
 
 }  // namespace outrider::model

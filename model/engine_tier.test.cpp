@@ -94,6 +94,25 @@ TEST(EngineTier, BlocksWaitInThePoolUntilTheTierHasRoom) {
   EXPECT_EQ(world.engine->stats().tier.lost_blocks, 1u) << "evicted before its turn";
 }
 
+TEST(EngineTier, StepsDoNotWaitForATierThatLooksLater) {
+  Restarts restarts;
+  restarts.tier->blind = true;
+  EngineWorld& world = *restarts.world;
+  for (int i = 0; i < 2; ++i) {
+    const RequestKey key = world.submit(prompt(1, 100));
+    while (!world.heard[key][0].finish) world.step();
+  }
+  EXPECT_TRUE(restarts.tier->touches.empty());
+  EXPECT_FALSE(world.engine->idle()) << "the tier has not looked yet";
+  restarts.tier->blind = false;
+  int wakes = 0;
+  world.engine->on_arrival([&] { ++wakes; });
+  restarts.tier->look();
+  EXPECT_EQ(wakes, 1);
+  world.run();
+  EXPECT_EQ(restarts.tier->stored.size(), 6u);
+}
+
 TEST(EngineTier, ARequestThatAsksForRetentionIsStoredAtOnce) {
   Restarts restarts;
   GenerationRequest request = prompt(1, 100);

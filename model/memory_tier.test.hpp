@@ -19,6 +19,10 @@ class MemoryTier final : public BlockTier {
     TierRetention retention;
   };
 
+  void serve(std::shared_ptr<TierOffers> made) override { offers = std::move(made); }
+  void look() override {
+    if (!blind) settle(*offers, *this);
+  }
   std::vector<bool> touch(std::span<const BlockId> chain, bool hint) override {
     std::vector<bool> wanted;
     for (const BlockId& id : chain) {
@@ -77,6 +81,8 @@ class MemoryTier final : public BlockTier {
     std::deque<std::shared_ptr<TierBlock>> blocks;
     std::shared_ptr<const std::atomic<bool>> cancelled;
   };
+  std::shared_ptr<TierOffers> offers;
+  bool blind = false;  ///< it looks at nothing
   std::map<BlockId, Stored> stored;
   std::map<BlockId, int> touches;
   std::deque<Pending> waiting;

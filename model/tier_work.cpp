@@ -35,7 +35,15 @@ void TierWork::Mailbox::push(Arrival arrival) {
 
 TierWork::TierWork(std::shared_ptr<BlockTier> tier, std::shared_ptr<kernels::Ops> ops,
                    KvCache& cache, const Digest256& kv_namespace)
-    : tier_(std::move(tier)), ops_(std::move(ops)), cache_(cache), kv_namespace_(kv_namespace) {}
+    : tier_(std::move(tier)), ops_(std::move(ops)), cache_(cache), kv_namespace_(kv_namespace) {
+  const auto wake = [mailbox = mailbox_] {
+    const std::lock_guard lock(mailbox->mutex);
+    if (mailbox->wake) mailbox->wake();
+  };
+  offers_ = std::make_shared<TierOffers>(limits::kv_outgoing_blocks_max,
+                                         cache.geometry().block_tokens, wake);
+  tier_->serve(offers_);
+}
 
 TierWork::~TierWork() {
   for (const auto& [id, read] : wanted_) read->cancelled->store(true);
@@ -55,12 +63,17 @@ std::shared_ptr<TierRead> TierWork::under_way(const BlockId& id) const {
   return found == wanted_.end() ? nullptr : found->second;
 }
 
-std::vector<int32_t> TierWork::tokens_of(uint32_t block,
-                                         const std::function<int32_t(uint32_t)>& token) const {
+TierCounters TierWork::counters() const {
+  TierCounters counters = counters_;
+  counters.lost_blocks += offers_->lost;
+  return counters;
+}
+
+void TierWork::read_tokens(uint32_t block, const std::function<int32_t(uint32_t)>& token,
+                           std::vector<int32_t>& tokens) const {
   const uint32_t block_tokens = cache_.geometry().block_tokens;
-  std::vector<int32_t> tokens(block_tokens);
+  tokens.resize(block_tokens);
   for (uint32_t i = 0; i < block_tokens; ++i) tokens[i] = token(block * block_tokens + i);
-  return tokens;
 }
 
 std::shared_ptr<TierRead> TierWork::read(const Wish& wish,
@@ -74,7 +87,8 @@ std::shared_ptr<TierRead> TierWork::read(const Wish& wish,
                 .timeout = wish.timeout,
                 .cancelled = read->cancelled};
   for (auto i = wish.first; i < wish.chain.size(); ++i) {
-    load.blocks.push_back({wish.chain[i], tokens_of(i, token)});
+    load.blocks.push_back({wish.chain[i], {}});
+    read_tokens(i, token, load.blocks.back().tokens);
   }
   // Only a call before `load` returns looks at `nothing`; `returned` is of this thread then.
   auto returned = std::make_shared<std::atomic<bool>>(false);
@@ -163,44 +177,39 @@ void TierWork::end(TierRead& read) {
 void TierWork::used(std::span<const BlockId> chain, uint32_t first, const BlockId& root,
                     const std::shared_ptr<const TierRetention>& retention,
                     const std::function<int32_t(uint32_t)>& token) {
-  const std::span<const BlockId> blocks = chain.subspan(first);
-  if (blocks.empty()) return;
-  const std::vector<bool> wanted = tier_->touch(blocks, retention->asked_for());
-  std::vector<BlockId> stored;
-  for (uint32_t i = 0; i < blocks.size(); ++i) {
-    const uint32_t depth = first + i;
-    if (!wanted[i]) {
-      stored.push_back(blocks[i]);
-    } else if (outgoing_.size() >= limits::kv_outgoing_blocks_max) {
+  for (auto depth = first; depth < chain.size(); ++depth) {
+    TierOffer* offer = offers_->made.free_slot();
+    if (offer == nullptr) {
       ++counters_.lost_blocks;
-    } else {
-      outgoing_.push_back({.block = {.id = blocks[i],
-                                     .parent = depth == 0 ? root : chain[depth - 1],
-                                     .depth = depth,
-                                     .tokens = tokens_of(depth, token)},
-                           .retention = retention});
+      continue;
     }
+    offer->block.id = chain[depth];
+    offer->block.parent = depth == 0 ? root : chain[depth - 1];
+    offer->block.depth = depth;
+    read_tokens(depth, token, offer->block.tokens);
+    offer->retention = retention;
+    offers_->made.push();
   }
-  if (retention->asked_for() && !stored.empty()) tier_->retain(std::move(stored), *retention);
+  tier_->look();
 }
 
 void TierWork::store(uint64_t bytes_max) {
   const kernels::KvGeometry& geometry = cache_.geometry();
-  for (uint64_t bytes = 0; !outgoing_.empty() && bytes < bytes_max;) {
-    if (tier_->room() < 2 * geometry.block_bytes()) return;  // a record is a little more
-    Outgoing next = std::move(outgoing_.front());
-    outgoing_.pop_front();
-    const int32_t block = cache_.index().find(next.block.id);
-    if (block == PrefixIndex::k_none) {
+  for (uint64_t bytes = 0; bytes < bytes_max; offers_->wanted.pop()) {
+    const TierOffer* next = offers_->wanted.front();
+    if (next == nullptr || tier_->room() < 2 * geometry.block_bytes()) return;  // a record is more
+    const int32_t index = cache_.index().find(next->block.id);
+    if (index == PrefixIndex::k_none) {
       ++counters_.lost_blocks;
       continue;
     }
-    next.block.k.resize(geometry.k_bytes());
-    next.block.v.resize(geometry.v_bytes());
-    ops_->read_block(geometry, block, cache_.memory(), next.block.k.data(), next.block.v.data());
+    TierBlock block = next->block;
+    block.k.resize(geometry.k_bytes());
+    block.v.resize(geometry.v_bytes());
+    ops_->read_block(geometry, index, cache_.memory(), block.k.data(), block.v.data());
     bytes += geometry.block_bytes();
     ++counters_.queued_blocks;
-    tier_->put(kv_namespace_, geometry.layers, std::move(next.block), *next.retention);
+    tier_->put(kv_namespace_, geometry.layers, std::move(block), *next->retention);
   }
 }
 

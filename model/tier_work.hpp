@@ -30,8 +30,8 @@ struct TierRead {
 };
 
 /// An engine's traffic with the tier below its pool. Blocks come in between steps; what is to go
-/// out is copied a little per step. Belongs to the engine's thread; only the mailbox of what was
-/// read is shared with the tier's threads.
+/// out is copied a little per step. Belongs to the engine's thread; only the offers and the mailbox
+/// of what was read are shared with the tier's threads.
 class TierWork {
  public:
   TierWork(std::shared_ptr<BlockTier> tier, std::shared_ptr<kernels::Ops> ops, KvCache& cache,
@@ -65,8 +65,9 @@ class TierWork {
   /// Hands blocks to the tier, about `bytes_max` bytes of them, as far as it has room.
   void store(uint64_t bytes_max);
 
-  const TierCounters& counters() const { return counters_; }
-  size_t outgoing() const { return outgoing_.size(); }  ///< blocks that wait to be stored
+  TierCounters counters() const;
+  /// Blocks that the tier has not looked at, or that wait to be stored.
+  size_t outgoing() const { return offers_->made.size() + offers_->wanted.size(); }
 
  private:
   struct Arrival {
@@ -84,16 +85,11 @@ class TierWork {
 
     void push(Arrival arrival);
   };
-  struct Outgoing {
-    TierBlock block;  ///< without keys and values
-    std::shared_ptr<const TierRetention> retention;
-  };
-
   void collect();
   void insert(TierRead& read, std::span<const TierLoadedBlock> blocks);
   void end(TierRead& read);
-  std::vector<int32_t> tokens_of(uint32_t block,
-                                 const std::function<int32_t(uint32_t)>& token) const;
+  void read_tokens(uint32_t block, const std::function<int32_t(uint32_t)>& token,
+                   std::vector<int32_t>& tokens) const;
 
   std::shared_ptr<BlockTier> tier_;
   std::shared_ptr<kernels::Ops> ops_;
@@ -102,7 +98,7 @@ class TierWork {
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::deque<Arrival> arrived_;
   std::unordered_map<BlockId, std::shared_ptr<TierRead>, BlockIdHash> wanted_;  ///< still to come
-  std::deque<Outgoing> outgoing_;
+  std::shared_ptr<TierOffers> offers_;
   TierCounters counters_;
 };
 

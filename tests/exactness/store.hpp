@@ -28,6 +28,8 @@ class HarnessStore final : public model::BlockTier {
   /// Forgets some of what is stored.
   void drop(Random& random);
 
+  void serve(std::shared_ptr<model::TierOffers> offers) override { offers_ = std::move(offers); }
+  void look() override { model::settle(*offers_, *this); }
   std::vector<bool> touch(std::span<const BlockId> chain, bool hint) override;
   void put(const Digest256& kv_namespace, uint32_t layers, model::TierBlock block,
            const model::TierRetention& retention) override;
@@ -46,6 +48,7 @@ class HarnessStore final : public model::BlockTier {
   std::string directory_;
   std::shared_ptr<kvstore::ColdStore> store_;
   std::shared_ptr<model::BlockTier> tier_;
+  std::shared_ptr<model::TierOffers> offers_;
   std::set<BlockId> fresh_;  ///< Put by this batch.
   std::vector<BlockId> known_;
   std::deque<Read> reads_;
