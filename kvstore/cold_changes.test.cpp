@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <set>
@@ -329,20 +330,28 @@ void change_both(Random& random, ColdStore& store, NaiveStore& naive, int64_t no
   }
 }
 
+/// OUTRIDER_FUZZ_OPERATIONS asks for a longer run, with more changes between two looks.
 TEST_F(ColdChanges, AnyOrderOfChangesEndsAsItsNaiveTwinSays) {
   ColdStoreOptions options = small_options(directory_.path());
   options.cap_bytes = uint64_t{64} << 20;
-  for (uint64_t seed = 1; seed <= 6; ++seed) {
+  const char* asked = std::getenv("OUTRIDER_FUZZ_OPERATIONS");
+  const uint64_t operations = asked == nullptr ? 1'000 : std::strtoull(asked, nullptr, 10);
+  constexpr uint64_t k_seeds = 6;
+  const auto changes_max = static_cast<uint32_t>(std::clamp<uint64_t>(operations / 500, 12, 4'000));
+  for (uint64_t seed = 1; seed <= k_seeds; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     std::filesystem::remove_all(directory_.path());
     NaiveStore naive;
     auto store = open(options);
-    for (int round = 0; round < 30; ++round) {
+    uint64_t done = 0;
+    for (uint64_t round = 0; done < operations / k_seeds; ++round) {
       Hold hold(*store);
-      for (uint32_t i = random.below(12); i > 0; --i) {
+      const uint32_t changes = random.below(changes_max);
+      for (uint32_t i = 0; i < changes; ++i) {
         change_both(random, *store, naive, clock_.wall_s());
       }
+      done += changes;
       hold.end();
       naive.catch_up(clock_.wall_s());
       clock_.advance(std::chrono::seconds(random.below(5)));

@@ -31,6 +31,7 @@ class NaiveIndex {
     BlockId id{};
     Row row;
     uint64_t used = 0;  ///< order of use, larger is later
+    uint32_t failed_reads = 0;
   };
   struct Promise {
     uint64_t tenant = 0;
@@ -39,6 +40,7 @@ class NaiveIndex {
   std::vector<Entry> entries;
   std::vector<Promise> promises;
   std::map<uint64_t, uint64_t> quotas;
+  std::map<uint64_t, uint64_t> over_quota;
   uint64_t uses = 0;
 
   Entry* find(const BlockId& id) {
@@ -145,7 +147,7 @@ class Twins {
 
   void step() {
     ++now_;
-    switch (random_.below(12)) {
+    switch (random_.below(14)) {
       case 0:
       case 1:
       case 2:
@@ -164,6 +166,10 @@ class Twins {
         return set_expiry();
       case 10:
         return leave();
+      case 11:
+        return read();
+      case 12:
+        return change_quota();
       default:
         return touch();
     }
@@ -184,6 +190,12 @@ class Twins {
     OUTRIDER_CHECK(promised == index_.reserved_bytes());
     for (uint64_t tenant = 1; tenant <= k_tenants; ++tenant) {
       OUTRIDER_CHECK(index_.eviction_order(tenant) == naive_.order(tenant), tenant);
+    }
+    for (const TenantUse& use : index_.tenants()) {
+      OUTRIDER_CHECK(use.bytes == naive_.sum(use.tenant, false), use.tenant, use.bytes);
+      OUTRIDER_CHECK(use.pinned_bytes == naive_.sum(use.tenant, true), use.tenant);
+      OUTRIDER_CHECK(use.quota_bytes == naive_.quota(use.tenant), use.tenant, use.quota_bytes);
+      OUTRIDER_CHECK(use.over_quota == naive_.over_quota[use.tenant], use.tenant, use.over_quota);
     }
   }
 
@@ -217,6 +229,9 @@ class Twins {
     OUTRIDER_CHECK(room == naive_.reserve(id, tenant, bytes, naive_evicted));
     OUTRIDER_CHECK(evicted == naive_evicted);
     if (room == Room::granted) promised_ids_.push_back(id);
+    if (room != Room::over_quota) return;
+    index_.count_over_quota(tenant);
+    ++naive_.over_quota[tenant];
   }
 
   void keep_promise() {
@@ -237,7 +252,7 @@ class Twins {
     row.sequence = row.place == Place::pinned ? 0 : ++sequence_;
     row.expires_at = random_.chance(0.2f) ? now_ + random_.below(400) + 1 : 0;
     OUTRIDER_CHECK(index_.insert(id, row));
-    naive_.entries.push_back({id, row, ++naive_.uses});
+    naive_.entries.push_back({id, row, ++naive_.uses, 0});
   }
 
   void use() {
@@ -269,6 +284,7 @@ class Twins {
     entry->row.place = place;
     entry->row.sequence = place == Place::pinned ? 0 : ++sequence_;
     entry->used = ++naive_.uses;
+    entry->failed_reads = 0;
     index_.move(entry->id, place, entry->row.sequence);
   }
 
@@ -302,6 +318,24 @@ class Twins {
     for (const auto& [id, place] : expired) gone.insert(id);
     OUTRIDER_CHECK(gone == expected && aged.size() + expired.size() == expected.size());
     for (const BlockId& id : gone) naive_.erase(id);
+  }
+
+  void read() {
+    auto* entry = naive_.find(any_id());
+    if (entry == nullptr) return;
+    if (random_.chance(0.5f)) {
+      OUTRIDER_CHECK(index_.count_failed_read(entry->id) == ++entry->failed_reads);
+    } else {
+      index_.forgive_failed_reads(entry->id);
+      entry->failed_reads = 0;
+    }
+  }
+
+  /// A smaller one holds from the next record on.
+  void change_quota() {
+    if (!random_.chance(0.02f)) return;
+    naive_.quotas[4] = 100 + random_.below(900);
+    index_.set_quota(4, naive_.quotas[4]);
   }
 
   void touch() {
