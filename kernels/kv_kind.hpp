@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -34,6 +35,22 @@ constexpr std::string_view kv_kind_name(KvKind kind) {
   return kv_kind_info(kind).name;
 }
 std::optional<KvKind> kv_kind_from_name(std::string_view name);
+
+/// Kinds of keys and of values. `k_hadamard`: keys, and the queries that meet them, are multiplied
+/// by an orthonormal Hadamard matrix behind the rotary embedding (RopeParams::hadamard): scores
+/// stay what they are but for rounding, while a key's large numbers spread over its head.
+struct KvKinds {
+  KvKind k = KvKind::fp16;
+  KvKind v = KvKind::fp16;
+  bool k_hadamard = false;
+
+  /// Hadamard matrices are made for powers of two.
+  constexpr bool suit(uint32_t head_dim) const {
+    return !k_hadamard || std::has_single_bit(head_dim);
+  }
+
+  friend bool operator==(const KvKinds&, const KvKinds&) = default;
+};
 
 /// Numbers of a head that share a scale.
 inline constexpr size_t k_kv_scale_group = 32;

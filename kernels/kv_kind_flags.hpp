@@ -9,18 +9,16 @@
 
 namespace outrider::kernels {
 
-/// Kinds of keys and of values.
-struct KvKinds {
-  KvKind k = KvKind::fp16;
-  KvKind v = KvKind::fp16;
-
-  friend bool operator==(const KvKinds&, const KvKinds&) = default;
-};
-
-/// "q8_0" for both, or "k=q8_0,v=q4_0". The error lists the kinds.
+/// "q8_0" for both, or "k=q8_0,v=q4_0"; "q8_0+hadamard" and "k=q8_0+hadamard,v=q4_0" turn the keys.
+/// The error lists the kinds.
 Result<KvKinds> parse_kv_kinds(std::string_view text);
 /// As `parse_kv_kinds` takes it.
 std::string kv_kinds_text(const KvKinds& kinds);
+/// Of the keys: "q8_0" or "q8_0+hadamard".
+std::string kv_key_kind_text(const KvKinds& kinds);
+
+/// Whether heads of that many numbers can be kept so.
+Result<void> check_kv_kinds(const KvKinds& kinds, uint32_t head_dim);
 
 /// Several, with blanks between them, none twice, at least one.
 Result<std::vector<KvKinds>> parse_kv_kinds_list(std::string_view text);

@@ -20,9 +20,27 @@ TEST(KvKinds, AreOneWordForBothOrOneEach) {
   EXPECT_EQ(each->v, KvKind::q3);
 }
 
+TEST(KvKinds, MayTurnTheKeys) {
+  EXPECT_EQ(*parse_kv_kinds("q4_0+hadamard"), (KvKinds{KvKind::q4_0, KvKind::q4_0, true}));
+  EXPECT_EQ(*parse_kv_kinds("k=q8_0+hadamard,v=nf4"), (KvKinds{KvKind::q8_0, KvKind::nf4, true}));
+  EXPECT_NE(*parse_kv_kinds("q4_0+hadamard"), *parse_kv_kinds("q4_0"));
+}
+
+TEST(KvKinds, WithTurnedKeysSuitHeadsOfPowersOfTwo) {
+  for (const uint32_t head_dim : {2u, 16u, 64u, 1024u}) {
+    EXPECT_TRUE(check_kv_kinds(*parse_kv_kinds("nf4+hadamard"), head_dim));
+  }
+  EXPECT_TRUE(check_kv_kinds(KvKinds{}, 80));
+  const auto refused = check_kv_kinds(*parse_kv_kinds("nf4+hadamard"), 80);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().field, "kv-kind");
+  EXPECT_THAT(refused.error().message, AllOf(HasSubstr("nf4+hadamard"), HasSubstr("80")));
+}
+
 TEST(KvKinds, RefuseOtherWordsAndListTheRightOnes) {
   for (const char* text : {"", "int8", "k=q8_0", "k=q8_0,q4_0", "v=q8_0,k=q4_0", "k=,v=fp16",
-                           "k=fp16,v=fp16,", "fp16,fp16"}) {
+                           "k=fp16,v=fp16,", "fp16,fp16", "hadamard", "+hadamard", "q4_0+",
+                           "q4_0+hadamard+hadamard", "k=q4_0,v=q4_0+hadamard", "q4_0+Hadamard"}) {
     const auto kinds = parse_kv_kinds(text);
     ASSERT_FALSE(kinds) << text;
     EXPECT_THAT(kinds.error().message, AllOf(HasSubstr("fp32"), HasSubstr("nf4"))) << text;
@@ -30,10 +48,11 @@ TEST(KvKinds, RefuseOtherWordsAndListTheRightOnes) {
 }
 
 TEST(KvKinds, AreWrittenAsTheyAreRead) {
-  for (const char* text : {"fp16", "k=q8_0,v=q4_0"}) {
+  for (const char* text : {"fp16", "k=q8_0,v=q4_0", "nf4+hadamard", "k=q8_0+hadamard,v=q4_0"}) {
     EXPECT_EQ(kv_kinds_text(*parse_kv_kinds(text)), text);
   }
   EXPECT_EQ(kv_kinds_text(*parse_kv_kinds("k=q3,v=q3")), "q3");
+  EXPECT_EQ(kv_kinds_text(*parse_kv_kinds("k=q3+hadamard,v=q3")), "q3+hadamard");
 }
 
 TEST(KvKinds, OfAListStandThereOnce) {

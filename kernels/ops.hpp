@@ -96,6 +96,7 @@ struct KvGeometry {
   uint32_t block_tokens = 16;
   KvKind k_kind = KvKind::fp16;
   KvKind v_kind = KvKind::fp16;
+  bool k_hadamard = false;  ///< KvKinds::k_hadamard: says what is in the keys, not where they lie
 
   size_t head_k_bytes() const { return block_tokens / 16 * kv_tile_bytes(k_kind, head_dim); }
   size_t head_v_bytes() const { return block_tokens / 16 * kv_tile_bytes(v_kind, head_dim); }
@@ -118,6 +119,8 @@ struct Segment {
 };
 
 /// Rotary embedding: `factors` [rotary_dim/2] divides each frequency (llama-3 style), or null.
+/// With `hadamard` a head, a power of two long, is then multiplied by the orthonormal Hadamard
+/// matrix H[i][j] = (-1)^popcount(i & j) / sqrt(head_dim).
 struct RopeParams {
   enum class Style : uint8_t { adjacent, halves };  ///< pairs (2i, 2i+1), or (i, i + dim/2)
   Style style = Style::adjacent;
@@ -125,6 +128,7 @@ struct RopeParams {
   float base = 10000.0f;
   float scale = 1.0f;  ///< positions are multiplied by it (1 / linear scaling factor)
   const float* factors = nullptr;
+  bool hadamard = false;
 };
 
 /// cos and sin for positions 0 … positions-1: [positions, rotary_dim/2] each. The back end's own.
@@ -173,7 +177,7 @@ class Ops {
   /// columns. One call does per row once what they share.
   virtual void matmul(const Rows& rows, size_t m, std::span<const Product> products) = 0;
 
-  /// Rotates x [m, heads, head_dim] in place; row i stands at positions[i].
+  /// Rotates x [m, heads, head_dim] in place, as RopeParams says; row i stands at positions[i].
   virtual void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
                     size_t head_dim, float* x) = 0;
 

@@ -113,6 +113,43 @@ TEST(RowsTest, RopeIsCloseToTheReferenceInBothStyles) {
   }
 }
 
+TEST(RowsTest, HadamardOfEachHeadIsCloseToItsDefinition) {
+  Random random(k_seed);
+  constexpr size_t k_rows = 11;
+  constexpr size_t k_heads = 3;
+  const std::vector<int32_t> positions(k_rows, 5);
+  for (size_t head_dim = 2; head_dim <= 1024; head_dim *= 2) {
+    const RopeParams params = {.rotary_dim = 2, .hadamard = true};
+    const std::vector<float> x = random_floats(random, k_rows * k_heads * head_dim);
+    // The rows of the matrix have length 1; each of the log2 head_dim sums is rounded once.
+    check_all(1e-4, "head_dim " + std::to_string(head_dim), [&](Ops& ops) {
+      const auto table = ops.make_rope_table(params, 6);
+      std::vector<float> out = x;
+      ops.rope(*table, positions.data(), k_rows, k_heads, head_dim, out.data());
+      return out;
+    });
+  }
+}
+
+TEST(RowsTest, HadamardIsInItsNaturalOrder) {
+  constexpr size_t k_head_dim = 64;
+  const int32_t first_position = 0;  // where the rotary embedding changes nothing
+  auto backends = cpu_backends();
+  backends.push_back(make_ref_ops());
+  for (const auto& ops : backends) {
+    const auto table = ops->make_rope_table({.rotary_dim = k_head_dim, .hadamard = true}, 1);
+    for (size_t j = 0; j < k_head_dim; ++j) {
+      std::vector<float> x(k_head_dim);
+      x[j] = 8.0f;
+      ops->rope(*table, &first_position, 1, 1, k_head_dim, x.data());
+      for (size_t i = 0; i < k_head_dim; ++i) {
+        ASSERT_EQ(x[i], std::popcount(i & j) % 2 == 0 ? 1.0f : -1.0f)
+            << ops->description() << ' ' << i << ' ' << j;
+      }
+    }
+  }
+}
+
 TEST(RowsTest, EmbedReadsTheDequantisedRows) {
   for (const WeightType type : k_weight_types) {
     constexpr size_t k_rows = 37;

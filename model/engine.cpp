@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/limits.hpp"
+#include "kernels/kv_kind_flags.hpp"
 #include "model/engine_state.hpp"
 #include "model/kv_namespace.hpp"
 
@@ -22,8 +23,8 @@ Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& option
   hash.update("outrider engine 4\n");
   hash.update(to_hex(model.weights.digest)).update("\n");
   hash.update(model.ops->numerics_class()).update("\n");
-  hash.update(kernels::kv_kind_name(options.k_kind)).update("\n");
-  hash.update(kernels::kv_kind_name(options.v_kind)).update("\n");
+  hash.update(kernels::kv_key_kind_text(options.kv_kinds)).update("\n");
+  hash.update(kernels::kv_kind_name(options.kv_kinds.v)).update("\n");
   hash.update(to_hex(model.tokenizer->fingerprint())).update("\n");
   hash.update(to_hex(model.chat_template->source_digest())).update("\n");
   for (const int32_t id : model.tokenizer->end_of_generation()) {
@@ -75,7 +76,7 @@ Engine::State::State(std::shared_ptr<const LoadedModel> loaded, const EngineOpti
       context_tokens(context),
       batch_tokens(opts.batch_tokens),
       fingerprint(make_fingerprint(*model, opts, context)),
-      kv_namespace(make_kv_namespace(*model, opts.k_kind, opts.v_kind)),
+      kv_namespace(make_kv_namespace(*model, opts.kv_kinds)),
       cache(std::move(kv)),
       transformer(model, cache->geometry(),
                   {.rows = opts.batch_tokens,
@@ -87,10 +88,11 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
   OUTRIDER_TRY(check_range(options.batch_tokens, limits::batch_tokens_max, "batch_tokens"));
   OUTRIDER_TRY(check_range(options.sequences, limits::sequences_max, "sequences"));
   OUTRIDER_TRY(check_range(options.block_tokens, 1024, "block_tokens"));
+  OUTRIDER_TRY(kernels::check_kv_kinds(options.kv_kinds, model->config.head_dim));
   const auto wanted = choose_context(options, model->config);
   if (!wanted) return wanted.error();
   const kernels::KvGeometry geometry =
-      kv_geometry(model->config, options.block_tokens, options.k_kind, options.v_kind);
+      kv_geometry(model->config, options.block_tokens, options.kv_kinds);
   const uint64_t blocks = pool_blocks(options, geometry, *wanted);
   const uint64_t capacity = blocks * options.block_tokens;
   if (capacity == 0 || capacity < options.context_tokens) {

@@ -25,8 +25,7 @@ struct EngineOptions {
   uint32_t waiting = 1024;      ///< Waiting choices; beyond it `submit` says overloaded.
   uint32_t block_tokens = 16;
   uint64_t kv_memory_bytes = uint64_t{1} << 30;
-  kernels::KvKind k_kind = kernels::KvKind::fp16;
-  kernels::KvKind v_kind = kernels::KvKind::fp16;
+  kernels::KvKinds kv_kinds;
   bool prefix_caching = true;  ///< Full blocks stay as long as memory does, for whoever wants them.
   std::string cluster_secret;  ///< Keys the ids of blocks: equal ones name equal blocks equally.
 };

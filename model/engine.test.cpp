@@ -242,8 +242,24 @@ TEST(Engine, TheFingerprintIsThatOfTheNumbersNotOfTheMachine) {
   options.context_tokens = 64;
   EXPECT_NE(EngineWorld(options).engine->fingerprint(), first) << "it ends answers";
   options.context_tokens = 128;
-  options.k_kind = kernels::KvKind::fp32;
-  EXPECT_NE(EngineWorld(options).engine->fingerprint(), first);
+  options.kv_kinds.k = kernels::KvKind::fp32;
+  const Digest256 other = EngineWorld(options).engine->fingerprint();
+  EXPECT_NE(other, first);
+  options.kv_kinds.k_hadamard = true;
+  EXPECT_NE(EngineWorld(options).engine->fingerprint(), other);
+}
+
+TEST(Engine, TurnsKeysOnlyWhereTheHeadSizeAllows) {
+  const ManualClock clock;
+  auto loaded = load_model("tests/support/models/tiny-llama.gguf",
+                           kernels::make_cpu_ops(1, kernels::default_isa()));
+  auto model = std::const_pointer_cast<LoadedModel>(*loaded);
+  model->config.head_dim = 80;
+  EngineOptions options = EngineWorld::small();
+  options.kv_kinds.k_hadamard = true;
+  const auto refused = Engine::create(std::move(model), options, clock);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().field, "kv-kind");
 }
 
 TEST(Engine, TheFingerprintCoversTheChatTemplate) {

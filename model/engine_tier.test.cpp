@@ -283,10 +283,13 @@ TEST(EngineTier, NothingIsReadForOtherTenantsSaltsSecretsOrKinds) {
   options.cluster_secret = "another";
   restarts.start(options);
   EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
-  options = roomy();
-  options.v_kind = kernels::KvKind::fp32;
-  restarts.start(options);
-  EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
+  for (const kernels::KvKinds& kinds :
+       {kernels::KvKinds{.v = kernels::KvKind::fp32}, kernels::KvKinds{.k_hadamard = true}}) {
+    options = roomy();
+    options.kv_kinds = kinds;
+    restarts.start(options);
+    EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
+  }
   restarts.start();
   EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 96u);
 }

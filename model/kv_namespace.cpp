@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "base/block_id.hpp"
+#include "kernels/kv_kind_flags.hpp"
 
 namespace outrider::model {
 namespace {
@@ -20,8 +21,7 @@ uint64_t bits(float value) {
 
 }  // namespace
 
-Digest256 make_kv_namespace(const LoadedModel& model, kernels::KvKind k_kind,
-                            kernels::KvKind v_kind) {
+Digest256 make_kv_namespace(const LoadedModel& model, const kernels::KvKinds& kinds) {
   const ModelConfig& c = model.config;
   FieldDigest digest;
   digest.field("format", k_format)
@@ -36,8 +36,8 @@ Digest256 make_kv_namespace(const LoadedModel& model, kernels::KvKind k_kind,
       .field("layers", c.layers)
       .field("kv_heads", c.kv_heads)
       .field("head_dim", c.head_dim)
-      .field("tensor k", kernels::kv_kind_name(k_kind))
-      .field("tensor v", kernels::kv_kind_name(v_kind));
+      .field("tensor k", kernels::kv_key_kind_text(kinds))
+      .field("tensor v", kernels::kv_kind_name(kinds.v));
   return digest.finish();
 }
 

@@ -9,7 +9,6 @@ namespace outrider::model {
 /// Digest of all that the bits of a KV block depend on besides its tokens: the network, how its
 /// positions turn, what is stored for each layer and in which kind, and the numerics. Not in it:
 /// context length, batch, slots, pool, threads, host. Blocks of equal namespaces can be exchanged.
-Digest256 make_kv_namespace(const LoadedModel& model, kernels::KvKind k_kind,
-                            kernels::KvKind v_kind);
+Digest256 make_kv_namespace(const LoadedModel& model, const kernels::KvKinds& kinds);
 
 }  // namespace outrider::model

@@ -57,6 +57,14 @@ const KvCandidate* KvPlan::chosen() const {
   return found == candidates.end() ? nullptr : &*found;
 }
 
+std::vector<kernels::KvKinds> kv_candidates(std::vector<kernels::KvKinds> wanted,
+                                            uint32_t head_dim) {
+  std::erase_if(wanted, [&](const kernels::KvKinds& kinds) { return !kinds.suit(head_dim); });
+  const kernels::KvKinds fp16;
+  if (std::find(wanted.begin(), wanted.end(), fp16) == wanted.end()) wanted.push_back(fp16);
+  return wanted;
+}
+
 void judge_kv(KvPlan& plan) {
   for (KvCandidate& candidate : plan.candidates) {
     candidate.verdict = KvVerdict::over_budget;

@@ -65,6 +65,10 @@ struct KvPlan {
   const KvCandidate* chosen() const;
 };
 
+/// Of `wanted` those that suit the model's heads, and fp16.
+std::vector<kernels::KvKinds> kv_candidates(std::vector<kernels::KvKinds> wanted,
+                                            uint32_t head_dim);
+
 /// Steps that differ by no more than this are as fast as each other.
 inline constexpr double k_step_tie = 1.03;
 

@@ -114,6 +114,15 @@ TEST(KvPolicy, AMemoryThatIsTooSmallIsAnErrorThatNamesTheSetting) {
   EXPECT_THAT(failing.error().message, AllOf(HasSubstr("q3: NLL +1.0000"), HasSubstr("gates")));
 }
 
+TEST(KvPolicy, LeavesOutWhatTheHeadsDoNotAllowAndNeverFp16) {
+  const kernels::KvKinds q4{KvKind::q4_0, KvKind::q4_0};
+  const kernels::KvKinds turned{KvKind::q4_0, KvKind::q4_0, true};
+  using Kinds = std::vector<kernels::KvKinds>;
+  EXPECT_EQ(kv_candidates({q4, turned}, 64), (Kinds{q4, turned, {}}));
+  EXPECT_EQ(kv_candidates({turned, q4}, 80), (Kinds{q4, {}}));
+  EXPECT_EQ(kv_candidates({kernels::KvKinds{}, q4}, 80), (Kinds{{}, q4}));
+}
+
 TEST(KvPolicy, JudgesTheSameFiguresTheSameWay) {
   KvPlan plan = chosen_from(
       {candidate(KvKind::q8_0, 12'000, 2.001, 5.0), candidate(KvKind::fp16, 23'000, 2.0, 6.0)});

@@ -31,10 +31,8 @@ KvPlan empty_plan(const LoadedModel& model, const KvPlanRequest& request) {
   plan.kv_memory_bytes = request.kv_memory_bytes;
   plan.depth = static_cast<uint32_t>(std::min<uint64_t>(plan.context_tokens, k_kv_depth_max)) - 1;
   plan.gates = request.gates;
-  std::vector<kernels::KvKinds> all = request.candidates;
-  if (std::find(all.begin(), all.end(), kernels::KvKinds{}) == all.end()) all.emplace_back();
-  for (const kernels::KvKinds& kinds : all) {
-    const auto geometry = kv_geometry(model.config, request.block_tokens, kinds.k, kinds.v);
+  for (const auto& kinds : kv_candidates(request.candidates, model.config.head_dim)) {
+    const auto geometry = kv_geometry(model.config, request.block_tokens, kinds);
     KvCandidate& candidate = plan.candidates.emplace_back();
     candidate.kinds = kinds;
     candidate.token_bytes = geometry.block_bytes() / geometry.block_tokens;
@@ -52,10 +50,9 @@ Result<Duration> time_step(const std::shared_ptr<const LoadedModel>& model,
   options.batch_tokens = 1;
   options.sequences = 1;
   options.block_tokens = request.block_tokens;
-  options.k_kind = kinds.k;
-  options.v_kind = kinds.v;
+  options.kv_kinds = kinds;
   options.kv_memory_bytes =
-      pool_bytes(kv_geometry(model->config, request.block_tokens, kinds.k, kinds.v), depth + 1);
+      pool_bytes(kv_geometry(model->config, request.block_tokens, kinds), depth + 1);
   auto engine = Engine::create(model, options, clock);
   if (!engine) return engine.error();
   (*engine)->time_step(1, depth, 1);  // Cold caches and pages are not the machine.

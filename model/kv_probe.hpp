@@ -21,7 +21,7 @@ struct KvProbeOptions {
 };
 
 struct KvPlanRequest {
-  std::vector<kernels::KvKinds> candidates;
+  std::vector<kernels::KvKinds> candidates;  ///< see kv_candidates
   KvGates gates;
   KvProbeOptions probe;
   uint32_t context_tokens = 0;  ///< 0: the model's own

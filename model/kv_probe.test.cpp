@@ -46,8 +46,20 @@ TEST(KvProbe, FinerKindsLieNearer) {
   EXPECT_LT(quality[1].needle_kl, quality[2].needle_kl);
 }
 
+constexpr KvKinds turned(KvKind kind) {
+  return {kind, kind, true};
+}
+
 TEST(KvProbe, FiguresAreTheSameWithAnyNumberOfThreads) {
-  EXPECT_EQ(measure({KvKinds{}, k_q8}, 1), measure({KvKinds{}, k_q8}, 3));
+  const std::vector<KvKinds> kinds = {KvKinds{}, k_q8, turned(KvKind::q8_0)};
+  EXPECT_EQ(measure(kinds, 1), measure(kinds, 3));
+}
+
+TEST(KvProbe, TurnedKeysDifferOnlyByHowTheyAreRounded) {
+  const auto quality =
+      measure({{KvKind::fp32, KvKind::fp32}, turned(KvKind::fp32), k_q3, turned(KvKind::q3)});
+  EXPECT_LT(quality[1].mean_kl, 1e-6);
+  EXPECT_NE(quality[3].mean_kl, quality[2].mean_kl);
 }
 
 TEST(KvPlanMaking, MeasuresWhatFitsTimesWhatPassesAndChooses) {
@@ -89,8 +101,7 @@ TEST(KvPlanMaking, CountsThePoolAsTheEngineDoes) {
     for (const uint64_t missing : {0u, 1u}) {
       EngineOptions options = EngineWorld::small();
       options.context_tokens = 100;
-      options.k_kind = candidate.kinds.k;
-      options.v_kind = candidate.kinds.v;
+      options.kv_kinds = candidate.kinds;
       options.kv_memory_bytes = candidate.context_bytes - missing;
       EXPECT_EQ(Engine::create(EngineWorld::model(), options, clock).ok(), missing == 0);
     }

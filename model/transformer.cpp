@@ -7,20 +7,23 @@
 namespace outrider::model {
 
 kernels::KvGeometry kv_geometry(const ModelConfig& config, uint32_t block_tokens,
-                                kernels::KvKind k_kind, kernels::KvKind v_kind) {
+                                const kernels::KvKinds& kinds) {
   return {.layers = config.layers,
           .kv_heads = config.kv_heads,
           .head_dim = config.head_dim,
           .block_tokens = block_tokens,
-          .k_kind = k_kind,
-          .v_kind = v_kind};
+          .k_kind = kinds.k,
+          .v_kind = kinds.v,
+          .k_hadamard = kinds.k_hadamard};
 }
 
 Transformer::Transformer(std::shared_ptr<const LoadedModel> model,
                          const kernels::KvGeometry& geometry, const Sizes& sizes)
     : model_(std::move(model)), geometry_(geometry), sizes_(sizes) {
   const ModelConfig& config = model_->config;
-  rope_ = model_->ops->make_rope_table(config.rope.params(), sizes.positions);
+  kernels::RopeParams rope = config.rope.params();
+  rope.hadamard = geometry.k_hadamard;
+  rope_ = model_->ops->make_rope_table(rope, sizes.positions);
   hidden_ = take(size_t{sizes.rows} * config.hidden);
   q_ = take(size_t{sizes.rows} * config.q_dim());
   k_ = take(size_t{sizes.rows} * config.kv_dim());

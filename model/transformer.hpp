@@ -60,6 +60,6 @@ class Transformer {
 
 /// Layout of the KV pool for a model.
 kernels::KvGeometry kv_geometry(const ModelConfig& config, uint32_t block_tokens,
-                                kernels::KvKind k_kind, kernels::KvKind v_kind);
+                                const kernels::KvKinds& kinds);
 
 }  // namespace outrider::model

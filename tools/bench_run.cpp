@@ -59,8 +59,7 @@ BenchRunner::BenchRunner(std::shared_ptr<const model::LoadedModel> model, uint32
 Result<std::unique_ptr<BenchRunner>> BenchRunner::create(
     std::shared_ptr<const model::LoadedModel> model, model::EngineOptions options,
     std::span<const BenchCase> cases, uint32_t repetitions, const Clock& clock) {
-  const auto geometry =
-      model::kv_geometry(model->config, options.block_tokens, options.k_kind, options.v_kind);
+  const auto geometry = model::kv_geometry(model->config, options.block_tokens, options.kv_kinds);
   uint64_t blocks = 0;
   uint32_t batch = 1;
   uint32_t longest = 0;

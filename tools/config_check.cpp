@@ -5,6 +5,7 @@
 
 #include "base/sampling_ranges.hpp"
 #include "gateway/api_keys.hpp"
+#include "kernels/kv_kind_flags.hpp"
 #include "model/gguf.hpp"
 #include "model/model_config.hpp"
 #include "tools/command.hpp"
@@ -60,6 +61,7 @@ Result<void> check_model(const Settings& settings, const std::string& path) {
   if (!config) {
     return fail(ErrorCode::invalid_argument, "model: " + config.error().message, "model");
   }
+  OUTRIDER_TRY(kernels::check_kv_kinds(engine_options(settings).kv_kinds, config->head_dim));
   if (settings.count("ctx") <= config->context_length) return {};
   return fail(ErrorCode::invalid_argument,
               "ctx: " + settings.text("ctx") + " tokens are more than the model's context, " +

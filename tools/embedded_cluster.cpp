@@ -12,6 +12,7 @@
 #include "actors/target_actor.hpp"
 #include "base/system.hpp"
 #include "gateway/caf_bridge.hpp"
+#include "kernels/kv_kind_flags.hpp"
 #include "model/step_costs.hpp"
 #include "router/router_actor.hpp"
 #include "tools/cluster_view.hpp"
@@ -96,6 +97,7 @@ class EngineHold final : public actors::EnginePort {
 
 struct EmbeddedCluster::State {
   std::shared_ptr<const model::LoadedModel> model;
+  std::string kv_kind;
   gateway::ServedModel served;
   actors::SystemConfig config;
   std::unique_ptr<caf::actor_system> system;
@@ -144,7 +146,8 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
     store_->drain();  // It has been opening meanwhile; from the first request on it answers.
     (*engine)->attach_tier(actors::make_store_tier(store_), costs);
   }
-  return Prepared{std::move(model), std::move(*engine), std::move(announce)};
+  return Prepared{std::move(model), std::move(*engine), std::move(announce),
+                  kernels::kv_kinds_text(options.kv_kinds)};
 }
 
 void EmbeddedCluster::start(Prepared prepared) {
@@ -152,6 +155,7 @@ void EmbeddedCluster::start(Prepared prepared) {
   const schema::Announce& announce = prepared.announce;
   auto state = std::make_unique<State>();
   state->model = prepared.model;
+  state->kv_kind = std::move(prepared.kv_kind);
   state->served.name = announce.model;
   state->served.text = {announce.model, model.config, model.tokenizer, model.chat_template};
   state->served.context_tokens = announce.context_tokens;
@@ -195,6 +199,7 @@ std::string EmbeddedCluster::describe() const {
   const auto snapshot = state_ ? state_->view->snapshot() : ClusterView::Snapshot{};
   nlohmann::ordered_json out;
   out["sessions_open"] = snapshot.sessions_open;
+  if (state_) out["kv_kind"] = state_->kv_kind;
   out["members"] = nlohmann::ordered_json::array();
   for (const schema::WorkerInfo& worker : snapshot.workers) {
     const schema::Announce& announce = worker.announce;

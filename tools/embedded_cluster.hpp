@@ -33,6 +33,7 @@ class EmbeddedCluster {
     std::shared_ptr<const model::LoadedModel> model;
     std::unique_ptr<model::Engine> engine;
     schema::Announce announce;
+    std::string kv_kind;  ///< as kv_kinds_text writes it
   };
   Result<Prepared> prepare(std::shared_ptr<const model::LoadedModel> model, const std::string& name,
                            const model::EngineOptions& options) const;

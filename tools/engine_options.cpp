@@ -72,8 +72,7 @@ model::EngineOptions engine_options(const Settings& settings) {
   options.waiting = number("max-waiting");
   options.block_tokens = number("block-tokens");
   options.kv_memory_bytes = settings.count("kv-memory-mb") << 20;
-  options.k_kind = kinds.k;
-  options.v_kind = kinds.v;
+  options.kv_kinds = kinds;
   options.prefix_caching = settings.text("prefix-caching") == "on";
   return options;
 }

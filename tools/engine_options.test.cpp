@@ -37,10 +37,11 @@ TEST(EngineOptions, TakeTheKvKindsFromTheSettings) {
   EXPECT_FALSE(settings.set("kv-kind", "fp12", "flag"));
   ASSERT_TRUE(settings.set("kv-kind", "k=q8_0,v=q4_0", "flag"));
   const model::EngineOptions options = engine_options(settings);
-  EXPECT_EQ(options.k_kind, kernels::KvKind::q8_0);
-  EXPECT_EQ(options.v_kind, kernels::KvKind::q4_0);
+  EXPECT_EQ(options.kv_kinds, (kernels::KvKinds{kernels::KvKind::q8_0, kernels::KvKind::q4_0}));
+  ASSERT_TRUE(settings.set("kv-kind", "q4_0+hadamard", "flag"));
+  EXPECT_TRUE(engine_options(settings).kv_kinds.k_hadamard);
   ASSERT_TRUE(settings.set("kv-kind", "auto", "flag"));
-  EXPECT_EQ(engine_options(settings).k_kind, kernels::KvKind::fp16) << "until a plan is made";
+  EXPECT_EQ(engine_options(settings).kv_kinds, kernels::KvKinds{}) << "until a plan is made";
 }
 
 TEST(ClusterSecret, IsRandomWhereNoFileIsNamed) {

@@ -30,7 +30,7 @@ std::string shown(std::string text) {
 }
 
 std::string figures(const model::KvPlan& plan, const model::KvCandidate& candidate) {
-  std::string text = formatted("  %-16s%9llu%8llu", kv_kinds_text(candidate.kinds).c_str(),
+  std::string text = formatted("  %-22s%9llu%8llu", kv_kinds_text(candidate.kinds).c_str(),
                                static_cast<unsigned long long>(candidate.token_bytes),
                                static_cast<unsigned long long>(candidate.context_bytes >> 20));
   if (candidate.quality) {
@@ -97,7 +97,7 @@ std::string plan_text(const std::string& path, const StoredKvPlan& stored) {
           static_cast<unsigned long long>(plan.context_tokens),
           static_cast<unsigned long long>(plan.kv_memory_bytes >> 20), plan.gates.nll_delta,
           plan.gates.ppl_ratio, plan.gates.needle_kl, plan.baseline.nll) +
-      formatted("  %-16s%9s%8s%10s%9s%9s%11s%10s  verdict\n", "kinds", "B/token", "MB", "NLL",
+      formatted("  %-22s%9s%8s%10s%9s%9s%11s%10s  verdict\n", "kinds", "B/token", "MB", "NLL",
                 "rise", "mean KL", "needle KL", formatted("ms@%u", plan.depth).c_str());
   for (const auto& candidate : plan.candidates) text += figures(plan, candidate);
   return text;

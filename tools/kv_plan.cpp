@@ -86,8 +86,7 @@ Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& mode
   const std::string fingerprint = to_hex(model::kv_plan_fingerprint(*model, request, processor));
   const std::string path = plan_path(settings, *model, fingerprint);
   const auto use = [&](const model::KvPlan& plan, const std::string& source) {
-    options.k_kind = plan.chosen()->kinds.k;
-    options.v_kind = plan.chosen()->kinds.v;
+    options.kv_kinds = plan.chosen()->kinds;
     world.inform(kv_plan_line(plan) + " [" + source + "]");
   };
   std::error_code ignored;

@@ -35,6 +35,7 @@ StoredKvPlan a_plan() {
     candidate.quality = stored.plan.baseline;
     candidate.step = Duration(5'000'000);
   }
+  stored.plan.candidates[0].kinds.k_hadamard = true;
   stored.plan.candidates[1].quality = {.nll = std::nan(""), .mean_kl = 0.5, .needle_kl = 0.25};
   stored.plan.candidates[1].step.reset();
   stored.plan.candidates[2].context_bytes = 1 << 21;
@@ -49,7 +50,7 @@ TEST(KvPlanFile, HoldsAllFiguresAndFindsTheSameChoiceInThem) {
   const auto again = parse_kv_plan(text);
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_EQ(kv_plan_json(*again), text);
-  EXPECT_EQ(again->plan.chosen()->kinds.k, KvKind::q8_0);
+  EXPECT_EQ(again->plan.chosen()->kinds, (kernels::KvKinds{KvKind::q8_0, KvKind::q8_0, true}));
   EXPECT_THAT(again->plan.candidates[1].reason, HasSubstr("NLL"));
   EXPECT_EQ(again->made, stored.made);
 }
@@ -97,7 +98,7 @@ TEST(InspectPlan, ShowsEachCandidateWithItsFiguresAndMovesNoCursor) {
   stored.model = "evil\x1b[2J";
   const std::string text = plan_text("data/x.kv-plan", stored);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
-  EXPECT_THAT(text, AllOf(HasSubstr("q8_0"), HasSubstr("chosen: "), HasSubstr("poor: NLL"),
+  EXPECT_THAT(text, AllOf(HasSubstr("q8_0+hadamard"), HasSubstr("chosen: "), HasSubstr("poor: NLL"),
                           HasSubstr("over budget: 100 tokens take 2 MB"),
                           HasSubstr("2023-11-14 22:13:20 UTC"), HasSubstr("2.25000")));
 }
@@ -161,7 +162,7 @@ TEST_F(Starts, MeasureOnceAndThenUseThePlan) {
   EXPECT_THAT(start(), HasSubstr("measured in"));
   const auto stored = read_kv_plan(only_file());
   ASSERT_TRUE(stored.ok()) << stored.error().message;
-  EXPECT_EQ(stored->plan.chosen()->kinds, (kernels::KvKinds{options_.k_kind, options_.v_kind}));
+  EXPECT_EQ(stored->plan.chosen()->kinds, options_.kv_kinds);
   EXPECT_THAT(start(), HasSubstr(only_file()));
   EXPECT_EQ(warned_, "");
   now_ += 604'799;
@@ -228,7 +229,7 @@ TEST_F(Starts, SayWhichSettingIsTooSmall) {
 TEST_F(Starts, OfNamedKindsMeasureNothing) {
   set("kv-kind", "q4_0");
   EXPECT_EQ(start(), "");
-  EXPECT_EQ(options_.k_kind, KvKind::q4_0);
+  EXPECT_EQ(options_.kv_kinds.k, KvKind::q4_0);
 }
 
 }  // namespace

@@ -202,12 +202,16 @@ std::vector<Setting> table() {
       {.name = "kv-kind",
        .kind = Kind::kv_kinds,
        .default_value = "fp16",
-       .help = "cached keys and values: fp32, fp16, bf16, fp8, q8_0, q4_0, nf4, q3; auto: measured",
+       .help = "cached keys and values: fp32, fp16, bf16, fp8, q8_0, q4_0, nf4, q3, with +hadamard "
+               "keys are turned first; auto: measured",
        .choices = {"auto"}},
       {.name = "kv-candidates",
        .kind = Kind::kv_kinds_list,
-       .default_value = "q8_0 fp8 k=q8_0,v=q4_0 k=q8_0,v=nf4 q4_0 nf4 q3",
-       .help = "kinds that kv-kind auto measures; fp16 is always one"},
+       .default_value = "q8_0 fp8 k=q8_0,v=q4_0 k=q8_0+hadamard,v=q4_0 k=q8_0,v=nf4 q4_0 "
+                        "q4_0+hadamard nf4 q3",
+       .help =
+           "kinds that kv-kind auto measures, as far as the model's heads allow; fp16 is always "
+           "one"},
       {.name = "kv-gate-nll",
        .kind = Kind::decimal,
        .unit = "nats",

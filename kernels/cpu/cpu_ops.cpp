@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -272,14 +273,16 @@ void CpuOps::rope(const RopeTable& table, const int32_t* positions, size_t m, si
                   size_t head_dim, float* x) {
   const auto& rope = static_cast<const CpuRopeTable&>(table);
   OUTRIDER_CHECK(rope.rotary_dim() <= head_dim, rope.rotary_dim(), head_dim);
+  OUTRIDER_CHECK(!rope.hadamard() || std::has_single_bit(head_dim), head_dim);
   const auto rotate =
       rope.style() == RopeParams::Style::adjacent ? kernels_.rope_adjacent : kernels_.rope_halves;
   for_rows(m, heads * head_dim, [&](size_t i) {
     const auto position = static_cast<size_t>(positions[i]);
     OUTRIDER_CHECK(position < rope.positions(), positions[i]);
     for (size_t h = 0; h < heads; ++h) {
-      rotate(rope.cosine(position), rope.sine(position), rope.rotary_dim(),
-             x + (i * heads + h) * head_dim);
+      float* head = x + (i * heads + h) * head_dim;
+      rotate(rope.cosine(position), rope.sine(position), rope.rotary_dim(), head);
+      if (rope.hadamard()) kernels_.hadamard(head_dim, head);
     }
   });
 }

@@ -19,6 +19,7 @@ const KernelTable& kernel_table() noexcept {
       .rms_norm = rms_norm,
       .rope_adjacent = rope_adjacent,
       .rope_halves = rope_halves,
+      .hadamard = hadamard,
       .swiglu = swiglu_array,
       .exp = exp_array,
       .exp2_of_negative = exp2_array,

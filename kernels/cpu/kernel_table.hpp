@@ -167,6 +167,8 @@ struct KernelTable {
   /// One head; cosine and sine [rotary_dim / 2].
   void (*rope_adjacent)(const float* cosine, const float* sine, size_t rotary_dim, float* x);
   void (*rope_halves)(const float* cosine, const float* sine, size_t rotary_dim, float* x);
+  /// One head, a power of two long: RopeParams::hadamard.
+  void (*hadamard)(size_t head_dim, float* x);
   void (*swiglu)(const float* gate, const float* up, size_t n, float* out);
   void (*exp)(const float* x, size_t n, float* out);
   void (*exp2_of_negative)(const float* x, size_t n, float* out);

@@ -9,6 +9,7 @@ CpuRopeTable::CpuRopeTable(const RopeParams& params, uint32_t positions, ThreadP
     : style_(params.style),
       rotary_dim_(params.rotary_dim),
       positions_(positions),
+      hadamard_(params.hadamard),
       values_(size_t{positions} * params.rotary_dim) {
   OUTRIDER_CHECK(rotary_dim_ % 2 == 0, rotary_dim_);
   const size_t half = rotary_dim_ / 2;

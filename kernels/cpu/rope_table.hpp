@@ -16,6 +16,7 @@ class CpuRopeTable final : public RopeTable {
   RopeParams::Style style() const { return style_; }
   uint32_t rotary_dim() const { return rotary_dim_; }
   uint32_t positions() const { return positions_; }
+  bool hadamard() const { return hadamard_; }
   /// [rotary_dim / 2]
   const float* cosine(size_t position) const { return &values_[position * rotary_dim_]; }
   const float* sine(size_t position) const { return cosine(position) + rotary_dim_ / 2; }
@@ -24,6 +25,7 @@ class CpuRopeTable final : public RopeTable {
   RopeParams::Style style_;
   uint32_t rotary_dim_;
   uint32_t positions_;
+  bool hadamard_;
   std::vector<float> values_;  ///< [positions][cosines, sines]
 };
 

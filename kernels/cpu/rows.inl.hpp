@@ -49,6 +49,28 @@ static void rope_halves(const float* cosine, const float* sine, size_t rotary_di
   }
 }
 
+/// x * (1 / sqrt(d)), then butterflies (a, b) -> (a + b, a - b) of elements that are 1, 2, 4, … d/2
+/// apart, each pair its lower index first.
+static void hadamard(size_t d, float* x) {
+  const Vec scale = broadcast(1.0f / __builtin_sqrtf(static_cast<float>(d)));
+  for (size_t i = 0; i < d; i += 16) {
+    const size_t n = min_of(16, d - i);  // Of shorter heads the other lanes are zeros.
+    Vec v = load_first(x + i, n) * scale;
+    v = butterfly<8>(butterfly<4>(butterfly<2>(butterfly<1>(v))));
+    store_first(x + i, v, n);
+  }
+  for (size_t apart = 16; apart < d; apart *= 2) {
+    for (size_t first = 0; first < d; first += 2 * apart) {
+      for (size_t i = first; i < first + apart; i += 16) {
+        const Vec a = load(x + i);
+        const Vec b = load(x + i + apart);
+        store(x + i, a + b);
+        store(x + i + apart, a - b);
+      }
+    }
+  }
+}
+
 static void swiglu_array(const float* gate, const float* up, size_t n, float* out) {
   for (size_t i = 0; i < n; i += 16) {
     const size_t count = min_of(16, n - i);

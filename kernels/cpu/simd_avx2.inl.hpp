@@ -281,6 +281,29 @@ OUTRIDER_INLINE WideProduct multiply_wide(Ints a, uint32_t factor) {
            _mm256_blend_epi32(even_hi, _mm256_slli_epi64(odd_hi, 32), 0xAA)}};
 }
 
+template <int n>
+OUTRIDER_INLINE __m256 butterfly(__m256 a) {
+  __m256 other;
+  if constexpr (n <= 2) {
+    other = _mm256_permute_ps(a, n == 1 ? 0xB1 : 0x4E);
+  } else {
+    other = _mm256_permute2f128_ps(a, a, 1);
+  }
+  return _mm256_blend_ps(_mm256_add_ps(a, other), _mm256_sub_ps(other, a),
+                         n == 1   ? 0xAA
+                         : n == 2 ? 0xCC
+                                  : 0xF0);
+}
+/// Lanes l and l + n, where l has not the bit n, become their sum and their difference.
+template <int n>
+OUTRIDER_INLINE Vec butterfly(Vec a) {
+  if constexpr (n == 8) {
+    return {_mm256_add_ps(a.lo, a.hi), _mm256_sub_ps(a.lo, a.hi)};
+  } else {
+    return {butterfly<n>(a.lo), butterfly<n>(a.hi)};
+  }
+}
+
 /// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.
 OUTRIDER_INLINE float reduce_add(Vec a) {
   const __m256 b = _mm256_add_ps(a.lo, a.hi);

@@ -223,6 +223,19 @@ OUTRIDER_INLINE WideProduct multiply_wide(Ints a, uint32_t factor) {
           {_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32))}};
 }
 
+/// Lanes l and l + n, where l has not the bit n, become their sum and their difference.
+template <int n>
+OUTRIDER_INLINE Vec butterfly(Vec a) {
+  __m512 other;
+  if constexpr (n <= 2) {
+    other = _mm512_permute_ps(a.v, n == 1 ? 0xB1 : 0x4E);
+  } else {
+    other = _mm512_shuffle_f32x4(a.v, a.v, n == 4 ? 0xB1 : 0x4E);
+  }
+  constexpr __mmask16 upper = n == 1 ? 0xAAAA : n == 2 ? 0xCCCC : n == 4 ? 0xF0F0 : 0xFF00;
+  return {_mm512_mask_sub_ps(_mm512_add_ps(a.v, other), upper, other, a.v)};
+}
+
 /// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.
 OUTRIDER_INLINE float reduce_add(Vec a) {
   const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));

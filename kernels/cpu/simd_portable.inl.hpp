@@ -303,6 +303,12 @@ OUTRIDER_INLINE WideProduct multiply_wide(Ints a, uint32_t factor) {
       each_int([&](size_t l) { return a.v[l] * factor; })};
 }
 
+/// Lanes l and l + n, where l has not the bit n, become their sum and their difference.
+template <int n>
+OUTRIDER_INLINE Vec butterfly(Vec a) {
+  return each([&](size_t l) { return (l & n) == 0 ? a.v[l] + a.v[l + n] : a.v[l - n] - a.v[l]; });
+}
+
 /// ((0+8)+(4+12)) + … : lanes l and l+8, then l+4, l+2, l+1.
 OUTRIDER_INLINE float reduce_add(Vec a) {
   for (size_t half = 8; half > 0; half /= 2) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -198,6 +199,17 @@ void RefOps::matmul(const Rows& rows, size_t m, std::span<const Product> product
   }
 }
 
+/// By its definition in ops.hpp.
+void multiply_by_hadamard(size_t head_dim, float* x) {
+  OUTRIDER_CHECK(std::has_single_bit(head_dim), head_dim);
+  const std::vector<double> from(x, x + head_dim);
+  for (size_t i = 0; i < head_dim; ++i) {
+    double sum = 0;
+    for (size_t j = 0; j < head_dim; ++j) sum += std::popcount(i & j) % 2 == 0 ? from[j] : -from[j];
+    x[i] = static_cast<float>(sum / std::sqrt(static_cast<double>(head_dim)));
+  }
+}
+
 void RefOps::rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
                   size_t head_dim, float* x) {
   const auto& rope = static_cast<const RefRopeTable&>(table);
@@ -216,6 +228,7 @@ void RefOps::rope(const RopeTable& table, const int32_t* positions, size_t m, si
         a = static_cast<float>(first);
         b = static_cast<float>(second);
       }
+      if (rope.params.hadamard) multiply_by_hadamard(head_dim, x);
     }
   }
 }

@@ -1,22 +1,36 @@
 #include "tests/exactness/axes.hpp"
 
 #include <sstream>
+#include <vector>
+
+#include "kernels/kv_kind_flags.hpp"
 
 namespace outrider::exactness {
 
-Axes reference_axes(kernels::Isa isa, kernels::KvKind kv_kind) {
+std::span<const kernels::KvKinds> all_kv_kinds() {
+  using enum kernels::KvKind;
+  static const auto all = [] {
+    std::vector<kernels::KvKinds> kinds = {{q8_0, q4_0}, {q4_0, q4_0, true}, {q8_0, nf4, true}};
+    for (const kernels::KvKind kind : kernels::k_kv_kinds) kinds.push_back({kind, kind});
+    return kinds;
+  }();
+  return all;
+}
+
+Axes reference_axes(kernels::Isa isa, const kernels::KvKinds& kv_kinds) {
   Axes axes;
   axes.isa = isa;
-  axes.kv_kind = kv_kind;
+  axes.kv_kinds = kv_kinds;
   return axes;
 }
 
-Axes random_axes(Random& random, std::span<const kernels::Isa> isas, kernels::KvKind kv_kind) {
+Axes random_axes(Random& random, std::span<const kernels::Isa> isas,
+                 const kernels::KvKinds& kv_kinds) {
   const auto maybe = [&](float probability, float value) {
     return random.chance(probability) ? value * random.uniform() : 0.0f;
   };
   Axes axes;
-  axes.kv_kind = kv_kind;
+  axes.kv_kinds = kv_kinds;
   // The last is the fastest and what users run: half of all batches.
   axes.isa =
       random.chance(0.5f) ? isas.back() : isas[random.below(static_cast<uint32_t>(isas.size()))];
@@ -45,7 +59,7 @@ std::string describe(const Axes& a) {
   std::ostringstream out;
   out << kernels::isa_name(a.isa) << ", " << a.threads << " threads, batch_tokens "
       << a.batch_tokens << ", sequences " << a.sequences << ", block_tokens " << a.block_tokens
-      << ", kv " << kernels::kv_kind_name(a.kv_kind) << ", spare_blocks " << a.spare_blocks
+      << ", kv " << kernels::kv_kinds_text(a.kv_kinds) << ", spare_blocks " << a.spare_blocks
       << ", prefix caching " << (a.prefix_caching ? "on" : "off") << ", store "
       << (a.restart_store ? "restarted"
           : a.store       ? "on"

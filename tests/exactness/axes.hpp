@@ -21,7 +21,7 @@ struct Axes {
   uint32_t sequences = 64;
   uint32_t block_tokens = 16;
   /// Part of the answer: the reference of a request runs with the same one.
-  kernels::KvKind kv_kind = kernels::KvKind::fp16;
+  kernels::KvKinds kv_kinds;
   uint32_t spare_blocks = 1024;  ///< Of the pool, beyond one longest sequence.
   bool prefix_caching = false;
   bool store = false;  ///< Below the pool, with what earlier batches left in it.
@@ -39,10 +39,14 @@ struct Axes {
   float resume = 0;  ///< Probability that a request starts after some tokens of its own answer.
 };
 
-/// The axes of the run that everything is compared with: alone, one thread, one chunk.
-Axes reference_axes(kernels::Isa isa, kernels::KvKind kv_kind);
+/// Each kind for keys and values, some pairs, some with keys turned.
+std::span<const kernels::KvKinds> all_kv_kinds();
 
-Axes random_axes(Random& random, std::span<const kernels::Isa> isas, kernels::KvKind kv_kind);
+/// The axes of the run that everything is compared with: alone, one thread, one chunk.
+Axes reference_axes(kernels::Isa isa, const kernels::KvKinds& kv_kinds);
+
+Axes random_axes(Random& random, std::span<const kernels::Isa> isas,
+                 const kernels::KvKinds& kv_kinds);
 
 /// For a report.
 std::string describe(const Axes& axes);

@@ -46,9 +46,10 @@ class Harness {
     for (uint32_t i = 0; i < options_.count; ++i) {
       requests_.push_back(random_request(random_, options_.limits, *model.tokenizer));
       // An engine has one kind, and so has a request's answer.
-      const auto count = static_cast<uint32_t>(std::size(kernels::k_kv_kinds));
-      kv_kinds_.push_back(random_.chance(0.7f) ? kernels::KvKind::fp16
-                                               : kernels::k_kv_kinds[random_.below(count)]);
+      const auto all = all_kv_kinds();
+      kv_kinds_.push_back(random_.chance(0.7f)
+                              ? kernels::KvKinds{}
+                              : all[random_.below(static_cast<uint32_t>(all.size()))]);
     }
   }
 
@@ -80,9 +81,9 @@ class Harness {
     for (uint32_t i = static_cast<uint32_t>(order.size()); i > 1; --i) {
       std::swap(order[i - 1], order[random_.below(i)]);
     }
-    for (const kernels::KvKind kind : kernels::k_kv_kinds) {
+    for (const kernels::KvKinds& kinds : all_kv_kinds()) {
       const auto rest =
-          std::ranges::stable_partition(order, [&](uint32_t i) { return kv_kinds_[i] == kind; });
+          std::ranges::stable_partition(order, [&](uint32_t i) { return kv_kinds_[i] == kinds; });
       run_batches({order.begin(), rest.begin()});
       order.erase(order.begin(), rest.begin());
     }
@@ -125,7 +126,7 @@ class Harness {
   std::shared_ptr<HarnessStore> store_ = std::make_shared<HarnessStore>();
   std::map<kernels::Isa, std::shared_ptr<const model::LoadedModel>> models_;
   std::vector<GenerationRequest> requests_;
-  std::vector<kernels::KvKind> kv_kinds_;       ///< [request]
+  std::vector<kernels::KvKinds> kv_kinds_;      ///< [request]
   std::vector<std::vector<Outcome>> expected_;  ///< [request][choice]
   Report report_;
 };

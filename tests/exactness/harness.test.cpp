@@ -36,6 +36,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   uint64_t evictions = 0;
   uint64_t read_blocks = 0;
   uint64_t other_kinds = 0;
+  uint64_t turned_keys = 0;
   for (const std::string name : {"tiny-llama", "tiny-qwen2"}) {
     const Report report = must_run(tiny(name, 1, 96));
     EXPECT_THAT(report.failures, IsEmpty()) << name << ": " << to_string(report.tally);
@@ -51,6 +52,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
     evictions += report.disturbances.evictions;
     read_blocks += report.disturbances.read_blocks;
     other_kinds += report.disturbances.other_kinds;
+    turned_keys += report.disturbances.turned_keys;
   }
   EXPECT_GT(preemptions, 0u);
   EXPECT_GT(parkings, 0u);
@@ -60,6 +62,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   EXPECT_GT(evictions, 0u);
   EXPECT_GT(read_blocks, 0u);
   EXPECT_GT(other_kinds, 0u);
+  EXPECT_GT(turned_keys, 0u);
 }
 
 /// A back end whose products depend, by a few parts in a million, on the number of rows.

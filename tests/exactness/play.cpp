@@ -26,11 +26,9 @@ std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::Lo
   options.sequences = axes.sequences;
   options.waiting = 4096;
   options.block_tokens = axes.block_tokens;
-  options.k_kind = axes.kv_kind;
-  options.v_kind = axes.kv_kind;
+  options.kv_kinds = axes.kv_kinds;
   options.prefix_caching = axes.prefix_caching;
-  const auto geometry =
-      model::kv_geometry(model->config, axes.block_tokens, options.k_kind, options.v_kind);
+  const auto geometry = model::kv_geometry(model->config, axes.block_tokens, axes.kv_kinds);
   const uint32_t longest = (context_tokens + axes.block_tokens - 1) / axes.block_tokens;
   options.kv_memory_bytes = uint64_t{longest + axes.spare_blocks + 1} * geometry.block_bytes();
   auto engine = model::Engine::create(model, options, clock);
@@ -75,7 +73,8 @@ class Player {
     happened_.evictions += stats.prefix_evictions;
     happened_.read_blocks += stats.tier.read_blocks;
     happened_.restarts += axes_.restart_store ? 1 : 0;
-    if (axes_.kv_kind != kernels::KvKind::fp16) happened_.other_kinds += outcomes_.size();
+    if (axes_.kv_kinds != kernels::KvKinds{}) happened_.other_kinds += outcomes_.size();
+    if (axes_.kv_kinds.k_hadamard) happened_.turned_keys += outcomes_.size();
     return std::move(outcomes_);
   }
 
@@ -203,6 +202,7 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   read_blocks += other.read_blocks;
   restarts += other.restarts;
   other_kinds += other.other_kinds;
+  turned_keys += other.turned_keys;
   return *this;
 }
 

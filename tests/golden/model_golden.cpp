@@ -58,8 +58,7 @@ Result<golden::Report> compare(const Options& options, const golden::GoldenFile&
   if (!kinds) {
     return kinds.error();
   }
-  engine.k_kind = kinds->k;
-  engine.v_kind = kinds->v;
+  engine.kv_kinds = *kinds;
   const auto generator = model::Generator::open(options.model_path, engine, options.threads);
   if (!generator) {
     return generator.error();

@@ -13,7 +13,7 @@ using testing::IsEmpty;
 struct Case {
   std::string model;
   std::shared_ptr<kernels::Ops> ops;
-  kernels::KvKind kv_kind = kernels::KvKind::fp32;
+  kernels::KvKinds kv_kinds = {kernels::KvKind::fp32, kernels::KvKind::fp32};
   uint32_t batch_tokens = 64;
 };
 
@@ -33,7 +33,7 @@ Result<Report> run(const Case& c) {
   model::EngineOptions options;
   options.batch_tokens = c.batch_tokens;
   options.kv_memory_bytes = uint64_t{16} << 20;
-  options.k_kind = options.v_kind = c.kv_kind;
+  options.kv_kinds = c.kv_kinds;
   const auto generator = model::Generator::create(*loaded, options);
   if (!generator) {
     return generator.error();
@@ -70,7 +70,14 @@ TEST(TinyGolden, TheCpuKernelsEqualTransformersToTheRoundingOfActivations) {
 
 TEST(TinyGolden, HalfPrecisionKeysAndValuesStayClose) {
   for (const std::string model : {"tiny-llama", "tiny-qwen2"}) {
-    expect_within({model, cpu_ops(), kernels::KvKind::fp16}, k_fp16_kv);
+    expect_within({model, cpu_ops(), {}}, k_fp16_kv);
+  }
+}
+
+TEST(TinyGolden, TurnedKeysMeetTurnedQueries) {
+  for (const std::string model : {"tiny-llama", "tiny-qwen2"}) {
+    expect_within({model, cpu_ops(), {kernels::KvKind::fp32, kernels::KvKind::fp32, true}},
+                  k_int16_rows);
   }
 }
 

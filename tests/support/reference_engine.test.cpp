@@ -66,7 +66,7 @@ TEST_P(Reference, TheTransformerGivesTheSameLogitsInAnyChunks) {
   Random random(3);
   const model::ModelConfig& config = fast->config;
   const kernels::KvGeometry geometry =
-      model::kv_geometry(config, 16, kernels::KvKind::fp32, kernels::KvKind::fp32);
+      model::kv_geometry(config, 16, {kernels::KvKind::fp32, kernels::KvKind::fp32});
   auto cache = std::move(model::KvCache::create(fast->ops, geometry, 16)).value();
   model::Transformer transformer(fast, geometry,
                                  {.rows = 64, .logit_rows = 64, .positions = k_context});
@@ -109,7 +109,7 @@ TEST_P(Reference, TheEngineWritesTheSameGreedyTokens) {
   options.context_tokens = k_context;
   options.batch_tokens = 24;
   options.kv_memory_bytes = uint64_t{8} << 20;
-  options.k_kind = options.v_kind = kernels::KvKind::fp32;
+  options.kv_kinds = {kernels::KvKind::fp32, kernels::KvKind::fp32};
   auto generator = std::move(model::Generator::create(fast, options)).value();
   std::vector<GenerationRequest> requests;
   for (int i = 0; i < 12; ++i) {
