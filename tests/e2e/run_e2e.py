@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the client suites against the real binary.
 
-Usage: run_e2e.py --binary build/release/outrider --model MODEL.gguf [--suite openai,rpc,life,speed,store,damage]
+Usage: run_e2e.py --binary build/release/outrider --model MODEL.gguf [--suite openai,rpc,life,speed,store,damage,plan]
                   [--cpp-client build/release/docs/examples/rpc_client] [-k PATTERN]
 
 Needs tests/e2e/requirements.txt. Any GGUF will do: the suites compare answers with each other.
@@ -15,13 +15,14 @@ import unittest
 import suite_damage
 import suite_life
 import suite_openai
+import suite_plan
 import suite_rpc
 import suite_speed
 import suite_store
 from server import Server
 
 SUITES = {"openai": suite_openai, "rpc": suite_rpc, "life": suite_life,
-          "speed": suite_speed, "store": suite_store, "damage": suite_damage}
+          "speed": suite_speed, "store": suite_store, "damage": suite_damage, "plan": suite_plan}
 
 
 def load(names, pattern):
@@ -39,7 +40,7 @@ def main():
     parser.add_argument("--suite", default=",".join(SUITES))
     parser.add_argument("-k", dest="pattern")
     options = parser.parse_args()
-    for suite in (suite_life, suite_speed, suite_store, suite_damage):
+    for suite in (suite_life, suite_speed, suite_store, suite_damage, suite_plan):
         suite.binary = pathlib.Path(options.binary).resolve()
         suite.model = pathlib.Path(options.model).resolve()
     if options.cpp_client:
