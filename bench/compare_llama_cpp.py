@@ -13,9 +13,11 @@ by their user from their own sources and never by this project.
 import argparse
 import collections
 import json
+import os
 import pathlib
 import statistics
 import subprocess
+import sys
 
 Test = collections.namedtuple("Test", "name prompt gen batch depth")
 
@@ -31,7 +33,21 @@ def tests_of(options):
 
 
 def output(command):
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise SystemExit(f"{command[0]}: {error.strerror}")
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def warn_if_busy():
+    """Ratios hold on a machine that does nothing else: programs differ in how they stand company."""
+    load = os.getloadavg()[0]
+    if load > 0.7:
+        print(f"warning: the machine is busy (load {load:.1f}); these figures say little",
+              file=sys.stderr)
 
 
 def ours(options, test):
@@ -116,18 +132,26 @@ def main():
     def numbers(text):
         return [int(part) for part in text.split(",")]
 
-    parser.add_argument("--llama-bench", required=True)
-    parser.add_argument("--llama-batched-bench")
+    parser.add_argument("--llama-bench", required=True, help="path of the program")
+    parser.add_argument("--llama-batched-bench", help="path of the program: for several streams")
     parser.add_argument("--outrider", default=str(root / "build/release/outrider"))
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--prompt", type=int, default=512)
-    parser.add_argument("--gen", type=int, default=64)
-    parser.add_argument("--depth", type=numbers, default=[0])
-    parser.add_argument("--batch", type=numbers, default=[1])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--flash-attention", type=numbers, default=[0, 1])
+    parser.add_argument("--model", required=True, help="path of a GGUF file")
+    parser.add_argument("--threads", type=int, default=2, help="[2]")
+    parser.add_argument("--prompt", type=int, default=512, help="tokens of prefill; 0: none [512]")
+    parser.add_argument("--gen", type=int, default=64, help="tokens of decode; 0: none [64]")
+    parser.add_argument("--depth", type=numbers, default=[0], help="tokens before, by commas [0]")
+    parser.add_argument("--batch", type=numbers, default=[1], help="streams, by commas [1]")
+    parser.add_argument("--rounds", type=int, default=3, help="[3]")
+    parser.add_argument("--flash-attention", type=numbers, default=[0, 1],
+                        help="the peer's settings to try, of 0 and 1 [0,1]")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds: at least 1")
+    if not options.flash_attention or set(options.flash_attention) - {0, 1}:
+        parser.error("--flash-attention: 0, 1 or 0,1")
+    if not pathlib.Path(options.model).is_file():
+        parser.error(f"--model: there is no file {options.model}")
+    warn_if_busy()
 
     peer = Peer(options)
     cpuinfo = pathlib.Path("/proc/cpuinfo").read_text().splitlines()

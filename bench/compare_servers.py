@@ -13,37 +13,61 @@ finds a prompt in a cache.
 
 import argparse
 import json
+import os
 import pathlib
+import re
 import shlex
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 
 FIELDS = ["requests_per_s", "ttft_ms.p50", "itl_ms.p50"]
+START_S = 600  # vLLM compiles at its first start
+STOP_S = 60
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 class Server:
-    def __init__(self, name, url, start, model=None):
-        self.name, self.url, self.start, self.model = name, url, start, model
+    def __init__(self, name, url, start):
+        self.name, self.url, self.start = name, url, start
 
     def __enter__(self):
-        self.process = subprocess.Popen(
-            shlex.split(self.start), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        if self._is_healthy():
+            sys.exit(f"{self.name}: another server answers at {self.url} already")
+        self.log = tempfile.TemporaryFile()
+        try:
+            self.process = subprocess.Popen(
+                shlex.split(self.start), stdout=self.log, stderr=subprocess.STDOUT
+            )
+        except OSError as error:
+            sys.exit(f"{self.name}: {self.start}: {error.strerror}")
+        patience = time.monotonic() + START_S
         while not self._is_healthy():
             if self.process.poll() is not None:
-                sys.exit(f"{self.name} ended with {self.process.returncode}: {self.start}")
+                self._fail(f"ended with {self.process.returncode}")
+            if time.monotonic() > patience:
+                self.process.kill()
+                self._fail(f"is not healthy after {START_S} s")
             time.sleep(0.5)
         return self
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _fail(self, what):
+        self.log.seek(0)
+        tail = self.log.read()[-2000:].decode(errors="replace")
+        sys.exit(f"{self.name} {what}: {self.start}\n{tail}")
 
     def _is_healthy(self):
         try:
@@ -63,10 +87,14 @@ def run_load(options, server, streams, requests, seed):
     command = [options.outrider, "load", "--url", server.url, "--json", "--seed", str(seed)]
     command += ["--vocab", str(options.vocab), "--isl", str(options.isl), "--osl", str(options.osl)]
     command += ["--concurrency", str(streams), "--requests", str(requests)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    done = subprocess.run(command, capture_output=True, text=True)
+    if not done.stdout:
+        sys.exit(f"{server.name}: {' '.join(command)}\n{done.stderr[-2000:]}")
     load = json.loads(done.stdout)
     if load["errors"]:
-        print(f"{server.name}, {streams} streams: {load['errors']}", file=sys.stderr)
+        failed = load["requests"] - load["completed"]
+        print(f"{server.name}, {streams} streams: {failed} of {load['requests']} requests failed:"
+              f" {load['errors']}; figures are those of the others", file=sys.stderr)
     return load
 
 
@@ -80,6 +108,20 @@ def measure(options, server, round_number, results):
             load = run_load(options, server, streams, requests, seed)
             for field in FIELDS:
                 results.setdefault((server.name, streams, field), []).append(figure(load, field))
+
+
+def flash_attention(options):
+    """llama-server's switch, which takes a value since late in 2025."""
+    text = subprocess.run([options.llama_server, "--help"], capture_output=True, text=True).stdout
+    return "-fa on" if "on|off|auto" in text else "-fa"
+
+
+def peer_of(text):
+    """name=…,url=…,start=COMMAND; the command may have commas."""
+    found = re.fullmatch(r"name=([^,]+),url=([^,]+),start=(.+)", text)
+    if not found:
+        raise argparse.ArgumentTypeError("not name=…,url=…,start=COMMAND")
+    return Server(*found.groups())
 
 
 def servers_of(options):
@@ -96,11 +138,10 @@ def servers_of(options):
         yield Server(
             "llama-server",
             "http://127.0.0.1:9702",
-            f"{options.llama_server} -m {options.model} -t {threads} -fa -np {streams} -c {room}"
-            " --port 9702",
+            f"{options.llama_server} -m {options.model} -t {threads} {flash_attention(options)}"
+            f" -np {streams} -c {room} --port 9702",
         )
-    for text in options.peer:
-        yield Server(**dict(part.split("=", 1) for part in text.split(",")))
+    yield from options.peer
 
 
 def main():
@@ -114,7 +155,8 @@ def main():
     parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--outrider", default=str(ROOT / "build/release/outrider"))
     parser.add_argument("--llama-server", help="path of the program")
-    parser.add_argument("--peer", action="append", default=[], help="name=…,url=…,start=COMMAND")
+    parser.add_argument("--peer", action="append", default=[], type=peer_of,
+                        help="name=…,url=…,start=COMMAND")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ctx", type=int, default=2048)
     parser.add_argument("--vocab", type=int, default=16384)
@@ -124,7 +166,16 @@ def main():
     parser.add_argument("--requests", type=int, default=16, help="of a load; at least 2 a stream")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds: at least 1")
+    for name in filter(None, [options.model, options.llama_server]):
+        if not pathlib.Path(name).is_file():
+            parser.error(f"there is no file {name}")
+    if os.getloadavg()[0] > 0.7:
+        print("warning: the machine is busy; these figures say little", file=sys.stderr)
 
+    print(f"{options.model}, {options.threads} threads, {options.isl} tokens in, {options.osl} out,"
+          f" medians of {options.rounds} rounds of {options.requests} requests or 2 a stream\n")
     servers = list(servers_of(options))
     results = {}
     for round_number in range(options.rounds):

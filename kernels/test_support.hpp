@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/mman.h>
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -7,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.hpp"
 #include "base/half.hpp"
 #include "base/philox.hpp"
 #include "kernels/cpu/isa.hpp"
@@ -28,6 +31,31 @@ const KernelTable& kernel_table() noexcept;
 }  // namespace outrider::kernels::amx_emulated
 
 namespace outrider::kernels::testing {
+
+/// Bytes behind which no memory is: touching it ends the test.
+class GuardedBytes {
+ public:
+  explicit GuardedBytes(size_t bytes)
+      : length_((bytes + k_page - 1) / k_page * k_page + k_page),
+        start_(
+            ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
+        bytes_(bytes) {
+    OUTRIDER_CHECK(start_ != MAP_FAILED && ::mprotect(guard(), k_page, PROT_NONE) == 0, bytes);
+  }
+  GuardedBytes(const GuardedBytes&) = delete;
+  GuardedBytes& operator=(const GuardedBytes&) = delete;
+  ~GuardedBytes() { ::munmap(start_, length_); }
+
+  std::byte* data() const { return guard() - bytes_; }
+
+ private:
+  static constexpr size_t k_page = 4096;
+  std::byte* guard() const { return static_cast<std::byte*>(start_) + length_ - k_page; }
+
+  size_t length_;
+  void* start_;
+  size_t bytes_;
+};
 
 /// Every CPU back end with one to three threads, that of emulated AMX with two: all must give the
 /// same bits.

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/limits.hpp"
+#include "kernels/kv_kind_flags.hpp"
 #include "tools/bench_run.hpp"
 #include "tools/command.hpp"
 #include "tools/engine_options.hpp"
@@ -59,6 +60,7 @@ uint64_t resident_bytes() {
 
 struct Loaded {
   std::shared_ptr<const model::LoadedModel> model;
+  std::string kv_kinds;
   double seconds = 0;
   uint64_t resident_bytes = 0;
 };
@@ -70,6 +72,7 @@ nlohmann::ordered_json row_json(const BenchRow& row, const Loaded& loaded, const
   out["threads"] = loaded.model->ops->threads();
   out["prompt"] = row.bench.prompt;
   out["gen"] = row.bench.generate;
+  out["kv_kind"] = loaded.kv_kinds;
   out["batch"] = row.bench.batch;
   out["depth"] = row.bench.depth;
   out["rows"] = static_cast<double>(row.bench.tokens()) / row.steps;
@@ -106,9 +109,9 @@ void print_head(const Loaded& loaded, const ModelCost& cost, const Machine& mach
   std::printf("%s\n", machine.features.c_str());
   std::printf(
       "loaded in %.2f s, %.0f MB resident (weights: %.0f MB in the file, %.0f MB read by "
-      "a step)\n\n",
+      "a step), KV in %s\n\n",
       loaded.seconds, mb(loaded.resident_bytes), mb(loaded.model->weights.file_bytes),
-      mb(cost.weight_bytes));
+      mb(cost.weight_bytes), loaded.kv_kinds.c_str());
   std::printf("%-16s %10s %9s %7s %9s %8s %9s %9s\n", "test", "tokens/s", "ms/step", "GB/s",
               "of a read", "Gop/s", "of int16", "of int8");
 }
@@ -183,6 +186,14 @@ int bench(const BenchFlags& flags) {
   if (const auto planned = plan_kv_kinds(loaded.model, *settings, options); !planned) {
     return report(planned.error());
   }
+  loaded.kv_kinds = kernels::kv_kinds_text(options.kv_kinds);
+  for (const BenchCase& bench : cases) {
+    if (bench.batch <= options.batch_tokens) continue;
+    return report(fail(ErrorCode::invalid_argument,
+                       "max-batch-tokens: " + std::to_string(options.batch_tokens) +
+                           " rows a step are fewer than the sequences of " + bench.name(),
+                       "max-batch-tokens"));
+  }
   auto runner = BenchRunner::create(loaded.model, options, cases, flags.repetitions, clock);
   if (!runner) return report(runner.error());
   if (flags.json) std::cout << "[\n";
@@ -207,9 +218,10 @@ void add_bench(CLI::App& app, Action& action) {
       ->type_name("N")
       ->check(tokens)
       ->capture_default_str();
-  add_number_list(*command, "--depth", axes.depths, {0, limits::model_context_tokens_max},
+  add_number_list(*command, "--depth", axes.depths,
+                  IntegerRange{0, limits::model_context_tokens_max},
                   "tokens that are already there, comma separated [0]");
-  add_number_list(*command, "--batch", axes.batches, {1, limits::sequences_max},
+  add_number_list(*command, "--batch", axes.batches, IntegerRange{1, limits::sequences_max},
                   "sequences of the decode tests, comma separated [1]");
   command->add_option("--repetitions", flags->repetitions, "of each test; medians are printed")
       ->type_name("N")

@@ -74,7 +74,6 @@ Result<std::unique_ptr<BenchRunner>> BenchRunner::create(
   options.context_tokens = longest;
   options.sequences = batch;
   options.waiting = batch;
-  options.batch_tokens = std::max(options.batch_tokens, batch);
   auto runner =
       std::unique_ptr<BenchRunner>(new BenchRunner(std::move(model), options.batch_tokens, clock));
   runner->cost_ = ModelCost::of(*runner->model_, geometry);

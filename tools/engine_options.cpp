@@ -20,7 +20,7 @@ namespace {
 
 Result<kernels::Isa> chosen_isa() {
   const char* wanted = std::getenv("OUTRIDER_ISA");
-  if (wanted == nullptr) return kernels::default_isa();
+  if (wanted == nullptr || *wanted == '\0') return kernels::default_isa();
   std::string available;
   for (const kernels::Isa isa : kernels::available_isas()) {
     if (kernels::isa_name(isa) == wanted) return isa;

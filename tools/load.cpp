@@ -8,6 +8,7 @@
 #include "base/system.hpp"
 #include "tools/command.hpp"
 #include "tools/load_run.hpp"
+#include "tools/number_list.hpp"
 #include "tools/progress.hpp"
 #include "tools/sampling_flags.hpp"
 #include "tools/server_json.hpp"
@@ -195,7 +196,9 @@ Result<CellResult> run_cell(const LoadFlags& flags, const LoadCell& cell, Target
   return result;
 }
 
+/// Null where nothing was measured.
 Json distribution_json(const Distribution& d) {
+  if (d.count == 0) return nullptr;
   return {{"count", d.count}, {"mean", d.mean}, {"p50", d.p50}, {"p90", d.p90},
           {"p95", d.p95},     {"p99", d.p99},   {"max", d.max}};
 }
@@ -252,7 +255,8 @@ void print_head(const LoadFlags& flags, const Target& target) {
 void print_row(const CellResult& result) {
   const LoadSummary& summary = result.summary;
   const auto both = [](const Distribution& d) {
-    char text[48];
+    char text[48] = "-";
+    if (d.count == 0) return std::string(text);
     std::snprintf(text, sizeof(text), "%.1f / %.1f", d.p50, d.p99);
     return std::string(text);
   };
@@ -323,15 +327,11 @@ void add_load_flags(CLI::App& command, LoadFlags& flags) {
       ->type_name("NAME");
   command.add_option("--api-key", flags.api_key, "API key, when the server wants one")
       ->type_name("KEY");
-  auto* closed = command.add_option("--concurrency", flags.concurrency,
-                                    "closed loop: streams at once, comma separated [1]");
-  closed->type_name("N")->delimiter(',')->check(count(limits::connections_max));
-  command
-      .add_option("--rate", flags.rates,
+  auto* closed = add_number_list(command, "--concurrency", flags.concurrency,
+                                 IntegerRange{1, limits::connections_max},
+                                 "closed loop: streams at once, comma separated [1]");
+  add_number_list(command, "--rate", flags.rates, NumberRange{1e-3, 1e5},
                   "open loop: requests/s on average (Poisson), comma separated")
-      ->type_name("R")
-      ->delimiter(',')
-      ->check(in_range(NumberRange{1e-3, 1e5}))
       ->excludes(closed);
   command.add_option("--requests", flags.requests, "of each load [10 a stream; open loop 100]")
       ->type_name("N")

@@ -12,12 +12,12 @@
 
 namespace outrider::tools {
 
-/// A flag that takes whole numbers by commas. Not CLI11's own lists, which pass over empty entries.
-inline CLI::Option* add_number_list(CLI::App& command, const std::string& name,
-                                    std::vector<uint32_t>& out, IntegerRange range,
-                                    const std::string& help) {
+/// A flag that takes numbers by commas. Not CLI11's own lists, which pass over empty entries.
+template <class Number, class Range>
+CLI::Option* add_number_list(CLI::App& command, const std::string& name, std::vector<Number>& out,
+                             Range range, const std::string& help) {
   const auto take = [&out, range, name](const std::string& text) {
-    std::vector<uint32_t> numbers;
+    std::vector<Number> numbers;
     for (size_t at = 0; at <= text.size();) {
       const size_t end = std::min(text.find(',', at), text.size());
       const std::string entry = text.substr(at, end - at);

@@ -56,7 +56,7 @@ class CpuOps final : public Ops {
     describe();
   }
 
-  std::string_view numerics_class() const override { return "cpu-int16-1"; }
+  std::string_view numerics_class() const override { return "cpu-int16-2"; }
   std::string_view description() const override { return description_; }
   uint32_t threads() const override { return pool_.threads(); }
   void set_threads(uint32_t threads) override {
