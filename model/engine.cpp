@@ -112,6 +112,9 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::io, "no memory for the activations of a step", "batch_tokens");
   }
+  if (options.decode_plan.is_automatic) {
+    engine->state_->options.decode_plan.rows = choose_chunks(measure_chunk_costs(*engine, clock));
+  }
   return engine;
 }
 
@@ -200,6 +203,9 @@ const Digest256& Engine::fingerprint() const {
 }
 uint32_t Engine::context_tokens() const {
   return state_->context_tokens;
+}
+const DecodePlan& Engine::decode_plan() const {
+  return state_->options.decode_plan;
 }
 
 void Engine::check_conservation() const {

@@ -13,6 +13,7 @@
 #include "base/request.hpp"
 #include "base/result.hpp"
 #include "kernels/ops.hpp"
+#include "model/decode_plan.hpp"
 #include "model/loaded_model.hpp"
 
 namespace outrider::model {
@@ -27,6 +28,7 @@ struct EngineOptions {
   uint64_t kv_memory_bytes = uint64_t{1} << 30;
   kernels::KvKinds kv_kinds;
   bool prefix_caching = true;  ///< Full blocks stay as long as memory does, for whoever wants them.
+  DecodePlan decode_plan;      ///< Of prefill chunks. Bits do not depend on it.
   std::string cluster_secret;  ///< Keys the ids of blocks: equal ones name equal blocks equally.
 };
 
@@ -84,7 +86,8 @@ struct EngineStats {
 /// Not thread-safe; owned by one thread (the engine loop, or a Generator's caller).
 class Engine {
  public:
-  /// Fails if the KV pool cannot hold one sequence of one block, or memory cannot be had.
+  /// Fails if the KV pool cannot hold one sequence of one block, or memory cannot be had. Takes
+  /// seconds where the decode plan is to be measured.
   static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LoadedModel> model,
                                                 const EngineOptions& options, const Clock& clock);
   ~Engine();
@@ -112,6 +115,7 @@ class Engine {
   /// Digest of all that output depends on: weights, numerics class, KV kinds, tokenizer, context.
   const Digest256& fingerprint() const;
   uint32_t context_tokens() const;
+  const DecodePlan& decode_plan() const;
   /// free + used = total, every count matches the sequences' tables. Aborts if not.
   void check_conservation() const;
 

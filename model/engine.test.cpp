@@ -73,6 +73,23 @@ TEST(Engine, RefusesOptionsThatNoModelOrMemoryCanMeet) {
   EXPECT_EQ(field(options), "kv_memory");
 }
 
+TEST(Engine, ADecodePlanBoundsChunksByWhatStandsBeforeThemAndChangesNoBit) {
+  EngineOptions options = EngineWorld::small();
+  options.decode_plan = {.contexts = {24, 60}, .rows = {10, 20, 0}};
+  EngineWorld bounded(options);
+  EngineWorld free;
+  GenerationRequest request = EngineWorld::request(5, 120, 3);
+  request.logprobs = 3;
+  // Up to 24 tokens 10 rows each, up to 60 then 20, then what is left.
+  const RequestKey key = bounded.submit(request);
+  for (const uint64_t rows : {10, 20, 30, 50, 70, 120, 121, 122}) {
+    bounded.step();
+    EXPECT_EQ(bounded.engine->stats().rows, rows);
+  }
+  EXPECT_EQ(bounded.heard[key][0].tokens, free.alone(request)[0].tokens);
+  EXPECT_EQ(bounded.engine->fingerprint(), free.engine->fingerprint());
+}
+
 TEST(Engine, SaysOverloadedWhenItsQueueIsFull) {
   EngineOptions options = EngineWorld::small();
   options.waiting = 2;

@@ -85,6 +85,7 @@ StepPlan Engine::State::plan() {
         scheduled.pop_back();
         continue;
       }
+      view.rows_max = options.decode_plan.rows_max(view.computed);
       const bool backlogged = !view.running || view.length - view.computed > 1;
       if (!view.parked) shares.want(request->request.tenant, backlogged);
     }

@@ -143,7 +143,7 @@ class Planner {
   /// Up to `rows` more rows for `s`, as many as tokens and blocks allow.
   void grant(uint32_t s, uint32_t rows, bool may_preempt) {
     State& state = states_[s];
-    rows = std::min({rows, tokens_, pending(s) - state.rows});
+    rows = std::min({rows, tokens_, std::min(pending(s), views_[s].rows_max) - state.rows});
     if (rows == 0) return;
     while (blocks_for(s, state.rows + rows) - state.blocks > blocks_) {
       const uint32_t victim = may_preempt ? find_victim(s, true) : k_none;

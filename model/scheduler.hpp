@@ -13,7 +13,8 @@
 ///    prefills), then prefill chunks under what is left of one token budget.
 /// 2. Prefill is shared: half of what is left goes, in chunks of at most `chunk_min` rows, to those
 ///    that lack the fewest rows, so that a short prompt does not wait for a long one; all the rest
-///    goes in order, so that the first in order always gets at least half and nobody starves.
+///    goes in order, so that the first in order always gets at least half and nobody starves. No
+///    chunk has more rows than its view's `rows_max`.
 /// 3. When blocks run out, a sequence may take those of parked ones, then of running ones that come
 ///    after it, last in order first. Their rows are computed again later (preemption by recompute).
 /// 4. Waiting sequences are admitted in order, none overtakes another, and only while the blocks of
@@ -37,8 +38,9 @@ struct SequenceView {
   uint32_t tenant = 0;   ///< Whose it is; decides between equally served ones, lower first.
   uint64_t served = 0;   ///< Rows that this tenant was served, the same in all its views.
   int32_t priority = 0;
-  uint64_t arrival = 0;   ///< Unique.
-  uint32_t slots = 1;     ///< Running sequences that it will be (choices that fork later).
+  uint64_t arrival = 0;            ///< Unique.
+  uint32_t slots = 1;              ///< Running sequences that it will be (choices that fork later).
+  uint32_t rows_max = UINT32_MAX;  ///< Of one step; at least 1.
   uint32_t length = 0;    ///< Tokens known; all of them must be computed to sample the next.
   uint32_t computed = 0;  ///< Waiting: what it would find in the prefix index when admitted.
   uint32_t blocks = 0;    ///< In its table. Waiting: of what it would find, those that others hold.

@@ -51,6 +51,14 @@ TEST(Scheduler, TheFirstInOrderKeepsHalfOfTheBudgetAgainstManyShortOnes) {
   EXPECT_GE(plan.rows[0].rows, 256u);
 }
 
+TEST(Scheduler, AChunkHasNoMoreRowsThanItsViewAllowsAndOthersGetTheRest) {
+  std::vector<SequenceView> views = {running(1, 4000, 512), waiting(2, 900), running(3, 50, 49)};
+  views[0].rows_max = 128;
+  const StepPlan plan = plan_step(views, k_roomy);
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{2, 1}, PlannedRows{0, 128}, PlannedRows{1, 383}));
+  EXPECT_THAT(plan_step(std::span(views).first(1), k_roomy).rows, ElementsAre(PlannedRows{0, 128}));
+}
+
 TEST(Scheduler, WaitingOnesAreAdmittedInOrderOfPriorityThenArrival) {
   std::vector<SequenceView> views = {waiting(1, 8), waiting(2, 8), waiting(3, 8)};
   views[2].priority = -1;

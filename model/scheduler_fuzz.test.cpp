@@ -66,6 +66,7 @@ struct Traffic {
     job.tenant = "t" + std::to_string(random.below(tenants));
     job.view.priority = static_cast<int32_t>(random.below(3)) - 1;
     job.view.slots = random.chance(0.2f) ? 1 + random.below(4) : 1;
+    if (random.chance(0.3f)) job.view.rows_max = 1 + random.below(60);
     job.view.length =
         1 + random.below(random.chance(0.5f) ? std::min(20u, capacity - 1) : capacity - 1);
     job.end = std::min(capacity, job.view.length + 1 + random.below(40));
@@ -163,6 +164,7 @@ struct Traffic {
     for (const auto& [s, count] : plan.rows) {
       ASSERT_TRUE(jobs[s].view.running && !jobs[s].view.parked);
       ASSERT_LE(jobs[s].kv.length() + count, jobs[s].view.length);
+      ASSERT_LE(count, jobs[s].view.rows_max);
       ASSERT_TRUE(jobs[s].kv.append(count)) << "the plan promised blocks";
       shares.charge(jobs[s].tenant, count);
       rows += count;

@@ -18,6 +18,15 @@ constexpr uint32_t k_chunk_context = 1024;
 constexpr Duration k_repeat_for = std::chrono::milliseconds(60);
 constexpr int k_repeats_max = 5;
 
+/// Chunks smaller than this read the weights too often.
+constexpr uint32_t k_chunk_rows_min = 128;
+/// Tokens before the middle of a chunk, one for each bucket of a DecodePlan. All chunks of a bucket
+/// attend to as much, so that their rows can be compared.
+constexpr uint32_t k_chunk_middles[] = {256, 1280, 3072};
+/// No bucket is begun after that long, and none repeated.
+constexpr Duration k_chunks_for = std::chrono::seconds(3);
+constexpr int k_chunk_rounds = 3;
+
 Duration least_time(Engine& engine, const Clock& clock, uint32_t rows, uint32_t context,
                     uint32_t sampled) {
   const TimePoint end = clock.now() + k_repeat_for;
@@ -108,6 +117,30 @@ Duration StepCosts::prefill(uint32_t row_count, uint32_t context) const {
   return Duration(
       static_cast<Duration::rep>(n * static_cast<double>(prefill_row_ns) +
                                  pairs * static_cast<double>(attention_pair_ps) / 1000));
+}
+
+ChunkCosts measure_chunk_costs(Engine& engine, const Clock& clock) {
+  engine.time_step(1, 0, 1);
+  ChunkCosts costs;
+  const uint32_t whole = engine.batch_tokens();
+  for (uint32_t rows = whole; rows == whole || rows >= k_chunk_rows_min; rows /= 2) {
+    costs.rows.insert(costs.rows.begin(), rows);
+  }
+  const TimePoint end = clock.now() + k_chunks_for;
+  for (size_t bucket = 0; bucket < costs.buckets.size() && clock.now() < end; ++bucket) {
+    const uint32_t middle = std::max(k_chunk_middles[bucket], whole / 2);
+    if (middle + (whole + 1) / 2 > engine.probe_tokens_max()) break;
+    std::vector<Duration>& times = costs.buckets[bucket];
+    times.assign(costs.rows.size(), Duration::max());
+    // In turns, so that a disturbance hits more than one.
+    for (int round = 0; round < k_chunk_rounds && (round == 0 || clock.now() < end); ++round) {
+      for (size_t i = 0; i < times.size(); ++i) {
+        const uint32_t rows = costs.rows[i];
+        times[i] = std::min(times[i], engine.time_step(rows, middle - rows / 2, 1));
+      }
+    }
+  }
+  return costs;
 }
 
 StepCosts measure_step_costs(Engine& engine, const Clock& clock) {

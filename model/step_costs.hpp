@@ -41,4 +41,8 @@ struct StepCosts {
 /// are left out; takes about half a second for a small model, 1 to 3 s for some billion weights.
 StepCosts measure_step_costs(Engine& engine, const Clock& clock);
 
+/// Times prefill chunks on an idle engine: a whole step, half of it, and so on. A bucket that the
+/// engine cannot hold, or that comes up after some seconds, is left out.
+ChunkCosts measure_chunk_costs(Engine& engine, const Clock& clock);
+
 }  // namespace outrider::model

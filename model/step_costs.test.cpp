@@ -79,6 +79,26 @@ TEST(StepCosts, AreMeasuredOnAnIdleEngineThatStaysClean) {
   world.engine->check_conservation();
 }
 
+TEST(ChunkCosts, AreMeasuredWhereTheEngineHasRoomAndMakeThePlanOfAnAutomaticOne) {
+  EngineOptions options = EngineWorld::small();
+  options.context_tokens = 512;
+  options.batch_tokens = 512;
+  options.decode_plan.is_automatic = true;
+  const SteadyClock clock;
+  const auto engine = Engine::create(EngineWorld::model(), options, clock).value();
+  const ChunkCosts costs = measure_chunk_costs(*engine, clock);
+  EXPECT_EQ(costs.rows, (std::vector<uint32_t>{128, 256, 512}));
+  ASSERT_EQ(costs.buckets[0].size(), 3u);
+  for (const Duration time : costs.buckets[0]) EXPECT_GT(time.count(), 0);
+  EXPECT_TRUE(costs.buckets[1].empty()) << "a context of 512 has no room for it";
+  EXPECT_TRUE(engine->idle());
+  // What came out is the machine's, and holds in the buckets that could not be measured, too.
+  const auto& rows = engine->decode_plan().rows;
+  EXPECT_TRUE(rows[0] == 0 || rows[0] == 128 || rows[0] == 256) << rows[0];
+  EXPECT_EQ(rows[1], rows[0]);
+  EXPECT_EQ(rows[2], rows[0]);
+}
+
 TEST(StepCosts, NeverFallWithContextOrRows) {
   EngineOptions options = EngineWorld::small();
   options.kv_memory_bytes = uint64_t{64} << 20;

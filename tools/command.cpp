@@ -16,6 +16,8 @@ std::string placeholder(const Setting& setting) {
   switch (setting.kind) {
     case Kind::count:
       return "N";
+    case Kind::counts:
+      return "N,N,…";
     case Kind::address:
       return "HOST:PORT";
     case Kind::path:

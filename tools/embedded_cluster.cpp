@@ -99,6 +99,7 @@ struct EmbeddedCluster::State {
   std::shared_ptr<const model::LoadedModel> model;
   std::string kv_kind;
   gateway::ServedModel served;
+  model::DecodePlan decode_plan;
   actors::SystemConfig config;
   std::unique_ptr<caf::actor_system> system;
   schema::RouterHandle router;
@@ -139,6 +140,10 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
     const model::EngineOptions& options) const {
   auto engine = model::Engine::create(model, options, clock_);
   if (!engine) return engine.error();
+  const model::DecodePlan& plan = (*engine)->decode_plan();
+  if (options.decode_plan.is_automatic || !plan.bounds_nothing()) {
+    log_->info("decode plan: {}", model::to_string(plan));
+  }
   schema::Announce announce = announcement(**engine, name, options);
   const model::StepCosts costs = model::measure_step_costs(**engine, clock_);
   announce_costs(costs, announce);
@@ -156,6 +161,7 @@ void EmbeddedCluster::start(Prepared prepared) {
   auto state = std::make_unique<State>();
   state->model = prepared.model;
   state->kv_kind = std::move(prepared.kv_kind);
+  state->decode_plan = prepared.engine->decode_plan();
   state->served.name = announce.model;
   state->served.text = {announce.model, model.config, model.tokenizer, model.chat_template};
   state->served.context_tokens = announce.context_tokens;
@@ -221,6 +227,10 @@ std::string EmbeddedCluster::describe() const {
                                 {"blocks_total", load.blocks_total},
                                 {"queued_rows", load.queued_rows},
                                 {"rows_per_s", load.rows_per_s}}}});
+  }
+  if (state_) {
+    const model::DecodePlan& plan = state_->decode_plan;
+    out["decode_plan"] = {{"contexts", plan.contexts}, {"rows", plan.rows}};
   }
   if (store_) out["kv_store"] = describe_store(store_->stats());
   return out.dump();

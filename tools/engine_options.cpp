@@ -41,6 +41,8 @@ const std::vector<std::string>& engine_setting_names() {
                                                  "pin-threads",
                                                  "ctx",
                                                  "max-batch-tokens",
+                                                 "decode-plan",
+                                                 "decode-chunks",
                                                  "kv-kind",
                                                  "kv-memory-mb",
                                                  "block-tokens",
@@ -68,6 +70,10 @@ model::EngineOptions engine_options(const Settings& settings) {
   model::EngineOptions options;
   options.context_tokens = number("ctx");
   options.batch_tokens = number("max-batch-tokens");
+  options.decode_plan.is_automatic = settings.text("decode-plan") == "auto";
+  if (settings.text("decode-plan") == "fixed") {
+    std::ranges::copy(settings.counts("decode-chunks"), options.decode_plan.rows.begin());
+  }
   options.sequences = number("max-seqs");
   options.waiting = number("max-waiting");
   options.block_tokens = number("block-tokens");

@@ -44,6 +44,16 @@ TEST(EngineOptions, TakeTheKvKindsFromTheSettings) {
   EXPECT_EQ(engine_options(settings).kv_kinds, kernels::KvKinds{}) << "until a plan is made";
 }
 
+TEST(EngineOptions, TakeTheDecodePlanFromTheSettings) {
+  Settings settings;
+  ASSERT_TRUE(settings.set("decode-chunks", "16,32,64", "flag").ok());
+  EXPECT_TRUE(engine_options(settings).decode_plan.bounds_nothing()) << "by default";
+  ASSERT_TRUE(settings.set("decode-plan", "fixed", "flag").ok());
+  EXPECT_THAT(engine_options(settings).decode_plan.rows, testing::ElementsAre(16, 32, 64));
+  ASSERT_TRUE(settings.set("decode-plan", "auto", "flag").ok());
+  EXPECT_TRUE(engine_options(settings).decode_plan.is_automatic);
+}
+
 TEST(ClusterSecret, IsRandomWhereNoFileIsNamed) {
   const Settings settings;
   const auto secret = cluster_secret(settings);

@@ -65,6 +65,27 @@ Result<void> check_count(const Setting& setting, std::string_view value) {
               setting.name + ": \"" + std::string(value) + "\" is not " + forms, setting.name);
 }
 
+/// Empty if one of them is not in the range.
+std::vector<uint32_t> parse_counts(std::string_view text, IntegerRange range) {
+  std::vector<uint32_t> numbers;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    if (!parse_number(text.substr(at, end - at), range, numbers.emplace_back())) return {};
+    at = end + 1;
+  }
+  return numbers;
+}
+
+Result<void> check_counts(const Setting& setting, std::string_view value) {
+  const IntegerRange range{setting.minimum, setting.maximum};
+  const size_t wanted = parse_counts(setting.default_value, range).size();
+  if (parse_counts(value, range).size() == wanted) return {};
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": \"" + std::string(value) + "\" is not " + std::to_string(wanted) +
+                  " numbers by commas, each " + describe(range),
+              setting.name);
+}
+
 struct DecimalRange : NumberRange {
   using Value = double;
 };
@@ -106,6 +127,8 @@ Result<void> check_value(const Setting& setting, std::string_view value) {
   switch (setting.kind) {
     case Kind::count:
       return check_count(setting, value);
+    case Kind::counts:
+      return check_counts(setting, value);
     case Kind::decimal:
       return check_decimal(setting, value);
     case Kind::choice:
@@ -183,6 +206,19 @@ std::vector<Setting> table() {
        .unit = "tokens",
        .default_value = "512",
        .help = "rows of one step",
+       .minimum = 1,
+       .maximum = batch_tokens_max},
+      {.name = "decode-plan",
+       .kind = Kind::choice,
+       .default_value = "none",
+       .help = "rows of a prefill chunk by the tokens before it; none: as many as a step has; "
+               "fixed: decode-chunks; auto: measured at start",
+       .choices = {"none", "fixed", "auto"}},
+      {.name = "decode-chunks",
+       .kind = Kind::counts,
+       .unit = "tokens",
+       .default_value = "128,256,512",
+       .help = "decode-plan fixed: rows behind up to 512 tokens, up to 2048, above",
        .minimum = 1,
        .maximum = batch_tokens_max},
       {.name = "max-seqs",
@@ -432,6 +468,10 @@ uint64_t Settings::count(std::string_view name) const {
   return parse_number(get(name).value, IntegerRange{0, INT64_MAX}, number)
              ? static_cast<uint64_t>(number)
              : 0;
+}
+
+std::vector<uint32_t> Settings::counts(std::string_view name) const {
+  return parse_counts(get(name).value, {0, UINT32_MAX});
 }
 
 double Settings::decimal(std::string_view name) const {

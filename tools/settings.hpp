@@ -14,6 +14,7 @@ struct Setting {
   enum class Kind : uint8_t {
     text,
     count,
+    counts,  ///< by commas, as many as the default has
     decimal,
     flag,
     choice,
@@ -31,7 +32,7 @@ struct Setting {
   std::string default_value;
   std::string help;
   std::vector<std::string> choices;  ///< for Kind::choice; else words it may be instead
-  int64_t minimum = 0;               ///< for Kind::count and Kind::decimal
+  int64_t minimum = 0;               ///< for Kind::count, Kind::counts and Kind::decimal
   int64_t maximum = INT64_MAX;
   std::string value;
   std::string origin = "default";  ///< "default", "file NAME", "flag"
@@ -52,6 +53,7 @@ class Settings {
 
   const std::string& text(std::string_view name) const;
   uint64_t count(std::string_view name) const;  ///< 0 for a word
+  std::vector<uint32_t> counts(std::string_view name) const;
   double decimal(std::string_view name) const;
   bool flag(std::string_view name) const;
 

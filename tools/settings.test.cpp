@@ -61,6 +61,10 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
                                                         {"kv-gate-ppl", "0.9"},
                                                         {"kv-probe-prompt", "7"},
                                                         {"block-tokens", "17"},
+                                                        {"decode-plan", "128"},
+                                                        {"decode-chunks", "128,256"},
+                                                        {"decode-chunks", "128,256,512,"},
+                                                        {"decode-chunks", "128,0,512"},
                                                         {"http", "localhost"},
                                                         {"http", "1.2.3.4:70000"},
                                                         {"http", "off"},
@@ -94,6 +98,15 @@ TEST(Settings, DecimalsAreWhatWasWritten) {
   EXPECT_EQ(settings.decimal("kv-gate-nll"), 0.05);
   ASSERT_TRUE(settings.set("kv-gate-nll", "0.25", "flag").ok());
   EXPECT_EQ(settings.decimal("kv-gate-nll"), 0.25);
+}
+
+TEST(Settings, ListsAreWholeNumbersByCommas) {
+  Settings settings;
+  ASSERT_TRUE(settings.set("decode-chunks", "1,20,300", "flag").ok());
+  EXPECT_THAT(settings.counts("decode-chunks"), testing::ElementsAre(1, 20, 300));
+  EXPECT_EQ(
+      settings.set("decode-chunks", "1,2", "flag").error().message,
+      "decode-chunks: \"1,2\" is not 3 numbers by commas, each a whole number from 1 to 4096");
 }
 
 TEST(Settings, OnlyTheRpcPortCanBeOff) {

@@ -36,6 +36,10 @@ Axes random_axes(Random& random, std::span<const kernels::Isa> isas,
       random.chance(0.5f) ? isas.back() : isas[random.below(static_cast<uint32_t>(isas.size()))];
   axes.threads = 1 + random.below(3);
   axes.batch_tokens = 1 + random.below(random.chance(0.3f) ? 16 : 300);
+  if (random.chance(0.5f)) {
+    axes.decode_plan.contexts = {random.below(40), 40 + random.below(60)};
+    for (uint32_t& rows : axes.decode_plan.rows) rows = random.below(60);
+  }
   axes.sequences = random.chance(0.3f) ? 1 + random.below(6) : 32;
   axes.block_tokens = 16u << random.below(3);
   axes.spare_blocks = random.chance(0.5f) ? random.below(12) : 512;
@@ -58,9 +62,10 @@ Axes random_axes(Random& random, std::span<const kernels::Isa> isas,
 std::string describe(const Axes& a) {
   std::ostringstream out;
   out << kernels::isa_name(a.isa) << ", " << a.threads << " threads, batch_tokens "
-      << a.batch_tokens << ", sequences " << a.sequences << ", block_tokens " << a.block_tokens
-      << ", kv " << kernels::kv_kinds_text(a.kv_kinds) << ", spare_blocks " << a.spare_blocks
-      << ", prefix caching " << (a.prefix_caching ? "on" : "off") << ", store "
+      << a.batch_tokens << ", " << model::to_string(a.decode_plan) << ", sequences " << a.sequences
+      << ", block_tokens " << a.block_tokens << ", kv " << kernels::kv_kinds_text(a.kv_kinds)
+      << ", spare_blocks " << a.spare_blocks << ", prefix caching "
+      << (a.prefix_caching ? "on" : "off") << ", store "
       << (a.restart_store ? "restarted"
           : a.store       ? "on"
                           : "off")

@@ -6,6 +6,7 @@
 
 #include "base/philox.hpp"
 #include "kernels/ops.hpp"
+#include "model/decode_plan.hpp"
 
 namespace outrider::exactness {
 
@@ -18,6 +19,7 @@ struct Axes {
   uint32_t threads = 1;
   // The engine.
   uint32_t batch_tokens = 2048;
+  model::DecodePlan decode_plan;
   uint32_t sequences = 64;
   uint32_t block_tokens = 16;
   /// Part of the answer: the reference of a request runs with the same one.

@@ -35,6 +35,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   uint64_t cached_tokens = 0;
   uint64_t evictions = 0;
   uint64_t read_blocks = 0;
+  uint64_t bounded_plans = 0;
   uint64_t other_kinds = 0;
   uint64_t turned_keys = 0;
   for (const std::string name : {"tiny-llama", "tiny-qwen2"}) {
@@ -51,6 +52,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
     cached_tokens += report.disturbances.cached_tokens;
     evictions += report.disturbances.evictions;
     read_blocks += report.disturbances.read_blocks;
+    bounded_plans += report.disturbances.bounded_plans;
     other_kinds += report.disturbances.other_kinds;
     turned_keys += report.disturbances.turned_keys;
   }
@@ -61,6 +63,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   EXPECT_GT(cached_tokens, 1000u);
   EXPECT_GT(evictions, 0u);
   EXPECT_GT(read_blocks, 0u);
+  EXPECT_GT(bounded_plans, 0u);
   EXPECT_GT(other_kinds, 0u);
   EXPECT_GT(turned_keys, 0u);
 }

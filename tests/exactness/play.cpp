@@ -23,6 +23,7 @@ std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::Lo
   model::EngineOptions options;
   options.context_tokens = context_tokens;
   options.batch_tokens = axes.batch_tokens;
+  options.decode_plan = axes.decode_plan;
   options.sequences = axes.sequences;
   options.waiting = 4096;
   options.block_tokens = axes.block_tokens;
@@ -73,6 +74,7 @@ class Player {
     happened_.evictions += stats.prefix_evictions;
     happened_.read_blocks += stats.tier.read_blocks;
     happened_.restarts += axes_.restart_store ? 1 : 0;
+    happened_.bounded_plans += axes_.decode_plan.bounds_nothing() ? 0 : 1;
     if (axes_.kv_kinds != kernels::KvKinds{}) happened_.other_kinds += outcomes_.size();
     if (axes_.kv_kinds.k_hadamard) happened_.turned_keys += outcomes_.size();
     return std::move(outcomes_);
@@ -201,6 +203,7 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   evictions += other.evictions;
   read_blocks += other.read_blocks;
   restarts += other.restarts;
+  bounded_plans += other.bounded_plans;
   other_kinds += other.other_kinds;
   turned_keys += other.turned_keys;
   return *this;
