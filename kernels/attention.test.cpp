@@ -230,6 +230,100 @@ TEST(AttentionTest, RowsThatShareBlocksGetTheBitsThatTheyGetAlone) {
   }
 }
 
+/// Around the borders of tiles and chunks, and longer than any sequence here.
+constexpr uint32_t k_windows[] = {1, 15, 16, 17, 239, 255, 256, 257, 300, 512, 1000};
+
+TEST(AttentionTest, RowsWithAWindowAreCloseToTheReferenceOnEachInstructionSet) {
+  const auto ref = make_ref_ops();
+  for (const Shape& s : {k_shapes[1], k_shapes[12]}) {
+    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
+                {1, 37, 300, 530}, k_seed);
+    scene.append_all(*ref);
+    const std::vector<Scene::Piece> pieces = {{0, 0, 1}, {1, 0, 37}, {2, 235, 65}, {3, 511, 1}};
+    const double tolerance = kv_kind_info(s.k).has_scales ? 0x1p-11 : 0x1p-24 * 480.0;
+    for (const uint32_t window : {1, 17, 239, 256, 257, 1000}) {
+      scene.geometry.window = window;
+      const std::vector<float> expected = scene.attend(*ref, pieces);
+      for (const Isa isa : available_isas()) {
+        if (isa == Isa::portable && window != 17) continue;
+        const std::vector<float> got = scene.attend(*make_cpu_ops(2, isa), pieces);
+        Worst worst;
+        for (size_t i = 0; i < got.size(); ++i) worst.see(i, got[i], expected[i], tolerance);
+        EXPECT_LE(worst.share, 1.0) << isa_name(isa) << " window " << window << ' ' << worst.text();
+      }
+    }
+  }
+}
+
+/// In whole prompts, random chunks and beside mates that share blocks: whatever the tiles and
+/// chunks are that its unit reads, a row gets the bits that it gets alone.
+void expect_rows_depend_on_their_window_only(const Shape& s) {
+  Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
+              {820, 800, 90, 790}, k_seed);
+  const auto backends = cpu_backends();
+  const auto fast = make_cpu_ops(2, available_isas().back());
+  scene.append_all(*fast);
+  std::copy_n(scene.tables[0].begin(), 48, scene.tables[1].begin());
+  std::copy_n(scene.tables[0].begin(), 32, scene.tables[3].begin());
+  for (const uint32_t window : k_windows) {
+    scene.geometry.window = window;
+    std::vector<Scene::Piece> pieces = {{1, 799, 1}, {0, 500, 300}, {2, 20, 70}, {3, 786, 3},
+                                        {0, 815, 5}, {0, 805, 2},   {1, 770, 9}};
+    std::vector<float> alone;
+    for (const Scene::Piece& p : pieces) {
+      for (uint32_t row = 0; row < p.rows; ++row) {
+        const auto one = scene.attend(*fast, {{p.sequence, p.first_position + row, 1}});
+        alone.insert(alone.end(), one.begin(), one.end());
+      }
+    }
+    for (const auto& ops : backends) {
+      const bool is_slow = ops->description().find("portable") != std::string_view::npos;
+      if (is_slow && window != 17) continue;
+      EXPECT_TRUE(same_bits(scene.attend(*ops, pieces), alone))
+          << ops->description() << " window " << window << " seed " << k_seed;
+    }
+  }
+}
+TEST(AttentionTest, BitsOfARowWithAWindowDependOnItsOwnWindowOnly) {
+  for (const Shape& s : {k_shapes[1], k_shapes[12]}) expect_rows_depend_on_their_window_only(s);
+}
+
+TEST(AttentionTest, AWindowAsLongAsTheSequenceGivesTheBitsOfNone) {
+  Scene scene(geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 6, {600}, k_seed);
+  const auto ops = make_cpu_ops(2, available_isas().back());
+  scene.append_all(*ops);
+  const std::vector<Scene::Piece> all = {{0, 0, 600}};
+  const std::vector<float> whole = scene.attend(*ops, all);
+  scene.geometry.window = 600;
+  EXPECT_TRUE(same_bits(scene.attend(*ops, all), whole));
+  scene.geometry.window = 599;
+  const std::vector<float> shorter = scene.attend(*ops, all);
+  const auto last = static_cast<long>(599 * scene.q_row());
+  EXPECT_TRUE(std::equal(whole.begin(), whole.begin() + last, shorter.begin()));
+  EXPECT_FALSE(std::equal(whole.begin() + last, whole.end(), shorter.begin() + last));
+}
+
+TEST(AttentionTest, WhatLiesBeforeAWindowDoesNotShow) {
+  const auto ops = make_cpu_ops(2, available_isas().back());
+  Scene scene(geometry(1, 64, 16, KvKind::fp16, KvKind::q4_0), 3, {570}, k_seed);
+  scene.geometry.window = 40;
+  scene.append_all(*ops);
+  const std::vector<Scene::Piece> row = {{0, 569, 1}};
+  const std::vector<float> expected = scene.attend(*ops, row);
+  const auto spoil = [&](size_t position) {
+    for (size_t d = 0; d < scene.kv_row(); ++d) {
+      scene.keys[0][position * scene.kv_row() + d] *= -7;
+      scene.values[0][position * scene.kv_row() + d] += 9;
+    }
+  };
+  for (size_t position = 0; position < 530; ++position) spoil(position);
+  scene.append_all(*ops);
+  EXPECT_TRUE(same_bits(scene.attend(*ops, row), expected));
+  spoil(530);
+  scene.append_all(*ops);
+  EXPECT_FALSE(same_bits(scene.attend(*ops, row), expected));
+}
+
 /// What lies behind a row's own position, and in blocks that are not its own, never shows.
 TEST(AttentionTest, StaleNumbersBehindARowDoNotShow) {
   const auto ops = make_cpu_ops(2, available_isas().back());

@@ -94,6 +94,7 @@ struct KvGeometry {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
   uint32_t block_tokens = 16;
+  uint32_t window = 0;  ///< positions that a row attends to, its own the last; 0: all
   KvKind k_kind = KvKind::fp16;
   KvKind v_kind = KvKind::fp16;
   bool k_hadamard = false;  ///< KvKinds::k_hadamard: says what is in the keys, not where they lie
@@ -110,7 +111,7 @@ struct KvGeometry {
 
 /// Consecutive rows of one sequence in a step: rows [first_row, first_row + rows) of the batch are
 /// positions [first_position, first_position + rows) of the sequence, whose block i lies at
-/// pool index block_table[i]. Each row attends to positions 0 … its own.
+/// pool index block_table[i]. Each row attends to positions 0 … its own, or to the last `window`.
 struct Segment {
   const int32_t* block_table = nullptr;
   uint32_t first_row = 0;

@@ -16,7 +16,7 @@ namespace {
 /// Rows of logits in memory at a time: a vocabulary is wide.
 constexpr uint32_t k_logit_rows = 64;
 
-/// The context counts too: it ends answers.
+/// The context counts too: it ends answers. `options` have the window that is left of it.
 Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& options,
                            uint32_t context) {
   Sha256 hash;
@@ -31,6 +31,7 @@ Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& option
     hash.update(static_cast<uint64_t>(id));
   }
   hash.update(uint64_t{context});
+  if (options.local_window != 0) hash.update("window").update(uint64_t{options.local_window});
   return hash.finish();
 }
 
@@ -76,7 +77,7 @@ Engine::State::State(std::shared_ptr<const LoadedModel> loaded, const EngineOpti
       context_tokens(context),
       batch_tokens(opts.batch_tokens),
       fingerprint(make_fingerprint(*model, opts, context)),
-      kv_namespace(make_kv_namespace(*model, opts.kv_kinds)),
+      kv_namespace(make_kv_namespace(*model, opts.kv_kinds, opts.local_window)),
       cache(std::move(kv)),
       transformer(model, cache->geometry(),
                   {.rows = opts.batch_tokens,
@@ -84,15 +85,14 @@ Engine::State::State(std::shared_ptr<const LoadedModel> loaded, const EngineOpti
                    .positions = context}) {}
 
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel> model,
-                                               const EngineOptions& options, const Clock& clock) {
+                                               EngineOptions options, const Clock& clock) {
   OUTRIDER_TRY(check_range(options.batch_tokens, limits::batch_tokens_max, "batch_tokens"));
   OUTRIDER_TRY(check_range(options.sequences, limits::sequences_max, "sequences"));
   OUTRIDER_TRY(check_range(options.block_tokens, 1024, "block_tokens"));
   OUTRIDER_TRY(kernels::check_kv_kinds(options.kv_kinds, model->config.head_dim));
   const auto wanted = choose_context(options, model->config);
   if (!wanted) return wanted.error();
-  const kernels::KvGeometry geometry =
-      kv_geometry(model->config, options.block_tokens, options.kv_kinds);
+  kernels::KvGeometry geometry = kv_geometry(model->config, options.block_tokens, options.kv_kinds);
   const uint64_t blocks = pool_blocks(options, geometry, *wanted);
   const uint64_t capacity = blocks * options.block_tokens;
   if (capacity == 0 || capacity < options.context_tokens) {
@@ -102,9 +102,12 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
                     std::to_string(std::max(options.context_tokens, options.block_tokens)),
                 "kv_memory");
   }
+  const auto context = static_cast<uint32_t>(std::min<uint64_t>(*wanted, capacity));
+  // A window that no sequence outgrows is none: the same bits.
+  if (options.local_window >= context) options.local_window = 0;
+  geometry.window = options.local_window;
   auto cache = KvCache::create(model->ops, geometry, static_cast<uint32_t>(blocks));
   if (!cache) return cache.error();
-  const auto context = static_cast<uint32_t>(std::min<uint64_t>(*wanted, capacity));
   auto engine = std::unique_ptr<Engine>(new Engine());
   try {
     engine->state_ = std::make_unique<State>(std::move(model), options, clock,

@@ -27,6 +27,8 @@ struct EngineOptions {
   uint32_t block_tokens = 16;
   uint64_t kv_memory_bytes = uint64_t{1} << 30;
   kernels::KvKinds kv_kinds;
+  /// Positions that a row attends to, its own the last; 0: all. Changes answers.
+  uint32_t local_window = 0;
   bool prefix_caching = true;  ///< Full blocks stay as long as memory does, for whoever wants them.
   DecodePlan decode_plan;      ///< Of prefill chunks. Bits do not depend on it.
   std::string cluster_secret;  ///< Keys the ids of blocks: equal ones name equal blocks equally.
@@ -89,7 +91,7 @@ class Engine {
   /// Fails if the KV pool cannot hold one sequence of one block, or memory cannot be had. Takes
   /// seconds where the decode plan is to be measured.
   static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LoadedModel> model,
-                                                const EngineOptions& options, const Clock& clock);
+                                                EngineOptions options, const Clock& clock);
   ~Engine();
 
   /// Checks token ids and lengths against the model. `key` must be new.

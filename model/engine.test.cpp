@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "model/engine_world.test.hpp"
@@ -88,6 +89,27 @@ TEST(Engine, ADecodePlanBoundsChunksByWhatStandsBeforeThemAndChangesNoBit) {
   }
   EXPECT_EQ(bounded.heard[key][0].tokens, free.alone(request)[0].tokens);
   EXPECT_EQ(bounded.engine->fingerprint(), free.engine->fingerprint());
+}
+
+TEST(Engine, AWindowChangesAnswersWhereASequenceOutgrowsItAndOnlyThere) {
+  EngineOptions options = EngineWorld::small();
+  GenerationRequest request = EngineWorld::request(7, 90, 20);
+  request.logprobs = 3;
+  EngineWorld plain(options);
+  const auto expected = plain.alone(request)[0].tokens;
+  for (const uint32_t window : {109u, 127u}) {
+    options.local_window = window;
+    EngineWorld wide(options);
+    EXPECT_EQ(wide.alone(request)[0].tokens, expected) << "109 rows are computed";
+    EXPECT_NE(wide.engine->fingerprint(), plain.engine->fingerprint());
+  }
+  options.local_window = 128;
+  EXPECT_EQ(EngineWorld(options).engine->fingerprint(), plain.engine->fingerprint())
+      << "a window that no sequence outgrows is none";
+  options.local_window = 108;
+  const auto tokens = EngineWorld(options).alone(request)[0].tokens;
+  EXPECT_TRUE(std::equal(tokens.begin(), tokens.end() - 1, expected.begin()));
+  EXPECT_NE(tokens.back(), expected.back()) << "its row does not see position 0";
 }
 
 TEST(Engine, SaysOverloadedWhenItsQueueIsFull) {

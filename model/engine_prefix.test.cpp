@@ -90,6 +90,19 @@ TEST(EnginePrefix, NothingIsKeptWhereItIsSwitchedOff) {
   EXPECT_EQ(world.engine->stats().prefix_queries, 0u);
 }
 
+TEST(EnginePrefix, CachedBlocksUnderAWindowGiveTheBitsOfAnUncachedRun) {
+  EngineOptions cached = roomy();
+  EngineOptions plain = uncached();
+  cached.local_window = plain.local_window = 50;
+  EngineWorld world(cached);
+  const Heard expected = EngineWorld(plain).alone(member(1, 200, 3, 9, 5))[0];
+  EXPECT_NE(expected.tokens, EngineWorld(uncached()).alone(member(1, 200, 3, 9, 5))[0].tokens);
+  Heard heard;
+  EXPECT_EQ(rows_of(world, member(1, 200, 2, 40, 5), heard), 240u + 4);
+  EXPECT_EQ(rows_of(world, member(1, 200, 3, 9, 5), heard), 209u - 192 + 4);
+  EXPECT_EQ(heard.tokens, expected.tokens);
+}
+
 TEST(EnginePrefix, LogprobsOfThePromptAreComputedAndHaveTheBitsOfAnUncachedRun) {
   EngineWorld plain(uncached());
   EngineWorld world(roomy());

@@ -267,7 +267,7 @@ TEST(EngineTier, FollowersOfAReadWhoseOwnerIsCancelledReadOn) {
   EXPECT_EQ(restarts.rows(), 100u - 96 + 4);
 }
 
-TEST(EngineTier, NothingIsReadForOtherTenantsSaltsSecretsOrKinds) {
+TEST(EngineTier, NothingIsReadForOtherTenantsSaltsSecretsKindsOrWindows) {
   Restarts restarts;
   GenerationRequest request = prompt(1, 100);
   request.tenant = "a";
@@ -291,6 +291,10 @@ TEST(EngineTier, NothingIsReadForOtherTenantsSaltsSecretsOrKinds) {
     restarts.start(options);
     EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
   }
+  options = roomy();
+  options.local_window = 300;
+  restarts.start(options);
+  EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
   restarts.start();
   EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 96u);
 }

@@ -21,7 +21,8 @@ uint64_t bits(float value) {
 
 }  // namespace
 
-Digest256 make_kv_namespace(const LoadedModel& model, const kernels::KvKinds& kinds) {
+Digest256 make_kv_namespace(const LoadedModel& model, const kernels::KvKinds& kinds,
+                            uint32_t local_window) {
   const ModelConfig& c = model.config;
   FieldDigest digest;
   digest.field("format", k_format)
@@ -38,6 +39,7 @@ Digest256 make_kv_namespace(const LoadedModel& model, const kernels::KvKinds& ki
       .field("head_dim", c.head_dim)
       .field("tensor k", kernels::kv_key_kind_text(kinds))
       .field("tensor v", kernels::kv_kind_name(kinds.v));
+  if (local_window != 0) digest.field("window", local_window);
   return digest.finish();
 }
 

@@ -51,6 +51,7 @@ Result<Duration> time_step(const std::shared_ptr<const LoadedModel>& model,
   options.sequences = 1;
   options.block_tokens = request.block_tokens;
   options.kv_kinds = kinds;
+  options.local_window = request.probe.local_window;
   options.kv_memory_bytes =
       pool_bytes(kv_geometry(model->config, request.block_tokens, kinds), depth + 1);
   auto engine = Engine::create(model, options, clock);
@@ -135,6 +136,7 @@ Digest256 kv_plan_fingerprint(const LoadedModel& model, const KvPlanRequest& req
       .field("probe prompt", request.probe.prompt_tokens)
       .field("probe decode", request.probe.decode_tokens)
       .field("text", kv_probe_text());
+  if (request.probe.local_window != 0) digest.field("window", request.probe.local_window);
   for (const KvNeedle& needle : kv_needles()) {
     digest.field("fact", needle.fact).field("question", needle.question);
     digest.field("answer", needle.answer);

@@ -18,6 +18,7 @@ namespace outrider::model {
 struct KvProbeOptions {
   uint32_t prompt_tokens = 64;  ///< of each of four passages, which the model reads in one go
   uint32_t decode_tokens = 4;   ///< of each of three answers to what was said between them
+  uint32_t local_window = 0;    ///< EngineOptions::local_window
 };
 
 struct KvPlanRequest {

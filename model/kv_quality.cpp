@@ -214,7 +214,8 @@ Result<std::vector<KvQuality>> measure_kv_quality(const std::shared_ptr<const Lo
             score_row({own_base + i * vocab, vocab}, logits.subspan(i * vocab, vocab), next);
       });
     };
-    const auto geometry = kv_geometry(model->config, block_tokens, kinds[k]);
+    auto geometry = kv_geometry(model->config, block_tokens, kinds[k]);
+    geometry.window = options.local_window;
     OUTRIDER_TRY(read_text(model, geometry, *text, see));
     all.push_back(mean_of(*text, scores));
   }

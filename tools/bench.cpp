@@ -230,7 +230,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_flag("--json", flags->json, "an array with an object for each test");
   flags->settings.add(
       *command, {"model", "device", "threads", "pin-threads", "max-batch-tokens", "decode-plan",
-                 "decode-chunks", "kv-kind", "block-tokens", "weights-cache"});
+                 "decode-chunks", "local-window", "kv-kind", "block-tokens", "weights-cache"});
   command->footer(
       "Tests have llama-bench's names: pp512 prefills 512 tokens, tg64x8 decodes 64 tokens in 8\n"
       "sequences at once, \"@4096\" does so after 4096 tokens.\n"

@@ -1,5 +1,7 @@
 #include "tools/bench_case.hpp"
 
+#include <algorithm>
+
 namespace outrider::tools {
 
 std::string BenchCase::name() const {
@@ -53,6 +55,7 @@ ModelCost ModelCost::of(const model::LoadedModel& loaded, const kernels::KvGeome
   }
   add(loaded.weights.head(), cost.head_weights);
   cost.kv_bytes = geometry.block_bytes() / geometry.block_tokens;
+  cost.window = geometry.window;
   return cost;
 }
 
@@ -64,7 +67,8 @@ double ModelCost::operations(const BenchCase& bench) const {
 
 double ModelCost::step_bytes(const BenchCase& bench) const {
   // Step i of n reads depth + i positions, i from 1.
-  const double positions = bench.depth + (bench.generate + 1) / 2.0;
+  double positions = bench.depth + (bench.generate + 1) / 2.0;
+  if (window != 0) positions = std::min<double>(positions, window);
   return static_cast<double>(weight_bytes) +
          static_cast<double>(kv_bytes) * bench.batch * positions;
 }

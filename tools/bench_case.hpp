@@ -58,6 +58,7 @@ struct ModelCost {
   uint64_t head_weights = 0;
   uint64_t weight_bytes = 0;  ///< layers and head, as packed
   uint64_t kv_bytes = 0;      ///< of one position
+  uint32_t window = 0;        ///< positions that a row reads; 0: all
 
   static ModelCost of(const model::LoadedModel& loaded, const kernels::KvGeometry& geometry);
 

@@ -59,7 +59,8 @@ BenchRunner::BenchRunner(std::shared_ptr<const model::LoadedModel> model, uint32
 Result<std::unique_ptr<BenchRunner>> BenchRunner::create(
     std::shared_ptr<const model::LoadedModel> model, model::EngineOptions options,
     std::span<const BenchCase> cases, uint32_t repetitions, const Clock& clock) {
-  const auto geometry = model::kv_geometry(model->config, options.block_tokens, options.kv_kinds);
+  auto geometry = model::kv_geometry(model->config, options.block_tokens, options.kv_kinds);
+  geometry.window = options.local_window;
   uint64_t blocks = 0;
   uint32_t batch = 1;
   uint32_t longest = 0;

@@ -53,6 +53,9 @@ TEST(ModelCost, ReadsAllWeightsOnceAndThePositionsOfEverySequence) {
   // Three steps after 10 tokens see 11, 12 and 13 positions.
   EXPECT_EQ(cost.step_bytes({.generate = 3, .batch = 1, .depth = 10}), 60 + 2 * 12);
   EXPECT_EQ(cost.step_bytes({.generate = 3, .batch = 4, .depth = 10}), 60 + 4 * 2 * 12);
+  ModelCost windowed = cost;
+  windowed.window = 7;
+  EXPECT_EQ(windowed.step_bytes({.generate = 3, .batch = 1, .depth = 10}), 60 + 2 * 7);
 }
 
 TEST(BenchRow, TakesMediansAndPairsEachShareWithItsOwnRepetition) {

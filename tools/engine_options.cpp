@@ -46,6 +46,7 @@ const std::vector<std::string>& engine_setting_names() {
                                                  "kv-kind",
                                                  "kv-memory-mb",
                                                  "block-tokens",
+                                                 "local-window",
                                                  "prefix-caching",
                                                  "weights-cache",
                                                  "kv-candidates",
@@ -79,6 +80,7 @@ model::EngineOptions engine_options(const Settings& settings) {
   options.block_tokens = number("block-tokens");
   options.kv_memory_bytes = settings.count("kv-memory-mb") << 20;
   options.kv_kinds = kinds;
+  options.local_window = number("local-window");
   options.prefix_caching = settings.text("prefix-caching") == "on";
   return options;
 }

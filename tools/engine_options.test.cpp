@@ -44,6 +44,13 @@ TEST(EngineOptions, TakeTheKvKindsFromTheSettings) {
   EXPECT_EQ(engine_options(settings).kv_kinds, kernels::KvKinds{}) << "until a plan is made";
 }
 
+TEST(EngineOptions, HaveAWindowOnlyWhereItIsAskedFor) {
+  Settings settings;
+  EXPECT_EQ(engine_options(settings).local_window, 0u);
+  ASSERT_TRUE(settings.set("local-window", "1000", "flag").ok());
+  EXPECT_EQ(engine_options(settings).local_window, 1000u);
+}
+
 TEST(EngineOptions, TakeTheDecodePlanFromTheSettings) {
   Settings settings;
   ASSERT_TRUE(settings.set("decode-chunks", "16,32,64", "flag").ok());

@@ -34,6 +34,7 @@ model::KvPlanRequest plan_request(const Settings& settings, const model::EngineO
                    .needle_kl = settings.decimal("kv-gate-needle-kl")};
   request.probe.prompt_tokens = static_cast<uint32_t>(settings.count("kv-probe-prompt"));
   request.probe.decode_tokens = static_cast<uint32_t>(settings.count("kv-probe-decode"));
+  request.probe.local_window = static_cast<uint32_t>(settings.count("local-window"));
   request.context_tokens = options.context_tokens;
   request.kv_memory_bytes = options.kv_memory_bytes;
   request.block_tokens = options.block_tokens;

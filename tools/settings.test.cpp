@@ -61,6 +61,8 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
                                                         {"kv-gate-ppl", "0.9"},
                                                         {"kv-probe-prompt", "7"},
                                                         {"block-tokens", "17"},
+                                                        {"local-window", "-1"},
+                                                        {"local-window", "16777217"},
                                                         {"decode-plan", "128"},
                                                         {"decode-chunks", "128,256"},
                                                         {"decode-chunks", "128,256,512,"},

@@ -83,10 +83,23 @@ static size_t load_queries(const AttentionArgs& a, const AttentionItem& item, At
   return count;
 }
 
-/// Rows that end before the chunk have no part in it.
-OUTRIDER_INLINE size_t first_query(const AttentionUnit& unit, size_t chunk) {
+/// Queries [first, end) of a unit have a part in a chunk: rows before them end before it, the
+/// window of rows behind them begins after it. It is the first chunk of those from `fresh` on.
+struct ChunkQueries {
+  size_t first;
+  size_t fresh;
+  size_t end;
+};
+OUTRIDER_INLINE ChunkQueries queries_of(const AttentionUnit& unit, size_t chunk) {
   const size_t base = chunk * k_chunk_positions;
-  return base > unit.first_position ? (base - unit.first_position) * unit.heads : 0;
+  const auto before = [&](size_t position) __attribute__((always_inline)) {
+    if (position <= unit.first_position) return size_t{0};
+    return min_of(unit.rows, position - unit.first_position) * unit.heads;
+  };
+  const size_t first = before(base);
+  return {.first = first,
+          .fresh = base == 0 ? first : before(base + unit.window - 1),
+          .end = before(base + k_chunk_positions + unit.window - 1)};
 }
 
 /// One chunk of an item whose units have partial results.
@@ -98,8 +111,9 @@ static void store_partials(const AttentionArgs& a, const AttentionItem& item, si
   for (size_t u = item.first_unit; u < item.first_unit + item.units; ++u) {
     const AttentionUnit& unit = a.units[u];
     const size_t queries = unit.rows * unit.heads;
-    float* partials = unit.partials + chunk * queries * stride;
-    for (size_t j = first_query(unit, chunk); j < queries; ++j) {
+    float* partials = unit.partials + (chunk - unit.first_chunk) * queries * stride;
+    const ChunkQueries part = queries_of(unit, chunk);
+    for (size_t j = part.first; j < part.end; ++j) {
       float* partial = partials + j * stride;
       partial[0] = result.max[at + j];
       partial[1] = result.sum[at + j];
@@ -110,16 +124,20 @@ static void store_partials(const AttentionArgs& a, const AttentionItem& item, si
 }
 
 /// The next chunk of a unit that one item covers is merged into the total.
-static void merge_chunk(const AttentionUnit& unit, size_t chunk, size_t width,
-                        const ChunkResult& result, ChunkResult& total) {
-  const size_t first = first_query(unit, chunk);
-  const size_t queries = unit.rows * unit.heads;
+static void merge_chunk(const ChunkQueries& part, size_t width, const ChunkResult& result,
+                        ChunkResult& total) {
+  const size_t first = part.first;
   MergeWeights weights;
   merge_sums(total.max + first, total.sum + first, result.max + first, result.sum + first,
-             queries - first, weights);
-  for (size_t j = first; j < queries; ++j) {
+             part.fresh - first, weights);
+  for (size_t j = first; j < part.fresh; ++j) {
     merge_values(total.values + j * width, result.values + j * width, weights.keep[j - first],
                  weights.add[j - first], width);
+  }
+  for (size_t j = part.fresh; j < part.end; ++j) {
+    total.max[j] = result.max[j];
+    total.sum[j] = result.sum[j];
+    __builtin_memcpy(total.values + j * width, result.values + j * width, width * sizeof(float));
   }
 }
 
@@ -136,6 +154,7 @@ static void attend(const AttentionArgs& a, const AttentionItem* items, size_t co
     const AttentionItem& item = items[i];
     const AttentionUnit& unit = first_unit(i);
     const bool whole = unit.partials == nullptr;
+    const size_t own = unit.rows * unit.heads;
     const size_t end = item.first_chunk + item.chunks;
     const size_t queries = load_queries(a, item, scratch);
     for (size_t c = item.first_chunk; c < end; ++c) {
@@ -145,12 +164,14 @@ static void attend(const AttentionArgs& a, const AttentionItem* items, size_t co
       } else if (i + 1 < count) {
         next = chunk_tiles(a.kv, first_unit(i + 1), items[i + 1].first_chunk);
       }
-      attend_chunk(a.kv, unit, c, first_query(unit, c), queries, tiles, next, scratch,
-                   whole && c == 0 ? total : result);
+      const ChunkQueries part = queries_of(unit, c);
+      const bool starts = whole && c == unit.first_chunk;
+      attend_chunk(a.kv, unit, c, part.first, part.end + queries - own, tiles, next, scratch,
+                   starts ? total : result);
       if (!whole) {
         store_partials(a, item, c, result);
-      } else if (c > 0) {
-        merge_chunk(unit, c, width, result, total);
+      } else if (!starts) {
+        merge_chunk(part, width, result, total);
       }
       tiles = next;
     }
@@ -167,18 +188,23 @@ static void combine(const AttentionArgs& a, const AttentionUnit& unit) {
   const size_t queries = unit.rows * unit.heads;
   float max[k_queries_max], sum[k_queries_max], max_in[k_queries_max], sum_in[k_queries_max];
   MergeWeights weights;
-  for (size_t c = 0; c < unit.chunks; ++c) {
-    const size_t first = first_query(unit, c);
-    const float* parts = unit.partials + c * queries * stride;
-    for (size_t j = first; j < queries; ++j) {
-      (c == 0 ? max : max_in)[j] = parts[j * stride];
-      (c == 0 ? sum : sum_in)[j] = parts[j * stride + 1];
+  // Values are merged where those of the first chunk stand.
+  for (size_t c = unit.first_chunk; c < unit.end_chunk; ++c) {
+    const auto [first, fresh, end] = queries_of(unit, c);
+    const float* parts = unit.partials + (c - unit.first_chunk) * queries * stride;
+    for (size_t j = first; j < end; ++j) {
+      (j < fresh ? max_in : max)[j] = parts[j * stride];
+      (j < fresh ? sum_in : sum)[j] = parts[j * stride + 1];
     }
-    if (c == 0) continue;
-    merge_sums(max + first, sum + first, max_in + first, sum_in + first, queries - first, weights);
-    for (size_t j = first; j < queries; ++j) {
+    merge_sums(max + first, sum + first, max_in + first, sum_in + first, fresh - first, weights);
+    for (size_t j = first; j < fresh; ++j) {
       merge_values(unit.partials + j * stride + 16, parts + j * stride + 16,
                    weights.keep[j - first], weights.add[j - first], whole_lanes(head_dim));
+    }
+    if (c == unit.first_chunk) continue;
+    for (size_t j = fresh; j < end; ++j) {
+      __builtin_memcpy(unit.partials + j * stride + 16, parts + j * stride + 16,
+                       whole_lanes(head_dim) * sizeof(float));
     }
   }
   for (size_t j = 0; j < queries; ++j) {

@@ -33,20 +33,23 @@ struct AttentionScratch {
   CodeScratch codes;
 };
 
-/// The tiles of 16 positions that one item reads in one chunk.
+/// The tiles of 16 positions that one item reads in one chunk; `first` is the first one's position.
 struct ChunkTiles {
   const std::byte* keys[k_chunk_positions / 16];
   const std::byte* values[k_chunk_positions / 16];
   size_t count = 0;
+  size_t first = 0;
 };
 
 static ChunkTiles chunk_tiles(const KvLayer& kv, const AttentionUnit& unit, size_t chunk) {
   ChunkTiles tiles;
   const size_t base = chunk * k_chunk_positions;
-  const size_t end = unit.first_position + unit.rows;
-  tiles.count = (min_of(k_chunk_positions, end - base) + 15) / 16;
+  const size_t end = min_of(base + k_chunk_positions, unit.first_position + unit.rows);
+  const size_t start = window_start(unit.window, unit.first_position) / 16 * 16;
+  tiles.first = start > base ? start : base;
+  tiles.count = (end - tiles.first + 15) / 16;
   for (size_t i = 0; i < tiles.count; ++i) {
-    const size_t tile = base / 16 + i;
+    const size_t tile = tiles.first / 16 + i;
     const auto block = static_cast<size_t>(unit.block_table[tile / kv.block_tiles]);
     const std::byte* head = kv.pool + block * kv.block_bytes + unit.kv_head * kv.head_bytes;
     tiles.keys[i] = head + tile % kv.block_tiles * kv.k_tile_bytes;
@@ -115,7 +118,7 @@ struct ChunkWork {
   float* scores;   ///< [queries, k_chunk_positions]
   float* values;   ///< [queries, whole_lanes(head_dim)]
   float* strip;
-  const size_t* valid;     ///< [queries] positions of the chunk, up to the query's own
+  const size_t* valid;     ///< [queries] positions from the first tile's on, up to the query's own
   const int16_t* q_codes;  ///< [queries, whole_lanes(head_dim)]
   const float* q_scale;
   CodeScratch& codes;
@@ -336,20 +339,47 @@ OUTRIDER_INLINE void softmax_chunk(float* scores, size_t valid, size_t tiles, fl
   *sum_out = reduce_add(sum);
 }
 
-/// Results of one chunk for queries [first, queries) of an item; earlier ones end before it. `unit`
-/// is the item's first: any others come after it, all with rows behind the chunk.
+/// Likewise, where positions before `from` get 0 as well: the same sum as without them.
+static void softmax_window(float* scores, size_t from, size_t valid, size_t tiles, float* max_out,
+                           float* sum_out) {
+  const auto inside = [&](size_t t, Vec x, Vec otherwise) __attribute__((always_inline)) {
+    x = select_first(min_of(16, valid - 16 * t), x, otherwise);
+    return from <= 16 * t ? x : select_first(from - 16 * t, otherwise, x);
+  };
+  const size_t begin = from / 16;
+  const size_t end = (valid + 15) / 16;
+  Vec top = broadcast(k_lowest);
+  for (size_t t = begin; t < end; ++t) {
+    top = max(top, inside(t, load(scores + 16 * t), broadcast(k_lowest)));
+  }
+  const float highest = reduce_max(top);
+  Vec sum = zero();
+  for (size_t t = 0; t < tiles; ++t) {
+    Vec p = zero();
+    if (t >= begin && t < end) {
+      p = inside(t, exp2_of_negative(load(scores + 16 * t) - broadcast(highest)), zero());
+      sum = sum + p;
+    }
+    store(scores + 16 * t, p);
+  }
+  *max_out = highest;
+  *sum_out = reduce_add(sum);
+}
+
+/// Results of one chunk for queries [first, end) of an item; the others have no part in it. `unit`
+/// is the item's first: any others come after it, all with rows that attend to the whole chunk.
 static void attend_chunk(const KvLayer& kv, const AttentionUnit& unit, size_t chunk, size_t first,
-                         size_t queries, const ChunkTiles& tiles, const ChunkTiles& next,
+                         size_t end, const ChunkTiles& tiles, const ChunkTiles& next,
                          AttentionScratch& s, ChunkResult& out) {
   size_t valid[k_queries_max];
-  const size_t base = chunk * k_chunk_positions;
-  for (size_t j = first; j < queries; ++j) {
-    const size_t end = unit.first_position + j / unit.heads + 1;
-    valid[j] = min_of(k_chunk_positions, end - base);
+  const size_t room = (chunk + 1) * k_chunk_positions - tiles.first;
+  for (size_t j = first; j < end; ++j) {
+    const size_t position = unit.first_position + j / unit.heads;
+    valid[j] = min_of(room, position + 1 - tiles.first);
   }
   const size_t width = whole_lanes(kv.head_dim);
   const ChunkWork work = {.head_dim = kv.head_dim,
-                          .queries = queries - first,
+                          .queries = end - first,
                           .tiles = tiles,
                           .next = next,
                           .q = s.q + first * kv.head_dim,
@@ -361,9 +391,16 @@ static void attend_chunk(const KvLayer& kv, const AttentionUnit& unit, size_t ch
                           .q_scale = s.codes.q_scale + first,
                           .codes = s.codes};
   score(work, kv);
-  for (size_t j = first; j < queries; ++j) {
-    softmax_chunk(s.scores + j * k_chunk_positions, valid[j], tiles.count, &out.max[j],
-                  &out.sum[j]);
+  const size_t own = unit.rows * unit.heads;
+  for (size_t j = first; j < end; ++j) {
+    const size_t position = unit.first_position + j / unit.heads;
+    const size_t start = j < own ? window_start(unit.window, position) : 0;
+    float* scores = s.scores + j * k_chunk_positions;
+    if (start <= tiles.first) {
+      softmax_chunk(scores, valid[j], tiles.count, &out.max[j], &out.sum[j]);
+    } else {
+      softmax_window(scores, start - tiles.first, valid[j], tiles.count, &out.max[j], &out.sum[j]);
+    }
   }
   sum(work, kv);
 }

@@ -34,13 +34,16 @@ void AttentionPlan::build(const KvGeometry& geometry, std::span<const Segment> s
   shape_ = {.kv_heads = geometry.kv_heads,
             .group = heads / geometry.kv_heads,
             .heads_per_unit = std::min(heads / geometry.kv_heads, queries),
-            .block_tokens = geometry.block_tokens};
+            .block_tokens = geometry.block_tokens,
+            .window = geometry.window == 0 ? k_no_window : geometry.window};
   shape_.rows_per_unit = queries / shape_.heads_per_unit;
   small_.clear();
   units_.clear();
   works_.clear();
   for (const Segment& segment : segments) {
-    if (segment.rows > 0 && segment.rows <= shape_.rows_per_unit) small_.push_back({segment});
+    if (segment.rows == 0 || segment.rows > shape_.rows_per_unit) continue;
+    const size_t first = first_chunk(segment, 0);
+    small_.push_back({segment, {first, first}});
   }
   const auto is_long = [](const Small& s) { return chunks_before(s.segment) > 0; };
   if (std::count_if(small_.begin(), small_.end(), is_long) > 1) {
@@ -53,6 +56,17 @@ void AttentionPlan::build(const KvGeometry& geometry, std::span<const Segment> s
   }
   cut_runs(threads == 1 ? 1 : threads * k_runs_per_thread);
   place_partials(partial_floats(geometry.head_dim));
+}
+
+/// The first chunk that the row attends to.
+size_t AttentionPlan::first_chunk(const Segment& segment, size_t row) const {
+  return window_start(shape_.window, segment.first_position + row) / k_chunk_positions;
+}
+
+/// The first chunk whose whole each row attends to, if it ends before them.
+size_t AttentionPlan::first_whole_chunk(const Segment& segment) const {
+  const size_t last = size_t{segment.first_position} + segment.rows - 1;
+  return ceil_div(window_start(shape_.window, last), k_chunk_positions);
 }
 
 /// Unit `index` of the shape, of the segment's rows from `row` on.
@@ -68,7 +82,9 @@ AttentionUnit AttentionPlan::unit(const Segment& segment, size_t row, size_t ind
           .kv_head = kv_head,
           .first_head = kv_head * shape_.group + head,
           .heads = std::min(shape_.heads_per_unit, shape_.group - head),
-          .chunks = ceil_div(first_position + rows, k_chunk_positions)};
+          .window = shape_.window,
+          .first_chunk = first_chunk(segment, row),
+          .end_chunk = ceil_div(first_position + rows, k_chunk_positions)};
 }
 
 bool AttentionPlan::same_chunk(const Small& a, const Small& b, size_t chunk) const {
@@ -111,7 +127,15 @@ void AttentionPlan::share(size_t begin, size_t end, size_t chunk) {
 }
 
 void AttentionPlan::add_shared(size_t begin, size_t end, size_t first_chunk, size_t end_chunk) {
-  for (size_t i = begin; i < end; ++i) small_[i].shared_chunks = end_chunk;
+  for (size_t i = begin; i < end; ++i) {
+    first_chunk = std::max(first_chunk, first_whole_chunk(small_[i].segment));
+  }
+  if (first_chunk >= end_chunk) return;
+  for (size_t i = begin; i < end; ++i) {
+    Range& shared = small_[i].shared;
+    if (shared.begin == shared.end) shared.begin = first_chunk;
+    shared.end = end_chunk;
+  }
   const size_t rows_max = shape_.rows_per_unit;
   while (begin < end) {
     size_t rows = 0;
@@ -137,9 +161,15 @@ void AttentionPlan::add_small_units() {
   for (size_t i = 0; i < small_.size(); ++i) {
     for (size_t index = 0; index < shape_.units(); ++index) {
       const size_t at = index * small_.size() + i;
+      const auto [shared_begin, shared_end] = small_[i].shared;
+      if (units_[at].first_chunk < shared_begin) {
+        works_.push_back({.first_unit = at,
+                          .first_chunk = units_[at].first_chunk,
+                          .chunks = shared_begin - units_[at].first_chunk});
+      }
       works_.push_back({.first_unit = at,
-                        .first_chunk = small_[i].shared_chunks,
-                        .chunks = units_[at].chunks - small_[i].shared_chunks});
+                        .first_chunk = shared_end,
+                        .chunks = units_[at].end_chunk - shared_end});
     }
   }
 }
@@ -148,7 +178,10 @@ void AttentionPlan::add_large(const Segment& segment) {
   for (size_t row = 0; row < segment.rows; row += shape_.rows_per_unit) {
     for (size_t index = 0; index < shape_.units(); ++index) {
       units_.push_back(unit(segment, row, index));
-      works_.push_back({.first_unit = units_.size() - 1, .chunks = units_.back().chunks});
+      const AttentionUnit& unit = units_.back();
+      works_.push_back({.first_unit = units_.size() - 1,
+                        .first_chunk = unit.first_chunk,
+                        .chunks = unit.end_chunk - unit.first_chunk});
     }
   }
 }
@@ -200,19 +233,24 @@ void AttentionPlan::cut_runs(size_t runs) {
 void AttentionPlan::place_partials(size_t floats) {
   split_units_.clear();
   size_t total = 0;
+  const auto size = [floats](const AttentionUnit& unit) {
+    return (unit.end_chunk - unit.first_chunk) * unit.rows * unit.heads * floats;
+  };
   for (const AttentionItem& item : items_) {
     const AttentionUnit& unit = units_[item.first_unit];
     // The last chunk is always a unit's own, so it shows whether there are others.
-    if (item.first_chunk == 0 || item.first_chunk + item.chunks < unit.chunks) continue;
+    if (item.first_chunk == unit.first_chunk || item.first_chunk + item.chunks < unit.end_chunk) {
+      continue;
+    }
     split_units_.push_back(item.first_unit);
-    total += unit.chunks * unit.rows * unit.heads * floats;
+    total += size(unit);
   }
   if (partials_.size() < total) partials_.resize(total);
   float* next = partials_.data();
   for (const size_t index : split_units_) {
     AttentionUnit& unit = units_[index];
     unit.partials = next;
-    next += unit.chunks * unit.rows * unit.heads * floats;
+    next += size(unit);
   }
 }
 

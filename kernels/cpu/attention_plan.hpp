@@ -33,6 +33,7 @@ class AttentionPlan {
     size_t heads_per_unit = 0;
     size_t rows_per_unit = 0;
     size_t block_tokens = 0;
+    size_t window = k_no_window;
 
     size_t units_per_kv_head() const { return (group + heads_per_unit - 1) / heads_per_unit; }
     /// Of one range of rows.
@@ -42,10 +43,12 @@ class AttentionPlan {
   /// [unit of the shape][small segment].
   struct Small {
     Segment segment;
-    size_t shared_chunks = 0;  ///< from 0 on, that it has in common with others
+    Range shared;  ///< chunks that it has in common with others; before and behind are its own
   };
 
   AttentionUnit unit(const Segment& segment, size_t row, size_t index) const;
+  size_t first_chunk(const Segment& segment, size_t row) const;
+  size_t first_whole_chunk(const Segment& segment) const;
   void sort_small();
   bool same_chunk(const Small& a, const Small& b, size_t chunk) const;
   void share(size_t begin, size_t end, size_t chunk);

@@ -82,7 +82,8 @@ TEST(AttentionPlanTest, EveryRowAndHeadGetsEachOfItsChunksOnceFromItsOwnBlocks) 
   AttentionPlan plan;
   size_t shared_items = 0;
   for (int round = 0; round < 60; ++round) {
-    const KvGeometry geometry = {.layers = 1, .kv_heads = 1 + random.below(3), .head_dim = 64};
+    KvGeometry geometry = {.layers = 1, .kv_heads = 1 + random.below(3), .head_dim = 64};
+    if (round % 3 == 2) geometry.window = 1 + random.below(3000);
     const size_t heads = geometry.kv_heads * (1 + random.below(40));
     const uint32_t threads = 1 + random.below(9);
     Tables tables(random);
@@ -100,11 +101,12 @@ TEST(AttentionPlanTest, EveryRowAndHeadGetsEachOfItsChunksOnceFromItsOwnBlocks) 
     ASSERT_EQ(given.size(), rows * heads) << "seed " << k_seed << " round " << round;
     for (const Segment& segment : segments) {
       for (uint32_t row = 0; row < segment.rows; ++row) {
-        const size_t needed = (segment.first_position + row) / k_chunk_positions + 1;
+        const size_t position = segment.first_position + row;
+        const size_t length = geometry.window == 0 ? position + 1 : geometry.window;
+        const size_t first = window_start(length, position) / k_chunk_positions;
         for (size_t head = 0; head < heads; ++head) {
           const auto& chunks = given.at({segment.first_row + row, head});
-          ASSERT_GE(chunks.size(), needed) << "round " << round;
-          for (size_t c = 0; c < needed; ++c) {
+          for (size_t c = first; c <= position / k_chunk_positions; ++c) {
             ASSERT_EQ(chunks.at(c), segment.block_table[c * 16]) << "round " << round;
           }
         }
@@ -112,6 +114,13 @@ TEST(AttentionPlanTest, EveryRowAndHeadGetsEachOfItsChunksOnceFromItsOwnBlocks) 
     }
     for (const AttentionItem& item : plan.items()) {
       ASSERT_LE(queries_of(plan, item), queries_max(64)) << "round " << round;
+      ASSERT_GE(item.first_chunk, plan.units()[item.first_unit].first_chunk) << "round " << round;
+      for (size_t u = item.first_unit; item.units > 1 && u < item.first_unit + item.units; ++u) {
+        const AttentionUnit& unit = plan.units()[u];
+        ASSERT_LE(window_start(unit.window, unit.first_position + unit.rows - 1),
+                  item.first_chunk * k_chunk_positions)
+            << "a shared chunk is not the whole of each row's";
+      }
       shared_items += item.units > 1 ? 1 : 0;
     }
   }
@@ -183,7 +192,7 @@ TEST(AttentionPlanTest, UnitsOfSeveralItemsHaveRoomForEachPartialResult) {
   ASSERT_EQ(plan.split_units().size(), 2u);
   const AttentionUnit& first = plan.units()[plan.split_units()[0]];
   const AttentionUnit& second = plan.units()[plan.split_units()[1]];
-  EXPECT_EQ(first.chunks, 16u);
+  EXPECT_EQ(first.end_chunk, 16u);
   EXPECT_EQ(second.partials, first.partials + 16 * 3 * partial_floats(64));
 }
 

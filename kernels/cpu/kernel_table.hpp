@@ -113,6 +113,13 @@ static_assert(k_query_floats_max >= k_head_dim_max && k_head_dim_max % 16 == 0);
   return whole_lanes(head_dim) + 16;
 }
 
+/// More than any position: attention without a window.
+inline constexpr size_t k_no_window = size_t{1} << 48;
+/// The first position that the row at `position` attends to.
+[[gnu::always_inline]] constexpr size_t window_start(size_t window, size_t position) {
+  return position < window ? 0 : position - window + 1;
+}
+
 /// Some rows of one segment and some heads of one kv head's group: the queries whose results are
 /// merged together. At most queries_max(head_dim).
 struct AttentionUnit {
@@ -123,14 +130,17 @@ struct AttentionUnit {
   size_t kv_head = 0;
   size_t first_head = 0;  ///< in q
   size_t heads = 0;
-  size_t chunks = 0;  ///< up to its last row's
+  size_t window = k_no_window;  ///< of each row
+  size_t first_chunk = 0;       ///< that its first row attends to
+  size_t end_chunk = 0;         ///< behind its last row's
   /// Null: one item computes all chunks and writes to out. Else [chunks][rows * heads] partial
   /// results for `combine`.
   float* partials = nullptr;
 };
 
 /// A piece of work: some chunks of one unit; or of several units whose blocks are the same there,
-/// all with rows behind these chunks only. At most queries_max(head_dim) queries in all.
+/// all with rows that attend to the whole of these chunks. At most queries_max(head_dim) queries in
+/// all.
 struct AttentionItem {
   size_t first_unit = 0;
   size_t units = 1;

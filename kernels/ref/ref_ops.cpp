@@ -260,21 +260,24 @@ void RefOps::attention(const KvGeometry& geometry, uint32_t layer,
     for (size_t index = 0; index < s.rows * heads; ++index) {
       const size_t kv_head = index % heads / (heads / geometry.kv_heads);
       const size_t length = s.first_position + index / heads + 1;
+      const size_t window = geometry.window == 0 ? length : geometry.window;
+      const size_t begin = length < window ? 0 : length - window;
       const size_t row_at = (s.first_row * heads + index) * head_dim;
       weights.assign(length, 0.0);
-      for (size_t t = 0; t < length; ++t) {
+      for (size_t t = begin; t < length; ++t) {
         for (size_t d = 0; d < head_dim; ++d) {
           weights[t] +=
               q[row_at + d] * tiles.read(KvTensor::keys, s.block_table, t, kv_head, d, pool);
         }
         weights[t] *= scale;
       }
-      const double highest = *std::max_element(weights.begin(), weights.end());
+      const auto first = weights.begin() + static_cast<std::ptrdiff_t>(begin);
+      const double highest = *std::max_element(first, weights.end());
       double sum = 0;
-      for (double& w : weights) sum += w = std::exp(w - highest);
+      for (auto w = first; w != weights.end(); ++w) sum += * w = std::exp(*w - highest);
       for (size_t d = 0; d < head_dim; ++d) {
         double value = 0;
-        for (size_t t = 0; t < length; ++t) {
+        for (size_t t = begin; t < length; ++t) {
           value += weights[t] * tiles.read(KvTensor::values, s.block_table, t, kv_head, d, pool);
         }
         out[row_at + d] = static_cast<float>(value / sum);

@@ -64,7 +64,7 @@ std::string describe(const Axes& a) {
   out << kernels::isa_name(a.isa) << ", " << a.threads << " threads, batch_tokens "
       << a.batch_tokens << ", " << model::to_string(a.decode_plan) << ", sequences " << a.sequences
       << ", block_tokens " << a.block_tokens << ", kv " << kernels::kv_kinds_text(a.kv_kinds)
-      << ", spare_blocks " << a.spare_blocks << ", prefix caching "
+      << ", window " << a.local_window << ", spare_blocks " << a.spare_blocks << ", prefix caching "
       << (a.prefix_caching ? "on" : "off") << ", store "
       << (a.restart_store ? "restarted"
           : a.store       ? "on"

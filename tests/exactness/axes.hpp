@@ -24,6 +24,7 @@ struct Axes {
   uint32_t block_tokens = 16;
   /// Part of the answer: the reference of a request runs with the same one.
   kernels::KvKinds kv_kinds;
+  uint32_t local_window = 0;     ///< Likewise.
   uint32_t spare_blocks = 1024;  ///< Of the pool, beyond one longest sequence.
   bool prefix_caching = false;
   bool store = false;  ///< Below the pool, with what earlier batches left in it.

@@ -28,7 +28,9 @@ int run(const Options& options, bool verbose) {
   std::printf(
       "  %llu steps, %llu preemptions, %llu parkings, %llu strangers cancelled, "
       "%llu resumptions, %llu cached tokens, %llu blocks from the store, "
-      "%llu restarts of it, %llu evictions, %llu requests with other KV than fp16; %.1f s\n",
+      "%llu restarts of it, %llu evictions, %llu requests with other KV than fp16, %llu with a "
+      "window; "
+      "%.1f s\n",
       static_cast<unsigned long long>(happened.steps),
       static_cast<unsigned long long>(happened.preemptions),
       static_cast<unsigned long long>(happened.parkings),
@@ -39,6 +41,7 @@ int run(const Options& options, bool verbose) {
       static_cast<unsigned long long>(happened.restarts),
       static_cast<unsigned long long>(happened.evictions),
       static_cast<unsigned long long>(happened.other_kinds),
+      static_cast<unsigned long long>(happened.windowed),
       outrider::to_seconds(clock.now() - start));
   for (const std::string& failure : report->failures) std::printf("  %s\n", failure.c_str());
   return report->tally.exact() ? 0 : 1;

@@ -43,13 +43,15 @@ class Harness {
     const model::LoadedModel& model = *models_[options_.isas.back()];
     options_.limits.vocab = model.config.vocab;
     options_.limits.family_seed = random_.next_u64();
+    const uint32_t window = 1 + random_.below(options_.limits.context_tokens() / 2);
     for (uint32_t i = 0; i < options_.count; ++i) {
       requests_.push_back(random_request(random_, options_.limits, *model.tokenizer));
-      // An engine has one kind, and so has a request's answer.
+      // An engine has one kind and one window, and so has a request's answer.
       const auto all = all_kv_kinds();
       kv_kinds_.push_back(random_.chance(0.7f)
                               ? kernels::KvKinds{}
                               : all[random_.below(static_cast<uint32_t>(all.size()))]);
+      windows_.push_back(random_.chance(0.25f) ? window : 0);
     }
   }
 
@@ -68,7 +70,8 @@ class Harness {
     const kernels::Isa isa = options_.isas.back();
     Disturbances none;
     for (uint32_t i = 0; i < requests_.size(); ++i) {
-      const Axes axes = reference_axes(isa, kv_kinds_[i]);
+      Axes axes = reference_axes(isa, kv_kinds_[i]);
+      axes.local_window = windows_[i];
       auto outcomes = play(models_[isa], axes, scene_of({&i, 1}, false), random_, none);
       expected_.push_back(std::move(outcomes.front()));
     }
@@ -84,7 +87,10 @@ class Harness {
     for (const kernels::KvKinds& kinds : all_kv_kinds()) {
       const auto rest =
           std::ranges::stable_partition(order, [&](uint32_t i) { return kv_kinds_[i] == kinds; });
-      run_batches({order.begin(), rest.begin()});
+      const auto windowed = std::ranges::stable_partition(
+          order.begin(), rest.begin(), [&](uint32_t i) { return windows_[i] == 0; });
+      run_batches({order.begin(), windowed.begin()});
+      run_batches({windowed.begin(), rest.begin()});
       order.erase(order.begin(), rest.begin());
     }
   }
@@ -99,7 +105,8 @@ class Harness {
   }
 
   void run_batch(std::span<const uint32_t> indices) {
-    const Axes axes = random_axes(random_, options_.isas, kv_kinds_[indices.front()]);
+    Axes axes = random_axes(random_, options_.isas, kv_kinds_[indices.front()]);
+    axes.local_window = windows_[indices.front()];
     const auto outcomes =
         play(models_[axes.isa], axes, scene_of(indices, true), random_, report_.disturbances);
     Tally batch;
@@ -127,6 +134,7 @@ class Harness {
   std::map<kernels::Isa, std::shared_ptr<const model::LoadedModel>> models_;
   std::vector<GenerationRequest> requests_;
   std::vector<kernels::KvKinds> kv_kinds_;      ///< [request]
+  std::vector<uint32_t> windows_;               ///< [request] 0: none
   std::vector<std::vector<Outcome>> expected_;  ///< [request][choice]
   Report report_;
 };

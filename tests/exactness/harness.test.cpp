@@ -36,6 +36,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   uint64_t evictions = 0;
   uint64_t read_blocks = 0;
   uint64_t bounded_plans = 0;
+  uint64_t windowed = 0;
   uint64_t other_kinds = 0;
   uint64_t turned_keys = 0;
   for (const std::string name : {"tiny-llama", "tiny-qwen2"}) {
@@ -53,6 +54,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
     evictions += report.disturbances.evictions;
     read_blocks += report.disturbances.read_blocks;
     bounded_plans += report.disturbances.bounded_plans;
+    windowed += report.disturbances.windowed;
     other_kinds += report.disturbances.other_kinds;
     turned_keys += report.disturbances.turned_keys;
   }
@@ -64,6 +66,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   EXPECT_GT(evictions, 0u);
   EXPECT_GT(read_blocks, 0u);
   EXPECT_GT(bounded_plans, 0u);
+  EXPECT_GT(windowed, 0u);
   EXPECT_GT(other_kinds, 0u);
   EXPECT_GT(turned_keys, 0u);
 }

@@ -28,6 +28,7 @@ std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::Lo
   options.waiting = 4096;
   options.block_tokens = axes.block_tokens;
   options.kv_kinds = axes.kv_kinds;
+  options.local_window = axes.local_window;
   options.prefix_caching = axes.prefix_caching;
   const auto geometry = model::kv_geometry(model->config, axes.block_tokens, axes.kv_kinds);
   const uint32_t longest = (context_tokens + axes.block_tokens - 1) / axes.block_tokens;
@@ -75,6 +76,7 @@ class Player {
     happened_.read_blocks += stats.tier.read_blocks;
     happened_.restarts += axes_.restart_store ? 1 : 0;
     happened_.bounded_plans += axes_.decode_plan.bounds_nothing() ? 0 : 1;
+    if (axes_.local_window != 0) happened_.windowed += outcomes_.size();
     if (axes_.kv_kinds != kernels::KvKinds{}) happened_.other_kinds += outcomes_.size();
     if (axes_.kv_kinds.k_hadamard) happened_.turned_keys += outcomes_.size();
     return std::move(outcomes_);
@@ -204,6 +206,7 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   read_blocks += other.read_blocks;
   restarts += other.restarts;
   bounded_plans += other.bounded_plans;
+  windowed += other.windowed;
   other_kinds += other.other_kinds;
   turned_keys += other.turned_keys;
   return *this;
