@@ -132,6 +132,7 @@ class Life:
     def run(self):
         kind = self.draw.choice(["at_byte"] * 5 + ["at_answer"] * 3 + ["at_opening"] * 2)
         self.world.count(**{kind: 1})
+        # Nothing is waited for with it: it is part of the moment that the seed draws for the kill.
         pause_s = self.draw.choice([0, self.draw.uniform(0, 0.005), self.draw.uniform(0, 0.1)])
         if kind == "at_opening":
             target = self.draw.randrange(2 << 20)
