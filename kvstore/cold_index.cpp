@@ -43,24 +43,48 @@ void ColdIndex::use(std::span<const BlockId> chain, int64_t now) {
     Node& node = found->second;
     ++node.row.hits;
     node.row.used_at = now;
-    if (node.row.place == Place::pinned) continue;
-    std::list<BlockId>& used = account(node.row.tenant).used;
-    used.splice(used.end(), used, node.used);
+    set_used(node, chain[i]);
   }
 }
 
-Room ColdIndex::reserve(const BlockId& id, uint64_t tenant, uint64_t bytes,
-                        std::vector<BlockId>& evicted) {
+/// What is here of the chain that the row continues, as far as the tenant's own and not pinned.
+ColdIndex::Kept ColdIndex::ancestors_of(const Row& row) const {
+  Kept kept;
+  const Row* child = &row;
+  for (;;) {
+    const auto found = by_short_.find(child->parent);
+    if (found == by_short_.end()) return kept;
+    const Row& parent = nodes_.at(found->second).row;
+    // Of a hostile directory: depths that do not fall could lead round for ever.
+    if (parent.depth >= child->depth || parent.tenant != row.tenant) return kept;
+    if (parent.place == Place::fifo) {
+      ++kept.rows;
+      kept.bytes += parent.bytes;
+    }
+    child = &parent;
+  }
+}
+
+Room ColdIndex::reserve(const BlockId& id, const Row& row, std::vector<BlockId>& evicted) {
   if (nodes_.contains(id)) return Room::duplicate;
-  Account& owner = account(tenant);
-  const uint64_t fixed = owner.pinned_bytes + owner.reserved_bytes;
-  if (bytes > owner.quota_bytes || fixed > owner.quota_bytes - bytes) return Room::over_quota;
+  Account& owner = account(row.tenant);
+  const uint64_t bytes = row.bytes;
+  const auto too_many_bytes = [&] {
+    return owner.bytes + owner.reserved_bytes + bytes > owner.quota_bytes;
+  };
   const auto too_many_rows = [&] { return nodes_.size() + reserved_rows_ >= limits_.rows_max; };
-  if (too_many_rows() && owner.used.empty()) return Room::index_full;
-  while (owner.bytes + owner.reserved_bytes + bytes > owner.quota_bytes || too_many_rows()) {
-    OUTRIDER_CHECK(!owner.used.empty(), "what is fixed was counted above");
-    evicted.push_back(owner.used.front());
-    erase(nodes_.find(owner.used.front()));
+  if (too_many_bytes() || too_many_rows()) {
+    const uint64_t fixed = owner.pinned_bytes + owner.reserved_bytes + ancestors_of(row).bytes;
+    if (bytes > owner.quota_bytes || fixed > owner.quota_bytes - bytes) return Room::over_quota;
+  }
+  while (too_many_bytes() || too_many_rows()) {
+    auto victim = owner.leaves.begin();
+    if (victim != owner.leaves.end() && short_of(victim->second) == row.parent) ++victim;
+    if (victim == owner.leaves.end()) {
+      return too_many_rows() ? Room::index_full : Room::over_quota;
+    }
+    evicted.push_back(victim->second);
+    erase(nodes_.find(evicted.back()));
   }
   owner.reserved_bytes += bytes;
   reserved_bytes_ += bytes;
@@ -85,7 +109,11 @@ bool ColdIndex::insert(const BlockId& id, const Row& row) {
   const auto [at, fresh] = nodes_.try_emplace(id);
   OUTRIDER_CHECK(fresh);
   at->second.row = row;
+  at->second.used = ++uses_;
+  by_short_.try_emplace(short_of(id), id);
+  ++children_[row.parent];
   attach(at->second, id);
+  update_parent(row.parent);
   if (row.expires_at != 0) by_expiry_[{row.expires_at, id}] = true;
   Account& owner = account(row.tenant);
   ++owner.rows;
@@ -101,9 +129,31 @@ void ColdIndex::attach(Node& node, const BlockId& id) {
     pinned_bytes_ += node.row.bytes;
     return;
   }
-  node.used = owner.used.insert(owner.used.end(), id);
+  update_leaf(id, node);
   const bool unique = by_sequence_.emplace(node.row.sequence, id).second;
   OUTRIDER_CHECK(unique, node.row.sequence);  // `insert` looked; what moves was just written
+}
+
+void ColdIndex::set_used(Node& node, const BlockId& id) {
+  account(node.row.tenant).leaves.erase(node.used);
+  node.used = ++uses_;
+  update_leaf(id, node);
+}
+
+/// A leaf is what can make room: not pinned, and nothing here continues it.
+void ColdIndex::update_leaf(const BlockId& id, Node& node) {
+  Account& owner = account(node.row.tenant);
+  const bool is_leaf = node.row.place == Place::fifo && !children_.contains(short_of(id));
+  if (is_leaf) {
+    owner.leaves.try_emplace(node.used, id);
+  } else {
+    owner.leaves.erase(node.used);
+  }
+}
+
+void ColdIndex::update_parent(uint64_t parent) {
+  const auto found = by_short_.find(parent);
+  if (found != by_short_.end()) update_leaf(found->second, nodes_.at(found->second));
 }
 
 void ColdIndex::detach(Node& node) {
@@ -113,7 +163,7 @@ void ColdIndex::detach(Node& node) {
     pinned_bytes_ -= node.row.bytes;
     return;
   }
-  owner.used.erase(node.used);
+  owner.leaves.erase(node.used);
   by_sequence_.erase(node.row.sequence);
 }
 
@@ -132,12 +182,18 @@ void ColdIndex::erase(Nodes::iterator at) {
   bytes_ -= row.bytes;
   if (row.expires_at != 0) by_expiry_.erase({row.expires_at, at->first});
   detach(at->second);
+  const uint64_t parent = row.parent;
+  if (--children_.at(parent) == 0) children_.erase(parent);
+  const auto known = by_short_.find(short_of(at->first));
+  if (known != by_short_.end() && known->second == at->first) by_short_.erase(known);
   nodes_.erase(at);
+  update_parent(parent);
 }
 
 void ColdIndex::move(const BlockId& id, Place place, uint64_t sequence) {
   Node& node = nodes_.at(id);
   detach(node);
+  node.used = ++uses_;
   node.row.place = place;
   node.row.sequence = sequence;
   node.failed_reads = 0;
@@ -202,11 +258,13 @@ std::vector<std::pair<BlockId, Row>> ColdIndex::all() const {
 std::vector<BlockId> ColdIndex::eviction_order(uint64_t tenant) const {
   const auto found = accounts_.find(tenant);
   if (found == accounts_.end()) return {};
-  return {found->second.used.begin(), found->second.used.end()};
+  std::vector<BlockId> ids;
+  for (const auto& [used, id] : found->second.leaves) ids.push_back(id);
+  return ids;
 }
 
 bool ColdIndex::consistent() const {
-  uint64_t rows = 0, bytes = 0, pinned = 0, reserved = 0, reserved_rows = 0, listed = 0;
+  uint64_t rows = 0, bytes = 0, pinned = 0, reserved = 0, reserved_rows = 0, leaves = 0;
   for (const auto& [tenant, use] : accounts_) {
     if (use.bytes + use.reserved_bytes > use.quota_bytes && !use.own_quota) return false;
     rows += use.rows;
@@ -214,22 +272,25 @@ bool ColdIndex::consistent() const {
     pinned += use.pinned_bytes;
     reserved += use.reserved_bytes;
     reserved_rows += use.reserved_rows;
-    listed += use.used.size();
-    for (const BlockId& id : use.used) {
-      if (!nodes_.contains(id)) return false;
+    for (const auto& [used, id] : use.leaves) {
+      const auto leaf = nodes_.find(id);
+      if (leaf == nodes_.end() || leaf->second.used != used) return false;
+      if (children_.contains(short_of(id))) return false;
+      ++leaves;
     }
   }
-  size_t expiring = 0;
+  size_t expiring = 0, fifo_leaves = 0;
   uint64_t row_bytes = 0;
   for (const auto& [id, node] : nodes_) {
     row_bytes += node.row.bytes;
     expiring += node.row.expires_at != 0;
-    if (node.row.place == Place::fifo && !by_sequence_.contains(node.row.sequence)) return false;
+    if (node.row.place != Place::fifo) continue;
+    if (!by_sequence_.contains(node.row.sequence)) return false;
+    fifo_leaves += children_.contains(short_of(id)) ? 0 : 1;
   }
   return rows == nodes_.size() && bytes == bytes_ && row_bytes == bytes_ &&
          pinned == pinned_bytes_ && reserved == reserved_bytes_ &&
-         reserved_rows == reserved_rows_ && listed == by_sequence_.size() &&
-         expiring == by_expiry_.size();
+         reserved_rows == reserved_rows_ && leaves == fifo_leaves && expiring == by_expiry_.size();
 }
 
 }  // namespace outrider::kvstore

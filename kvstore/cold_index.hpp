@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <map>
 #include <optional>
 #include <span>
@@ -33,9 +32,10 @@ struct TenantUse {
   uint64_t over_quota = 0;  ///< blocks that did not come in
 };
 
-/// Which records the store has, whose they are, and who goes when room is needed: each tenant's
-/// own least recently used record first. Pinned records never make room. Pure state: no clock, no
-/// disk; owned by one thread or guarded by its owner.
+/// Which records the store has, whose they are, and who goes when room is needed: of each tenant's
+/// own records that no other here continues, the least recently used first. So chains get shorter
+/// from their end, and what is left can be matched. Pinned records never make room. Pure state: no
+/// clock, no disk; owned by one thread or guarded by its owner.
 class ColdIndex {
  public:
   explicit ColdIndex(IndexLimits limits) : limits_(limits) {}
@@ -43,13 +43,12 @@ class ColdIndex {
   const Row* find(const BlockId& id) const;
   /// Length of the longest prefix of a chain that is here, of this namespace and not expired.
   size_t match(uint64_t ns, std::span<const BlockId> chain, int64_t now) const;
-  /// Counts a use of each block of a chain (root first). Its leaves become older than its root, so
-  /// that what makes room is never in the middle of a chain.
+  /// Counts a use of each block of a chain (root first).
   void use(std::span<const BlockId> chain, int64_t now);
 
   /// Promises room for a record, which `insert` takes up or `release` gives back. The records that
-  /// left to make it are appended to `evicted`.
-  Room reserve(const BlockId& id, uint64_t tenant, uint64_t bytes, std::vector<BlockId>& evicted);
+  /// left to make it are appended to `evicted`; what the new one continues is never among them.
+  Room reserve(const BlockId& id, const Row& row, std::vector<BlockId>& evicted);
   void release(uint64_t tenant, uint64_t bytes);
 
   /// Newest of its tenant. The id must not be here. Returns false (and does nothing) if the index
@@ -83,11 +82,11 @@ class ColdIndex {
  private:
   struct Node {
     Row row;
+    uint64_t used = 0;  ///< order of use
     uint32_t failed_reads = 0;
-    std::list<BlockId>::iterator used;  ///< in its account; only unless pinned
   };
   struct Account {
-    std::list<BlockId> used;  ///< least recently used first, without pinned ones
+    std::map<uint64_t, BlockId> leaves;  ///< what can make room, by order of use
     uint64_t rows = 0, bytes = 0, pinned_bytes = 0, reserved_bytes = 0, reserved_rows = 0;
     uint64_t quota_bytes = 0, over_quota = 0;
     bool own_quota = false;
@@ -99,11 +98,23 @@ class ColdIndex {
   std::map<uint64_t, Account> accounts_;
   std::map<uint64_t, BlockId> by_sequence_;  // FIFO rows
   std::map<std::pair<int64_t, BlockId>, bool> by_expiry_;
+  // By short id, as rows name their parents.
+  std::unordered_map<uint64_t, BlockId> by_short_;
+  std::unordered_map<uint64_t, uint32_t> children_;
+  uint64_t uses_ = 0;
   uint64_t bytes_ = 0, pinned_bytes_ = 0, reserved_bytes_ = 0, reserved_rows_ = 0;
 
   Account& account(uint64_t tenant);
   void attach(Node& node, const BlockId& id);
   void detach(Node& node);
+  void set_used(Node& node, const BlockId& id);
+  void update_leaf(const BlockId& id, Node& node);
+  void update_parent(uint64_t parent);
+  struct Kept {
+    uint64_t rows = 0;
+    uint64_t bytes = 0;
+  };
+  Kept ancestors_of(const Row& row) const;
   void erase(Nodes::iterator at);
 };
 

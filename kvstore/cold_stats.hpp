@@ -36,6 +36,7 @@ enum class Skip : uint8_t {
   invalid,       ///< breaks a rule of kvstore/record.hpp, too large included
   over_quota,    ///< the tenant's quota is full of what cannot leave
   index_full,    ///< limits::kv_index_rows_max
+  orphan,        ///< what it continues is not here: nothing would ever match it
   pinned_full,   ///< the share for pinned records is used up
   write_failed,  ///< the disk refused it, then or at its flush
   unavailable,   ///< no database, or it cannot write at present

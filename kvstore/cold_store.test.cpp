@@ -213,6 +213,36 @@ TEST_F(ColdStoreTest, ATenantOverItsQuotaLosesItsOwnOldest) {
   }
 }
 
+TEST_F(ColdStoreTest, ABlockWithoutTheOneBeforeItIsNotStored) {
+  auto store = open();
+  store->put({make_block(1, 0), make_block(1, 2), make_block(1, 3), make_block(1, 1)}, {});
+  store->drain();
+  EXPECT_EQ(store->stats().rows, 2u);
+  EXPECT_EQ(store->stats().counters.skipped[Skip::orphan], 2u);
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 4)), 2u);
+}
+
+/// What makes room is the end of a chain, however its blocks came and were used.
+TEST_F(ColdStoreTest, WhatAQuotaLeavesOfAChainCanBeMatched) {
+  const uint64_t record = encoded_bytes(make_block(0, 0));
+  ColdStoreOptions options = small_options(directory_.path());
+  options.quota_bytes["small"] = 4 * record;
+  auto store = open(options);
+  store->put(chain_blocks(1, 6), {.tenant = "small"});
+  store->drain();
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 6)), 4u) << "the head that fits";
+  EXPECT_EQ(store->stats().counters.skipped[Skip::over_quota], 2u);
+  EXPECT_EQ(store->stats().counters.removed[Removal::quota], 0u);
+  const uint64_t stored = store->stats().counters.stored_bytes;
+  store->put(chain_blocks(1, 6), {.tenant = "small"});
+  store->drain();
+  EXPECT_EQ(store->stats().counters.stored_bytes, stored) << "nothing is written again";
+  store->put(chain_blocks(2, 1), {.tenant = "small"});
+  store->drain();
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(2, 1)), 1u);
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 6)), 3u);
+}
+
 TEST_F(ColdStoreTest, ExpiredBlocksAreMissesAndLeave) {
   auto store = open();
   store->put(chain_blocks(1, 3), {.expires_at = clock_.wall_s() + 10});

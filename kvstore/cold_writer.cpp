@@ -202,7 +202,7 @@ void ColdWriter::fill_index(const std::vector<std::pair<BlockId, Row>>& rows) {
     for (const auto& [id, row] : all.subspan(begin, std::min(k_rows_at_once, all.size() - begin))) {
       if (deleted.contains(id)) continue;
       std::vector<BlockId> evicted;
-      bool fits = core_.index.reserve(id, row.tenant, row.bytes, evicted) == Room::granted;
+      bool fits = core_.index.reserve(id, row, evicted) == Room::granted;
       if (fits) core_.index.release(row.tenant, row.bytes);
       fits = fits && core_.index.insert(id, row);
       if (!fits) delete_row(id, row.place);

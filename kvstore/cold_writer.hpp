@@ -71,6 +71,8 @@ class ColdWriter {
   TimePoint uses_written_{0};
   RowBatch deletions_;  // go with the next write, before what it adds
   std::vector<uint64_t> named_tenants_, named_namespaces_;
+  BlockId refused_{};  // the last block that was, and why
+  Skip refused_why_ = Skip::orphan;
   std::thread thread_;
 
   enum class Taken : uint8_t { yes, full, closing };
@@ -96,7 +98,10 @@ class ColdWriter {
   bool write(const RowBatch& added);
 
   void store(const Block& block, const PutOptions& options);
+  bool continues_what_is_here(const Block& block);
+  Room room_for(const BlockId& id, const Row& row);
   Room reserve(const BlockId& id, const Row& row);
+  void refuse(const Block& block, Skip why, uint64_t tenant = 0);
   void store_pinned(const BlockId& id, const Row& row, std::vector<std::byte> record);
   void name_in_marks(const Block& block, const std::string& tenant);
   void append(const BlockId& id, Row row, std::span<const std::byte> record, Pending how);

@@ -6,10 +6,19 @@
 #include "kvstore/cold_writer.hpp"
 
 namespace outrider::kvstore {
+namespace {
+
+Skip reason_of(Room room) {
+  if (room == Room::duplicate) return Skip::duplicate;
+  return room == Room::index_full ? Skip::index_full : Skip::over_quota;
+}
+
+}  // namespace
+
 void ColdWriter::store(const Block& block, const PutOptions& options) {
   if (!can_write()) return skip(block.id, Skip::unavailable);
   auto record = encode(block);
-  if (!record) return skip(block.id, Skip::invalid);
+  if (!record) return refuse(block, Skip::invalid);
   Row row;
   row.ns = short_of(block.ns);
   row.tenant = tenant_number(options.tenant);
@@ -20,21 +29,13 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   row.tokens = static_cast<uint32_t>(block.tokens.size());
   row.depth = block.depth;
   row.place = options.pin ? Place::pinned : Place::fifo;
-  if (options.pin && !pinned_room(row.bytes)) return skip(block.id, Skip::pinned_full);
-  Room room = reserve(block.id, row);
-  const auto same_tenant = [&](const Pending& one) { return one.row.tenant == row.tenant; };
-  if (room == Room::over_quota && std::any_of(pending_.begin(), pending_.end(), same_tenant)) {
-    commit();  // what waits for its flush cannot make room before
-    if (!can_write()) return skip(block.id, Skip::unavailable);
-    room = reserve(block.id, row);
+  if (!continues_what_is_here(block)) {
+    // Of a chain that is cut the rest counts as what was cut off.
+    return refuse(block, block.parent == refused_ ? refused_why_ : Skip::orphan, row.tenant);
   }
-  if (room == Room::duplicate) return skip(block.id, Skip::duplicate);
-  if (room == Room::over_quota) {
-    const std::lock_guard lock(core_.mutex);
-    core_.index.count_over_quota(row.tenant);
-  }
-  if (room == Room::over_quota) return skip(block.id, Skip::over_quota);
-  if (room == Room::index_full) return skip(block.id, Skip::index_full);
+  if (options.pin && !pinned_room(row.bytes)) return refuse(block, Skip::pinned_full);
+  const Room room = room_for(block.id, row);
+  if (room != Room::granted) return refuse(block, reason_of(room), row.tenant);
   name_in_marks(block, options.tenant);
   if (options.pin) {
     store_pinned(block.id, row, *std::move(record));
@@ -43,12 +44,42 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   }
 }
 
+/// What waits for its flush cannot make room before.
+Room ColdWriter::room_for(const BlockId& id, const Row& row) {
+  const Room room = reserve(id, row);
+  const auto same_tenant = [&](const Pending& one) { return one.row.tenant == row.tenant; };
+  if (room != Room::over_quota || std::none_of(pending_.begin(), pending_.end(), same_tenant)) {
+    return room;
+  }
+  commit();
+  return can_write() ? reserve(id, row) : room;
+}
+
+void ColdWriter::refuse(const Block& block, Skip why, uint64_t tenant) {
+  refused_ = block.id;
+  refused_why_ = why;
+  if (why == Skip::over_quota) {
+    const std::lock_guard lock(core_.mutex);
+    core_.index.count_over_quota(tenant);
+  }
+  skip(block.id, why);
+}
+
+/// A block behind one that did not come in could never be matched.
+bool ColdWriter::continues_what_is_here(const Block& block) {
+  if (block.depth == 0) return true;
+  const auto is_parent = [&](const Pending& one) { return one.id == block.parent; };
+  if (std::any_of(pending_.begin(), pending_.end(), is_parent)) return true;
+  const std::lock_guard lock(core_.mutex);
+  return core_.index.find(block.parent) != nullptr;
+}
+
 Room ColdWriter::reserve(const BlockId& id, const Row& row) {
   std::vector<BlockId> evicted;
   Room room;
   {
     const std::lock_guard lock(core_.mutex);
-    room = core_.index.reserve(id, row.tenant, row.bytes, evicted);
+    room = core_.index.reserve(id, row, evicted);
     core_.counters.removed[Removal::quota] += evicted.size();
     core_.note_removed(evicted);
   }

@@ -83,10 +83,16 @@ Row row_of(uint64_t tenant, uint32_t bytes, uint64_t sequence) {
 TEST(ColdIndex, TheLeavesOfAChainMakeRoomBeforeItsRoot) {
   ColdIndex index({100, 10, 40});
   const auto chain = chain_ids(1, 4);
-  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(index.insert(chain[i], row_of(1, 10, i + 1)));
-  index.use(chain, 5);
+  for (uint32_t i = 0; i < 4; ++i) {
+    Row row = row_of(1, 10, i + 1);
+    row.depth = i;
+    row.parent = i == 0 ? 0 : short_of(chain[i - 1]);
+    ASSERT_TRUE(index.insert(chain[i], row));
+  }
+  // Whatever was used last.
+  index.use({&chain[3], 1}, 5);
   std::vector<BlockId> evicted;
-  EXPECT_EQ(index.reserve(block_id(2, 0), 1, 15, evicted), Room::granted);
+  EXPECT_EQ(index.reserve(block_id(2, 0), row_of(1, 15, 0), evicted), Room::granted);
   EXPECT_EQ(evicted, (std::vector<BlockId>{chain[3], chain[2]}));
   EXPECT_EQ(index.match(7, chain, 0), 2u);
   EXPECT_TRUE(index.consistent());
@@ -97,11 +103,12 @@ TEST(ColdIndex, OneTenantNeverMakesRoomForAnother) {
   index.set_quota(2, 20);
   for (uint32_t i = 0; i < 4; ++i) index.insert(block_id(1, i), row_of(1, 10, i + 1));
   std::vector<BlockId> evicted;
-  EXPECT_EQ(index.reserve(block_id(2, 0), 2, 21, evicted), Room::over_quota);
-  EXPECT_EQ(index.reserve(block_id(2, 0), 2, 20, evicted), Room::granted);
-  EXPECT_EQ(index.reserve(block_id(2, 1), 2, 1, evicted), Room::over_quota) << "all is reserved";
+  EXPECT_EQ(index.reserve(block_id(2, 0), row_of(2, 21, 0), evicted), Room::over_quota);
+  EXPECT_EQ(index.reserve(block_id(2, 0), row_of(2, 20, 0), evicted), Room::granted);
+  EXPECT_EQ(index.reserve(block_id(2, 1), row_of(2, 1, 0), evicted), Room::over_quota)
+      << "all is reserved";
   EXPECT_TRUE(evicted.empty());
-  EXPECT_EQ(index.reserve(block_id(1, 0), 1, 10, evicted), Room::duplicate);
+  EXPECT_EQ(index.reserve(block_id(1, 0), row_of(1, 10, 0), evicted), Room::duplicate);
 }
 
 TEST(ColdIndex, AFullIndexTakesTheOwnOldestOrRefuses) {
@@ -110,8 +117,8 @@ TEST(ColdIndex, AFullIndexTakesTheOwnOldestOrRefuses) {
   index.insert(block_id(1, 1), row_of(1, 10, 2));
   EXPECT_FALSE(index.insert(block_id(1, 2), row_of(1, 10, 3)));
   std::vector<BlockId> evicted;
-  EXPECT_EQ(index.reserve(block_id(2, 0), 2, 10, evicted), Room::index_full);
-  EXPECT_EQ(index.reserve(block_id(1, 2), 1, 10, evicted), Room::granted);
+  EXPECT_EQ(index.reserve(block_id(2, 0), row_of(2, 10, 0), evicted), Room::index_full);
+  EXPECT_EQ(index.reserve(block_id(1, 2), row_of(1, 10, 0), evicted), Room::granted);
   EXPECT_EQ(evicted, std::vector<BlockId>{block_id(1, 0)});
 }
 

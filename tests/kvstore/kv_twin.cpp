@@ -66,10 +66,23 @@ class NaiveIndex {
     for (const Promise& promise : promises) bytes += promise.tenant == tenant ? promise.bytes : 0;
     return bytes;
   }
+  bool is_continued(const BlockId& id) const {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const Entry& entry) { return entry.row.parent == short_of(id); });
+  }
+  /// Of the chain that a row continues: bytes that could make room, but not for it.
+  uint64_t kept(const Row& row) const {
+    for (const Entry& entry : entries) {
+      if (short_of(entry.id) != row.parent || entry.row.tenant != row.tenant) continue;
+      return kept(entry.row) + (entry.row.place == Place::fifo ? entry.row.bytes : 0);
+    }
+    return 0;
+  }
   std::vector<BlockId> order(uint64_t tenant) const {
     std::vector<Entry> mine;
     for (const Entry& entry : entries) {
-      if (entry.row.tenant == tenant && entry.row.place == Place::fifo) mine.push_back(entry);
+      if (entry.row.tenant != tenant || entry.row.place != Place::fifo) continue;
+      if (!is_continued(entry.id)) mine.push_back(entry);
     }
     std::sort(mine.begin(), mine.end(),
               [](const Entry& a, const Entry& b) { return a.used < b.used; });
@@ -80,16 +93,25 @@ class NaiveIndex {
   void erase(const BlockId& id) {
     std::erase_if(entries, [&](const Entry& entry) { return entry.id == id; });
   }
-  Room reserve(const BlockId& id, uint64_t tenant, uint64_t bytes, std::vector<BlockId>& evicted) {
+  Room reserve(const BlockId& id, const Row& row, std::vector<BlockId>& evicted) {
     if (find(id) != nullptr) return Room::duplicate;
-    if (sum(tenant, true) + promised(tenant) + bytes > quota(tenant)) return Room::over_quota;
+    const uint64_t tenant = row.tenant;
     const auto full = [&] { return entries.size() + promises.size() >= k_limits.rows_max; };
-    if (full() && order(tenant).empty()) return Room::index_full;
-    while (sum(tenant, false) + promised(tenant) + bytes > quota(tenant) || full()) {
-      evicted.push_back(order(tenant).front());
+    const auto over = [&] {
+      return sum(tenant, false) + promised(tenant) + row.bytes > quota(tenant);
+    };
+    if ((over() || full()) &&
+        sum(tenant, true) + promised(tenant) + kept(row) + row.bytes > quota(tenant)) {
+      return Room::over_quota;
+    }
+    while (over() || full()) {
+      auto leaves = order(tenant);
+      std::erase_if(leaves, [&](const BlockId& leaf) { return short_of(leaf) == row.parent; });
+      if (leaves.empty()) return full() ? Room::index_full : Room::over_quota;
+      evicted.push_back(leaves.front());
       erase(evicted.back());
     }
-    promises.push_back({tenant, bytes});
+    promises.push_back({tenant, row.bytes});
     return Room::granted;
   }
 };
@@ -211,6 +233,16 @@ class Twins {
   int64_t now_ = 0;
 
   const BlockId& any_id() { return ids_[random_.below(k_ids)]; }
+  /// Each id continues the one before it.
+  Row row_of(const BlockId& id, uint64_t tenant, uint64_t bytes) const {
+    const auto at = std::find(ids_.begin(), ids_.end(), id) - ids_.begin();
+    Row row;
+    row.tenant = tenant;
+    row.bytes = static_cast<uint32_t>(bytes);
+    row.depth = static_cast<uint32_t>(at);
+    row.parent = at == 0 ? 0 : short_of(ids_[static_cast<size_t>(at) - 1]);
+    return row;
+  }
   std::vector<BlockId> any_chain() {
     std::vector<BlockId> chain;
     const uint32_t first = random_.below(k_ids);
@@ -225,8 +257,9 @@ class Twins {
     const uint64_t tenant = 1 + random_.below(k_tenants);
     const uint64_t bytes = 1 + random_.below(random_.chance(0.05f) ? 1200 : 90);
     std::vector<BlockId> evicted, naive_evicted;
-    const Room room = index_.reserve(id, tenant, bytes, evicted);
-    OUTRIDER_CHECK(room == naive_.reserve(id, tenant, bytes, naive_evicted));
+    const Row row = row_of(id, tenant, bytes);
+    const Room room = index_.reserve(id, row, evicted);
+    OUTRIDER_CHECK(room == naive_.reserve(id, row, naive_evicted));
     OUTRIDER_CHECK(evicted == naive_evicted);
     if (room == Room::granted) promised_ids_.push_back(id);
     if (room != Room::over_quota) return;
@@ -244,10 +277,8 @@ class Twins {
     naive_.promises.erase(naive_.promises.begin() + offset);
     index_.release(promise.tenant, promise.bytes);
     if (random_.chance(0.2f)) return;  // the write failed
-    Row row;
+    Row row = row_of(id, promise.tenant, promise.bytes);
     row.ns = 1 + random_.below(2);
-    row.tenant = promise.tenant;
-    row.bytes = static_cast<uint32_t>(promise.bytes);
     row.place = random_.chance(0.15f) ? Place::pinned : Place::fifo;
     row.sequence = row.place == Place::pinned ? 0 : ++sequence_;
     row.expires_at = random_.chance(0.2f) ? now_ + random_.below(400) + 1 : 0;
