@@ -84,7 +84,7 @@ class StoreTier final : public model::BlockTier {
     if (retention.pin) {
       store_->pin(std::move(ids), expires_at(retention));
     } else {
-      store_->set_expiry(std::move(ids), expires_at(retention));
+      store_->keep_until(std::move(ids), expires_at(retention));
     }
   }
 

@@ -480,7 +480,10 @@ TEST_F(Faults, DamageThatStopsACompactionIsMovedAsideWhileItRuns) {
   constexpr size_t k_bytes = 64 << 10;
   {
     auto store = open();
-    store->put(chain_blocks(1, 10, k_bytes), {.pin = true});
+    store->put(chain_blocks(1, 5, k_bytes), {.pin = true});
+    std::vector<Block> rest = chain_blocks(1, 10, k_bytes);
+    rest.erase(rest.begin(), rest.begin() + 5);
+    store->put(std::move(rest), {.tenant = "other", .pin = true});
     store->drain();
     EXPECT_EQ(store->stats().pinned_bytes, 10 * encoded_bytes(make_block(1, 0, k_bytes)));
   }
@@ -495,7 +498,8 @@ TEST_F(Faults, DamageThatStopsACompactionIsMovedAsideWhileItRuns) {
   auto store = open();
   EXPECT_EQ(unpin(*store, chain_ids(1, 8)).changed, 8u);
   for (uint64_t chain = 10; chain < 18; ++chain) {  // until dead records must make room
-    store->put(chain_blocks(chain, 1, k_bytes), {.pin = true});
+    store->put(chain_blocks(chain, 1, k_bytes),
+               {.tenant = chain % 2 == 0 ? "" : "other", .pin = true});
     store->drain();
   }
   EXPECT_EQ(store->stats().outage, Outage::damaged) << store->stats().outage_text;

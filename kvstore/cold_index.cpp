@@ -83,14 +83,26 @@ Room ColdIndex::reserve(const BlockId& id, const Row& row, std::vector<BlockId>&
     if (victim == owner.leaves.end()) {
       return too_many_rows() ? Room::index_full : Room::over_quota;
     }
-    evicted.push_back(victim->second);
-    erase(nodes_.find(evicted.back()));
+    evict(victim, evicted);
   }
   owner.reserved_bytes += bytes;
   reserved_bytes_ += bytes;
   ++owner.reserved_rows;
   ++reserved_rows_;
   return Room::granted;
+}
+
+void ColdIndex::evict(std::map<uint64_t, BlockId>::iterator victim, std::vector<BlockId>& evicted) {
+  evicted.push_back(victim->second);
+  erase(nodes_.find(evicted.back()));
+}
+
+void ColdIndex::trim(std::vector<BlockId>& evicted) {
+  for (auto& [tenant, owner] : accounts_) {
+    while (owner.bytes > owner.quota_bytes && !owner.leaves.empty()) {
+      evict(owner.leaves.begin(), evicted);
+    }
+  }
 }
 
 void ColdIndex::release(uint64_t tenant, uint64_t bytes) {
@@ -219,9 +231,7 @@ void ColdIndex::forgive_failed_reads(const BlockId& id) {
 }
 
 void ColdIndex::set_quota(uint64_t tenant, uint64_t bytes) {
-  Account& owner = account(tenant);
-  owner.quota_bytes = bytes;
-  owner.own_quota = true;
+  account(tenant).quota_bytes = bytes;
 }
 
 void ColdIndex::age_out(uint64_t oldest_sequence, std::vector<BlockId>& removed) {
@@ -237,6 +247,12 @@ void ColdIndex::expire(int64_t now, std::vector<std::pair<BlockId, Place>>& remo
     removed.emplace_back(at->first, at->second.row.place);
     erase(at);
   }
+}
+
+uint64_t ColdIndex::pinned_bytes(uint64_t tenant) const {
+  const auto known = accounts_.find(tenant);
+  const auto found = known == accounts_.end() ? accounts_.find(k_other_tenants) : known;
+  return found == accounts_.end() ? 0 : found->second.pinned_bytes;
 }
 
 std::vector<TenantUse> ColdIndex::tenants() const {
@@ -266,7 +282,6 @@ std::vector<BlockId> ColdIndex::eviction_order(uint64_t tenant) const {
 bool ColdIndex::consistent() const {
   uint64_t rows = 0, bytes = 0, pinned = 0, reserved = 0, reserved_rows = 0, leaves = 0;
   for (const auto& [tenant, use] : accounts_) {
-    if (use.bytes + use.reserved_bytes > use.quota_bytes && !use.own_quota) return false;
     rows += use.rows;
     bytes += use.bytes;
     pinned += use.pinned_bytes;

@@ -62,6 +62,8 @@ class ColdIndex {
   uint32_t count_failed_read(const BlockId& id);
   void forgive_failed_reads(const BlockId& id);
   void set_quota(uint64_t tenant, uint64_t bytes);
+  /// Evicts what is over a quota, as `reserve` would; ids are appended.
+  void trim(std::vector<BlockId>& evicted);
   void count_over_quota(uint64_t tenant) { ++account(tenant).over_quota; }
 
   /// Removes FIFO rows written before `oldest_sequence`, and rows that expired; ids are appended.
@@ -71,6 +73,7 @@ class ColdIndex {
   size_t rows() const { return nodes_.size(); }
   uint64_t bytes() const { return bytes_; }
   uint64_t pinned_bytes() const { return pinned_bytes_; }
+  uint64_t pinned_bytes(uint64_t tenant) const;
   uint64_t reserved_bytes() const { return reserved_bytes_; }
   std::vector<TenantUse> tenants() const;
   std::vector<std::pair<BlockId, Row>> all() const;
@@ -89,7 +92,6 @@ class ColdIndex {
     std::map<uint64_t, BlockId> leaves;  ///< what can make room, by order of use
     uint64_t rows = 0, bytes = 0, pinned_bytes = 0, reserved_bytes = 0, reserved_rows = 0;
     uint64_t quota_bytes = 0, over_quota = 0;
-    bool own_quota = false;
   };
   using Nodes = std::unordered_map<BlockId, Node, BlockIdHash>;
 
@@ -105,6 +107,7 @@ class ColdIndex {
   uint64_t bytes_ = 0, pinned_bytes_ = 0, reserved_bytes_ = 0, reserved_rows_ = 0;
 
   Account& account(uint64_t tenant);
+  void evict(std::map<uint64_t, BlockId>::iterator victim, std::vector<BlockId>& evicted);
   void attach(Node& node, const BlockId& id);
   void detach(Node& node);
   void set_used(Node& node, const BlockId& id);

@@ -253,12 +253,10 @@ ColdLoads::Outcome ColdLoads::read_one(const LoadRequest& request, size_t at) {
 ColdLoads::Outcome ColdLoads::read_row(const LoadRequest& request, const ChainBlock& wanted,
                                        const Row& row, const Database& database) {
   Outcome out;
+  const auto forget = [&] { writer_.forget(wanted.id, row.place); };
   auto bytes = database.read(wanted.id, row.place);
   if (!bytes && bytes.error().code == ErrorCode::io) {
-    if (core_.erase_if_unreadable(wanted.id, row)) {
-      writer_.forget(wanted.id, row.place);
-      core_.tell();
-    }
+    if (core_.erase_if_unreadable(wanted.id, row, forget)) core_.tell();
     return {std::nullopt, Miss::io_error};
   }
   Removal removal = Removal::corrupt;
@@ -283,11 +281,10 @@ ColdLoads::Outcome ColdLoads::read_row(const LoadRequest& request, const ChainBl
     out.block = LoadedBlock{*std::move(bytes), *std::move(record)};
     return out;
   }
-  if (!core_.erase_if_same(wanted.id, row, removal)) {
+  if (!core_.erase_if_same(wanted.id, row, removal, forget)) {
     const std::lock_guard lock(core_.mutex);
     return {std::nullopt, core_.index.find(wanted.id) == nullptr ? out.why : Miss::none};
   }
-  writer_.forget(wanted.id, row.place);
   core_.tell();
   return out;
 }

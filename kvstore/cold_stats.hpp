@@ -37,7 +37,6 @@ enum class Skip : uint8_t {
   over_quota,    ///< the tenant's quota is full of what cannot leave
   index_full,    ///< limits::kv_index_rows_max
   orphan,        ///< what it continues is not here: nothing would ever match it
-  pinned_full,   ///< the share for pinned records is used up
   write_failed,  ///< the disk refused it, then or at its flush
   unavailable,   ///< no database, or it cannot write at present
   count_
@@ -100,6 +99,7 @@ struct ColdCounters {
   uint64_t rewritten_bytes = 0;  ///< second chances, pins and unpins
   uint64_t flushes = 0;
   uint64_t pinned_compactions = 0;  ///< of all pinned records, so that dead ones make room
+  uint64_t refused_pins = 0;        ///< blocks that were to be pinned, and are not
   uint64_t admitted_blocks = 0;     ///< `touch` wanted them
   uint64_t touched_blocks = 0;
   uint64_t quarantined = 0;     ///< directories moved aside

@@ -56,7 +56,8 @@ void ColdStore::put(std::vector<Block> blocks, PutOptions options) {
 
 uint64_t ColdStore::put_room() const {
   const uint64_t most = parts_->core.options.queue_bytes;
-  return most - std::min(most, parts_->writer.queued_bytes());
+  const uint64_t queued = parts_->writer.queued_bytes();
+  return queued == 0 ? UINT64_MAX : most - std::min(most, queued);
 }
 
 size_t ColdStore::match(const Digest256& ns, std::span<const BlockId> chain) const {
@@ -79,8 +80,8 @@ void ColdStore::unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> 
   parts_->writer.unpin(std::move(ids), std::move(done));
 }
 
-void ColdStore::set_expiry(std::vector<BlockId> ids, int64_t expires_at) {
-  parts_->writer.set_expiry(std::move(ids), expires_at);
+void ColdStore::keep_until(std::vector<BlockId> ids, int64_t expires_at) {
+  parts_->writer.keep_until(std::move(ids), expires_at);
 }
 
 void ColdStore::drop(std::vector<BlockId> ids) {

@@ -117,18 +117,22 @@ class ColdStore {
   /// Notes the use of a chain, root first, whether from here or computed; element i says whether
   /// block i is worth a `put`: not stored yet, and used twice, branched from, or hinted.
   std::vector<bool> touch(std::span<const BlockId> chain, bool hint = false);
-  /// Stores blocks, later. What is not stored is counted.
+  /// Stores blocks, later. What is not stored is counted. Those that are here, or on their way, are
+  /// pinned or kept as asked; one whose pin has no room is stored without.
   void put(std::vector<Block> blocks, PutOptions options);
-  /// Bytes that `put` takes before it begins to skip.
+  /// Bytes that `put` takes before it begins to skip. An empty queue takes one block of any size.
   uint64_t put_room() const;
   /// Blocks that a load of this chain would try now.
   size_t match(const Digest256& ns, std::span<const BlockId> chain) const;
   void get(LoadRequest request, LoadHandlers handlers);
 
-  /// Pinned blocks do not make room and do not age out. `expires_at` as in PutOptions.
+  /// Pinned blocks do not make room and do not age out. `expires_at` as in PutOptions: of a block
+  /// that is pinned, or that somebody wanted kept until then, the latest end holds. Refused beyond
+  /// the share for pins, of which one tenant has no more than half.
   void pin(std::vector<BlockId> ids, int64_t expires_at, std::function<void(PinSummary)> done = {});
   void unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> done = {});
-  void set_expiry(std::vector<BlockId> ids, int64_t expires_at);
+  /// Until then at least: an earlier end moves, no other.
+  void keep_until(std::vector<BlockId> ids, int64_t expires_at);
   void drop(std::vector<BlockId> ids);
 
   ColdStats stats() const;

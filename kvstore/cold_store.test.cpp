@@ -248,7 +248,7 @@ TEST_F(ColdStoreTest, ExpiredBlocksAreMissesAndLeave) {
   store->put(chain_blocks(1, 3), {.expires_at = clock_.wall_s() + 10});
   store->put(chain_blocks(2, 3), {.expires_at = clock_.wall_s() + 10});
   store->drain();
-  store->set_expiry(chain_ids(2, 3), clock_.wall_s() + 1000);
+  store->keep_until(chain_ids(2, 3), clock_.wall_s() + 1000);
   expect_whole_chain(*store, 1, 3);
   clock_.advance(std::chrono::seconds(11));
   EXPECT_EQ(load(*store, chain_request(1, 3)).summary.stopped, Miss::expired);
@@ -286,18 +286,19 @@ TEST_F(ColdStoreTest, PinnedBlocksOutliveTheFifoAndRestarts) {
   expect_whole_chain(*store, 1, 4);
 }
 
-TEST_F(ColdStoreTest, MorePinsThanTheirShareAreRefused) {
+TEST_F(ColdStoreTest, BlocksBeyondTheShareOfPinsAreStoredWithout) {
   auto store = open();
-  const uint32_t fit =
+  const auto fit =
       static_cast<uint32_t>((uint64_t{8} << 20) / 10 / encoded_bytes(make_block(0, 0, 64 << 10)));
-  for (uint32_t i = 0; i < 3 * fit; ++i) {
-    store->put({make_block(1, i, 64 << 10)}, {.pin = true});
-  }
+  store->put(chain_blocks(1, 2 * fit, 64 << 10), {.tenant = "a", .pin = true});
+  store->put(chain_blocks(2, 2 * fit, 64 << 10), {.tenant = "b", .pin = true});
   store->drain();
   const ColdStats stats = store->stats();
-  EXPECT_LE(stats.rows, fit);
-  EXPECT_GE(stats.rows, fit / 2);
-  EXPECT_EQ(stats.counters.skipped[Skip::pinned_full], 3 * fit - stats.rows);
+  const uint64_t pinned = stats.pinned_bytes / encoded_bytes(make_block(0, 0, 64 << 10));
+  EXPECT_LE(pinned, fit);
+  EXPECT_GE(pinned, fit / 2);
+  EXPECT_EQ(stats.counters.refused_pins, 4 * fit - pinned);
+  EXPECT_EQ(stats.rows, 4 * fit);
 }
 
 TEST_F(ColdStoreTest, AHotBlockNearTheEndOfTheFifoIsWrittenAgain) {

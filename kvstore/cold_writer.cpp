@@ -16,7 +16,9 @@ ColdWriter::~ColdWriter() {
 ColdWriter::Taken ColdWriter::enqueue(Task task, uint64_t bytes, bool bounded) {
   const std::lock_guard lock(mutex_);
   if (closing_) return Taken::closing;
-  if (bounded && queued_bytes_ + bytes > core_.options.queue_bytes) return Taken::full;
+  // What is larger than the bound is not refused for ever.
+  const bool full = queued_bytes_ != 0 && queued_bytes_ + bytes > core_.options.queue_bytes;
+  if (bounded && full) return Taken::full;
   queue_.push_back({std::move(task), bytes});
   queued_bytes_ += bytes;
   wake_.notify_one();
@@ -24,12 +26,14 @@ ColdWriter::Taken ColdWriter::enqueue(Task task, uint64_t bytes, bool bounded) {
 }
 
 void ColdWriter::put(std::vector<Block> blocks, const PutOptions& options) {
+  std::vector<BlockId> known;
   for (Block& block : blocks) {
     const BlockId id = block.id;
     {
       const std::lock_guard lock(core_.mutex);
       if (core_.index.find(id) != nullptr || !core_.in_flight.insert(id).second) {
         ++core_.counters.skipped[Skip::duplicate];
+        known.push_back(id);
         continue;
       }
     }
@@ -40,6 +44,14 @@ void ColdWriter::put(std::vector<Block> blocks, const PutOptions& options) {
       skip(id, taken == Taken::full ? Skip::queue_full : Skip::unavailable);
     }
   }
+  keep(std::move(known), options);
+}
+
+/// For as long as these options ask.
+void ColdWriter::keep(std::vector<BlockId> ids, const PutOptions& options) {
+  if (ids.empty()) return;
+  if (options.pin) return pin(std::move(ids), options.expires_at, {});
+  if (options.expires_at != 0) keep_until(std::move(ids), options.expires_at);
 }
 
 void ColdWriter::rewrite(const BlockId& id, RecordBytes record) {
@@ -71,59 +83,62 @@ void ColdWriter::change_later(Task task, size_t ids) {
   }
 }
 
-void ColdWriter::set_expiry(std::vector<BlockId> ids, int64_t expires_at) {
+void ColdWriter::keep_until(std::vector<BlockId> ids, int64_t expires_at) {
   if (ids.empty()) return;
   const size_t count = ids.size();
   auto shared = std::make_shared<const std::vector<BlockId>>(std::move(ids));
-  const auto set = [this, shared, expires_at] {
+  const auto keep = [this, shared, expires_at] {
     const std::lock_guard lock(core_.mutex);
     for (const BlockId& id : *shared) {
-      if (core_.index.find(id) == nullptr) continue;
+      const Row* row = core_.index.find(id);
+      if (row == nullptr || later_of(row->expires_at, expires_at) == row->expires_at) continue;
       core_.index.set_expiry(id, expires_at);
       core_.used.insert(id);
     }
   };
-  set();
-  const auto set_all = [this, shared, expires_at, set] {
+  keep();
+  const auto keep_all = [this, shared, expires_at, keep] {
     if (!can_write()) return core_.count_dropped_job();
-    set();
+    keep();
     const StoreCore::Ids wanted(shared->begin(), shared->end());
     for (Pending& one : pending_) {
-      if (wanted.contains(one.id)) one.row.expires_at = expires_at;
+      if (wanted.contains(one.id)) one.row.expires_at = later_of(one.row.expires_at, expires_at);
     }
     if (pending_.empty()) commit();
   };
-  change_later(set_all, count);
+  change_later(keep_all, count);
 }
 
 void ColdWriter::drop(std::vector<BlockId> ids) {
-  Dropped dropped = drop_now(ids);
-  for (const auto& [id, place] : dropped.rows) forget(id, place);
+  auto on_their_way = drop_now(ids, [this](const BlockId& id, Place at) { forget(id, at); });
   core_.tell();
-  if (dropped.on_their_way.empty()) return;
-  const size_t count = dropped.on_their_way.size();
-  const auto drop_rest = [this, rest = std::move(dropped.on_their_way)] {
+  if (on_their_way.empty()) return;
+  const size_t count = on_their_way.size();
+  const auto drop_rest = [this, rest = std::move(on_their_way)] {
     settle(rest);
-    for (const auto& [id, place] : drop_now(rest).rows) delete_row(id, place);
+    drop_now(rest, [this](const BlockId& id, Place at) { delete_row(id, at); });
     core_.tell();
   };
   change_later(drop_rest, count);
 }
 
-ColdWriter::Dropped ColdWriter::drop_now(std::span<const BlockId> ids) {
-  Dropped dropped;
+/// Erases and forgets in one step: whoever puts a block again comes after. Returns what may still
+/// come.
+std::vector<BlockId> ColdWriter::drop_now(
+    std::span<const BlockId> ids, const std::function<void(const BlockId&, Place)>& forget_one) {
+  std::vector<BlockId> on_their_way;
   const std::lock_guard lock(core_.mutex);
   for (const BlockId& id : ids) {
     if (const Row* row = core_.index.find(id)) {
-      dropped.rows.emplace_back(id, row->place);
+      forget_one(id, row->place);
       core_.index.erase(id);
       ++core_.counters.removed[Removal::dropped];
       core_.note_removed({&id, 1});
     } else if (core_.in_flight.contains(id) || !core_.database) {
-      dropped.on_their_way.push_back(id);  // rows of a database that opens are on theirs
+      on_their_way.push_back(id);  // rows of a database that opens are on theirs
     }
   }
-  return dropped;
+  return on_their_way;
 }
 
 void ColdWriter::forget(const BlockId& id, Place place) {
@@ -193,23 +208,29 @@ bool ColdWriter::run_one() {
 }
 
 /// Rows as they were read, but for those that do not fit any more and those whose deletion failed.
-void ColdWriter::fill_index(const std::vector<std::pair<BlockId, Row>>& rows) {
+/// Pinned ones come first: a smaller quota costs what can make room.
+void ColdWriter::fill_index(std::vector<std::pair<BlockId, Row>> rows) {
   constexpr size_t k_rows_at_once = 1024;  // callers wait for the mutex
   const auto deleted = deletions_.deleted_rows();
+  std::erase_if(rows, [&](const auto& entry) { return deleted.contains(entry.first); });
+  const auto is_pinned = [](const auto& entry) { return entry.second.place == Place::pinned; };
+  std::stable_partition(rows.begin(), rows.end(), is_pinned);
   const std::span all(rows);
   for (size_t begin = 0; begin < all.size(); begin += k_rows_at_once) {
     const std::lock_guard lock(core_.mutex);
     for (const auto& [id, row] : all.subspan(begin, std::min(k_rows_at_once, all.size() - begin))) {
-      if (deleted.contains(id)) continue;
-      std::vector<BlockId> evicted;
-      bool fits = core_.index.reserve(id, row, evicted) == Room::granted;
-      if (fits) core_.index.release(row.tenant, row.bytes);
-      fits = fits && core_.index.insert(id, row);
-      if (!fits) delete_row(id, row.place);
-      for (const BlockId& gone : evicted) deletions_.delete_row(gone);
-      core_.counters.removed[Removal::quota] += evicted.size() + (fits ? 0 : 1);
+      if (core_.index.insert(id, row)) continue;
+      delete_row(id, row.place);
+      ++core_.counters.removed[Removal::quota];
     }
   }
+  std::vector<BlockId> evicted;
+  {
+    const std::lock_guard lock(core_.mutex);
+    core_.index.trim(evicted);
+    core_.counters.removed[Removal::quota] += evicted.size();
+  }
+  for (const BlockId& gone : evicted) deletions_.delete_row(gone);  // never a pinned one
 }
 
 void ColdWriter::open() {
@@ -225,7 +246,7 @@ void ColdWriter::open() {
     });
   }
   if (opened.quarantined != 0) deletions_ = {};
-  fill_index(opened.rows);
+  fill_index(std::move(opened.rows));
   for (const auto& [id, row] : opened.gone) deletions_.delete_row(id);
   std::vector<BlockId> present;
   {

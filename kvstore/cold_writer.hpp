@@ -30,7 +30,7 @@ class ColdWriter {
   void rewrite(const BlockId& id, RecordBytes record);
   void pin(std::vector<BlockId> ids, int64_t expires_at, std::function<void(PinSummary)> done);
   void unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> done);
-  void set_expiry(std::vector<BlockId> ids, int64_t expires_at);
+  void keep_until(std::vector<BlockId> ids, int64_t expires_at);
   void drop(std::vector<BlockId> ids);
   /// Deletes the row (already erased from the index) and what is pinned of it.
   void forget(const BlockId& id, Place place);
@@ -82,18 +82,15 @@ class ColdWriter {
   bool run_one();
 
   void open();
-  void fill_index(const std::vector<std::pair<BlockId, Row>>& rows);
+  void fill_index(std::vector<std::pair<BlockId, Row>> rows);
   void retire(bool tell);
   bool can_write();
   TimePoint next_try() const;
   void begin_outage(const Error& error);
 
-  /// What left the index for `drop`, and what may still come.
-  struct Dropped {
-    std::vector<std::pair<BlockId, Place>> rows;
-    std::vector<BlockId> on_their_way;
-  };
-  Dropped drop_now(std::span<const BlockId> ids);
+  void keep(std::vector<BlockId> ids, const PutOptions& options);
+  std::vector<BlockId> drop_now(std::span<const BlockId> ids,
+                                const std::function<void(const BlockId&, Place)>& forget_one);
   void delete_row(const BlockId& id, Place place);
   bool write(const RowBatch& added);
 
@@ -110,7 +107,7 @@ class ColdWriter {
   bool pin_one(const BlockId& id, int64_t expires_at, PinSummary& summary);
   Result<RecordBytes> record_to_pin(const BlockId& id, const Row& row, PinSummary& summary);
   void unpin_one(const BlockId& id, PinSummary& summary);
-  bool pinned_room(uint64_t bytes);
+  bool pinned_room(const Row& row);
 
   void commit();
   void commit_if_old();
@@ -123,6 +120,7 @@ class ColdWriter {
   uint64_t pending_bytes() const;
   void settle(std::span<const BlockId> ids);
   void skip(const BlockId& id, Skip reason);
+  void count_refused_pins(uint64_t blocks);
 };
 
 }  // namespace outrider::kvstore

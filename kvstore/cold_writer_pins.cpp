@@ -37,14 +37,17 @@ void ColdWriter::store_pinned(const BlockId& id, const Row& row, std::vector<std
 }
 
 /// Live records have half of the share, files of live and dead ones too: compaction needs as much
-/// again for a moment. It writes all of them, so it is for a sixteenth of dead ones or more.
-bool ColdWriter::pinned_room(uint64_t bytes) {
+/// again for a moment. It writes all of them, so it is for a sixteenth of dead ones or more. No
+/// tenant has more than half of what live ones have.
+bool ColdWriter::pinned_room(const Row& row) {
   const uint64_t room = shares_of(core_.options, 0).pinned_bytes;
   const uint64_t files = database_->pinned_file_bytes();
+  const uint64_t bytes = row.bytes;
   {
     const std::lock_guard lock(core_.mutex);
     const uint64_t live = core_.index.pinned_bytes();
     if (live + bytes > room) return false;
+    if (core_.index.pinned_bytes(row.tenant) + bytes > room / 2) return false;
     if (files + bytes <= room) return true;
     if (files < live + room / 16) return false;
     ++core_.counters.pinned_compactions;
@@ -85,7 +88,16 @@ void ColdWriter::pin(std::vector<BlockId> ids, int64_t expires_at,
   const auto one = [this, expires_at](const BlockId& id, PinSummary& summary) {
     return pin_one(id, expires_at, summary);
   };
-  change_pins(std::move(ids), one, std::move(done));
+  const auto count = [this, done = std::move(done)](PinSummary summary) {
+    count_refused_pins(summary.refused);
+    if (done) done(summary);
+  };
+  change_pins(std::move(ids), one, count);
+}
+
+void ColdWriter::count_refused_pins(uint64_t blocks) {
+  const std::lock_guard lock(core_.mutex);
+  core_.counters.refused_pins += blocks;
 }
 
 /// Commits if one of these is on its way.
@@ -108,16 +120,23 @@ bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summ
     }
     row = *now;
   }
+  // Nobody asked for an end of what is not pinned and has none.
+  const bool asked = row.place == Place::pinned || row.expires_at != 0;
+  const int64_t end = asked ? later_of(row.expires_at, expires_at) : expires_at;
+  if (row.place == Place::pinned && row.expires_at == end) {
+    ++summary.changed;
+    return true;
+  }
   RowBatch batch;
   if (row.place == Place::fifo) {
-    if (!pinned_room(row.bytes)) return false;
+    if (!pinned_room(row)) return false;
     auto record = record_to_pin(id, row, summary);
     if (!record) return true;
     batch.put_pinned(id, *std::move(record));
   }
   row.place = Place::pinned;
   row.sequence = 0;
-  row.expires_at = expires_at;
+  row.expires_at = end;
   batch.put_row(id, row);
   if (!write(batch)) return false;
   const std::lock_guard lock(core_.mutex);
@@ -126,7 +145,7 @@ bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summ
     ++summary.absent;
     return true;
   }
-  core_.index.set_expiry(id, expires_at);
+  core_.index.set_expiry(id, end);
   if (core_.index.find(id)->place == Place::fifo) {
     core_.index.move(id, Place::pinned, 0);
     core_.counters.rewritten_bytes += row.bytes;
@@ -139,22 +158,18 @@ bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summ
 /// absent; one that the system could not read stays, and its pin is refused.
 Result<RecordBytes> ColdWriter::record_to_pin(const BlockId& id, const Row& row,
                                               PinSummary& summary) {
+  const auto forget = [&] { deletions_.delete_row(id); };
   auto record = database_->read(id, Place::fifo);
   if (!record && record.error().code == ErrorCode::io) {
-    if (core_.erase_if_unreadable(id, row)) {
-      deletions_.delete_row(id);
-      core_.tell();
-    }
+    if (core_.erase_if_unreadable(id, row, forget)) core_.tell();
     return record;
   }
   const auto view = record ? decode(record->bytes()) : Result<RecordView>(record.error());
   if (view && view->id == id) return record;
   const bool aged_out = !record && record.error().code == ErrorCode::not_found;
   ++summary.absent;
-  if (core_.erase_if_same(id, row, aged_out ? Removal::aged_out : Removal::corrupt)) {
-    deletions_.delete_row(id);
-    core_.tell();
-  }
+  const Removal why = aged_out ? Removal::aged_out : Removal::corrupt;
+  if (core_.erase_if_same(id, row, why, forget)) core_.tell();
   return fail(ErrorCode::corrupt, "no record to pin");
 }
 

@@ -28,16 +28,18 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   row.bytes = static_cast<uint32_t>(record->size());
   row.tokens = static_cast<uint32_t>(block.tokens.size());
   row.depth = block.depth;
-  row.place = options.pin ? Place::pinned : Place::fifo;
   if (!continues_what_is_here(block)) {
     // Of a chain that is cut the rest counts as what was cut off.
     return refuse(block, block.parent == refused_ ? refused_why_ : Skip::orphan, row.tenant);
   }
-  if (options.pin && !pinned_room(row.bytes)) return refuse(block, Skip::pinned_full);
+  const bool pin = options.pin && pinned_room(row);
+  if (options.pin && !pin) count_refused_pins(1);
+  row.place = pin ? Place::pinned : Place::fifo;
   const Room room = room_for(block.id, row);
+  if (room == Room::duplicate) keep({block.id}, options);
   if (room != Room::granted) return refuse(block, reason_of(room), row.tenant);
   name_in_marks(block, options.tenant);
-  if (options.pin) {
+  if (pin) {
     store_pinned(block.id, row, *std::move(record));
   } else {
     append(block.id, row, *record, {.fresh = true});

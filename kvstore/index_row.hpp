@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -43,6 +44,11 @@ inline uint64_t short_of(const Digest256& digest) {
   uint64_t value = 0;
   std::memcpy(&value, digest.data(), sizeof(value));
   return value;
+}
+
+/// The later of two ends; 0 is never, which is the latest.
+inline int64_t later_of(int64_t a, int64_t b) {
+  return a == 0 || b == 0 ? 0 : std::max(a, b);
 }
 
 /// The account of a tenant.

@@ -42,22 +42,25 @@ void StoreCore::count_dropped_job() {
   ++counters.dropped_jobs;
 }
 
-bool StoreCore::erase_if_same(const BlockId& id, const Row& row, Removal why) {
+bool StoreCore::erase_if_same(const BlockId& id, const Row& row, Removal why,
+                              const std::function<void()>& forget) {
   const std::lock_guard lock(mutex);
   const Row* now = index.find(id);
   if (now == nullptr || now->sequence != row.sequence || now->place != row.place) return false;
   index.erase(id);
   ++counters.removed[why];
   note_removed({&id, 1});
+  forget();
   return true;
 }
 
-bool StoreCore::erase_if_unreadable(const BlockId& id, const Row& row) {
+bool StoreCore::erase_if_unreadable(const BlockId& id, const Row& row,
+                                    const std::function<void()>& forget) {
   {
     const std::lock_guard lock(mutex);
     if (index.count_failed_read(id) < k_failed_reads_max) return false;
   }
-  return erase_if_same(id, row, Removal::unreadable);
+  return erase_if_same(id, row, Removal::unreadable, forget);
 }
 
 void StoreCore::note(bool published, std::span<const BlockId> ids) {

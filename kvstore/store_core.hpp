@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -47,11 +48,12 @@ struct StoreCore {
   void tell();
   /// Returns when all that was noted before is told.
   void wait_told();
-  /// For when a row was found wrong: erases it if it is still this one, and notes it. True if it
-  /// was.
-  bool erase_if_same(const BlockId& id, const Row& row, Removal why);
-  /// The system could not read this record. True if that was once too often: erased, and noted.
-  bool erase_if_unreadable(const BlockId& id, const Row& row);
+  /// For when a row was found wrong: erases it if it is still this one, notes it and calls
+  /// `forget`, all in one step: whoever puts the block again comes after. True if it was.
+  bool erase_if_same(const BlockId& id, const Row& row, Removal why,
+                     const std::function<void()>& forget);
+  /// The system could not read this record. Erased like that if it was once too often.
+  bool erase_if_unreadable(const BlockId& id, const Row& row, const std::function<void()>& forget);
 
  private:
   struct Event {

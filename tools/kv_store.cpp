@@ -130,6 +130,7 @@ nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats) {
                                 {"blocks", stats.rows},
                                 {"bytes", stats.bytes},
                                 {"pinned_bytes", stats.pinned_bytes},
+                                {"refused_pins", c.refused_pins},
                                 {"files", stats.files},
                                 {"file_bytes", stats.file_bytes},
                                 {"queued_bytes", stats.queued_bytes},

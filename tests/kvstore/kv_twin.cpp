@@ -216,6 +216,7 @@ class Twins {
     for (const TenantUse& use : index_.tenants()) {
       OUTRIDER_CHECK(use.bytes == naive_.sum(use.tenant, false), use.tenant, use.bytes);
       OUTRIDER_CHECK(use.pinned_bytes == naive_.sum(use.tenant, true), use.tenant);
+      OUTRIDER_CHECK(use.pinned_bytes == index_.pinned_bytes(use.tenant), use.tenant);
       OUTRIDER_CHECK(use.quota_bytes == naive_.quota(use.tenant), use.tenant, use.quota_bytes);
       OUTRIDER_CHECK(use.over_quota == naive_.over_quota[use.tenant], use.tenant, use.over_quota);
     }
@@ -362,11 +363,21 @@ class Twins {
     }
   }
 
-  /// A smaller one holds from the next record on.
+  /// A smaller one holds from the next record on, or at once.
   void change_quota() {
     if (!random_.chance(0.02f)) return;
     naive_.quotas[4] = 100 + random_.below(900);
     index_.set_quota(4, naive_.quotas[4]);
+    if (!random_.chance(0.5f)) return;
+    std::vector<BlockId> evicted;
+    index_.trim(evicted);
+    for (const BlockId& id : evicted) {
+      const auto order = naive_.order(4);
+      OUTRIDER_CHECK(!order.empty() && order.front() == id);
+      OUTRIDER_CHECK(naive_.sum(4, false) > naive_.quota(4));
+      naive_.erase(id);
+    }
+    OUTRIDER_CHECK(naive_.sum(4, false) <= naive_.quota(4) || naive_.order(4).empty());
   }
 
   void touch() {
