@@ -6,125 +6,14 @@
 #include <sys/resource.h>
 
 #include <csignal>
-#include <fstream>
-#include <iterator>
 
-#include "kvstore/cold_open.hpp"
-#include "kvstore/database.hpp"
-#include "kvstore/fixture.test.hpp"
+#include "kvstore/faults.test.hpp"
 #include "kvstore/inspect.hpp"
 
 namespace outrider::kvstore {
 namespace {
 
 using namespace testing;  // NOLINT: this folder's own helpers
-namespace fs = std::filesystem;
-
-constexpr uint32_t k_chains = 4;  // the last one is pinned
-constexpr uint32_t k_blocks = 6;
-
-std::string read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void write_file(const fs::path& path, const std::string& content) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
-}
-
-class Faults : public ::testing::Test {
- protected:
-  TemporaryDirectory directory_;
-  TestClock clock_;
-
-  std::string store_path() const { return directory_.path() + "/store"; }
-  std::string db_path() const { return database_directory(store_path()); }
-
-  std::unique_ptr<ColdStore> open() {
-    auto store = std::make_unique<ColdStore>(small_options(store_path()), surroundings(clock_));
-    store->drain();
-    return store;
-  }
-
-  /// The database below a closed store.
-  Database::Opened open_database() const {
-    DatabaseOptions options;
-    options.payload_cap_bytes = uint64_t{1} << 30;
-    options.payload_buffer_bytes = options.pinned_buffer_bytes = 1 << 20;
-    options.direct_io = false;
-    return Database::open(db_path(), options);
-  }
-
-  void fill() {
-    auto store = open();
-    for (uint32_t chain = 0; chain < k_chains; ++chain) {
-      store->put(chain_blocks(chain, k_blocks), {.pin = chain + 1 == k_chains});
-      store->drain();
-    }
-  }
-
-  /// Loads everything; checks each block and that each missing one has a counted reason. Returns
-  /// the number of blocks that came.
-  uint32_t load_all(ColdStore& store) {
-    uint32_t came = 0;
-    for (uint32_t chain = 0; chain < k_chains; ++chain) {
-      const LoadOutcome out = load(store, chain_request(chain, k_blocks));
-      for (uint32_t i = 0; i < out.blocks.size(); ++i) {
-        EXPECT_TRUE(same_content(out.blocks[i].record, make_block(chain, i)));
-      }
-      EXPECT_EQ(out.blocks.size() == k_blocks, out.summary.stopped == Miss::none);
-      came += static_cast<uint32_t>(out.blocks.size());
-    }
-    return came;
-  }
-
-  void expect_serving(ColdStore& store) {
-    store.put(chain_blocks(77, 3), {});
-    store.drain();
-    EXPECT_EQ(load(store, chain_request(77, 3)).blocks.size(), 3u) << store.stats().outage_text;
-  }
-
-  std::vector<fs::path> files() const {
-    std::vector<fs::path> out;
-    for (const auto& file : fs::directory_iterator(db_path())) {
-      if (file.is_regular_file()) out.push_back(file.path());
-    }
-    std::sort(out.begin(), out.end());
-    return out;
-  }
-
-  /// The file that holds these bytes, and where.
-  std::pair<fs::path, size_t> find(std::span<const std::byte> bytes) const {
-    const std::string wanted(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    for (const fs::path& path : files()) {
-      if (path.extension() != ".sst") continue;
-      if (const size_t at = read_file(path).find(wanted); at != std::string::npos) {
-        return {path, at};
-      }
-    }
-    return {};
-  }
-
-  /// Opens a copy of the filled directory after `damage`; what then holds is the same for all.
-  void expect_harmless(const std::string& what, const std::function<void()>& damage) {
-    SCOPED_TRACE(what);
-    const std::string golden = directory_.path() + "/golden";
-    fs::remove_all(store_path());
-    fs::copy(golden, store_path(), fs::copy_options::recursive);
-    damage();
-    auto store = open();
-    const uint32_t came = load_all(*store);
-    const ColdStats stats = store->stats();
-    const uint64_t missed = stats.counters.loads.total() - stats.counters.loads[Miss::none];
-    if (stats.counters.quarantined != 0) {
-      EXPECT_EQ(came, 0u);
-    } else if (came != k_chains * k_blocks) {
-      EXPECT_GT(missed, 0u);
-    }
-    EXPECT_EQ(stats.outage, Outage::none) << stats.outage_text;
-    expect_serving(*store);
-  }
-};
 
 TEST_F(Faults, AFlippedBitInARecordEndsItsChainThere) {
   fill();
@@ -508,65 +397,6 @@ TEST_F(Faults, DamageThatStopsACompactionIsMovedAsideWhileItRuns) {
   expect_serving(*store);
   EXPECT_EQ(store->stats().counters.quarantined, 1u);
   EXPECT_EQ(store->stats().outage, Outage::none);
-}
-
-TEST_F(Faults, InspectCountsVerifiesAndRepairs) {
-  fill();
-  auto report = inspect(store_path(), {.verify = true});
-  ASSERT_TRUE(report) << report.error().message;
-  EXPECT_EQ(report->records, k_chains * k_blocks);
-  EXPECT_EQ(report->good_records, k_chains * k_blocks);
-  EXPECT_EQ(report->pinned_records, k_blocks);
-  EXPECT_TRUE(report->clean_shutdown);
-  ASSERT_EQ(report->namespaces.size(), 1u);
-  EXPECT_EQ(report->namespaces[0].ns, to_hex(k_test_ns));
-  EXPECT_EQ(report->namespaces[0].tokens, k_chains * k_blocks * 16);
-  ASSERT_EQ(report->tenants.size(), 1u);
-  EXPECT_EQ(report->tenants[0].tenant, "");
-
-  const Block block = make_block(1, 2);
-  const auto [path, at] = find(std::span(block.tensors[1].bytes).first(64));
-  std::string content = read_file(path);
-  content[at] = static_cast<char>(content[at] ^ 1);
-  write_file(path, content);
-  report = inspect(store_path(), {.verify = true});
-  EXPECT_EQ(report->corrupt_records, 1u);
-  EXPECT_EQ(report->dropped, 0u);
-  report = inspect(store_path(), {.repair = true});
-  ASSERT_TRUE(report) << report.error().message;
-  EXPECT_EQ(report->dropped, 1u);
-  report = inspect(store_path(), {.verify = true});
-  EXPECT_EQ(report->corrupt_records, 0u);
-  EXPECT_EQ(report->records, k_chains * k_blocks - 1);
-
-  fs::remove(db_path() + "/CURRENT");
-  EXPECT_FALSE(inspect(store_path(), {}));
-  EXPECT_FALSE(inspect(directory_.path() + "/nothing", {.repair = true}));
-  EXPECT_FALSE(inspect(std::string(5000, 'x'), {})) << "a name that the system refuses";
-}
-
-TEST_F(Faults, InspectMovesAsideWhatDoesNotOpen) {
-  fill();
-  for (const fs::path& path : files()) {
-    if (path.filename().string().starts_with("MANIFEST")) write_file(path, "nonsense");
-  }
-  const auto report = inspect(store_path(), {.verify = true});
-  ASSERT_FALSE(report);
-  EXPECT_EQ(report.error().code, ErrorCode::corrupt);
-  const auto repaired = inspect(store_path(), {.repair = true});
-  ASSERT_TRUE(repaired) << repaired.error().message;
-  EXPECT_TRUE(repaired->moved_aside);
-  expect_serving(*open());
-}
-
-TEST_F(Faults, AServersDirectoryCanBeInspectedWhileItRuns) {
-  fill();
-  auto store = open();
-  const auto report = inspect(store_path(), {.verify = true});
-  ASSERT_TRUE(report) << report.error().message;
-  EXPECT_EQ(report->good_records, k_chains * k_blocks);
-  EXPECT_FALSE(report->clean_shutdown);
-  EXPECT_FALSE(inspect(store_path(), {.repair = true})) << "in use";
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& rando
     OUTRIDER_TRY(database.set_mark(k_uuid_mark, to_hex(uuid)));
     OUTRIDER_TRY(database.set_mark(k_format_mark, k_format));
   }
+  out.made = !format;
   out.unclean = format.has_value() && !database.mark(k_clean_mark);
   out.store_uuid = database.mark(k_uuid_mark).value_or("");
   OUTRIDER_TRY(database.delete_mark(k_clean_mark));
@@ -156,11 +157,13 @@ Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max) {
 }
 
 OpenedStore open_store(const ColdStoreOptions& options,
-                       const std::function<uint64_t()>& random_bits, bool known_damaged) {
+                       const std::function<uint64_t()>& random_bits,
+                       const std::string& known_damage) {
   std::error_code error;
   fs::create_directories(database_directory(options.directory), error);
   OpenedStore out;
-  if (!known_damaged) {
+  out.outage_text = known_damage;
+  if (known_damage.empty()) {
     out = try_open(options, random_bits);
     if (out.database || out.outage != Outage::damaged) return out;
   }
@@ -173,7 +176,7 @@ OpenedStore open_store(const ColdStoreOptions& options,
   const std::string why = out.outage_text;
   out = try_open(options, random_bits);
   out.quarantined = 1;
-  if (out.database) out.outage_text = why;
+  out.quarantined_why = why;
   return out;
 }
 

@@ -34,8 +34,10 @@ struct OpenedStore {
   Outage outage = Outage::none;  ///< when there is no database
   std::string outage_text;
   std::string store_uuid;
+  bool made = false;     ///< there was none
   bool unclean = false;  ///< the process before did not close it
   uint32_t quarantined = 0;
+  std::string quarantined_why;
   std::vector<std::pair<BlockId, Row>> rows;  ///< whose record should be there; least used first
   std::vector<std::pair<BlockId, Row>> gone;  ///< whose record has left the FIFO
   uint64_t broken_rows = 0;
@@ -43,9 +45,11 @@ struct OpenedStore {
 };
 
 /// Opens DIR/db, creating it. A damaged one is moved to DIR/quarantine (one is kept, without its
-/// large files) and the store starts empty; `known_damaged` says so without a try. Blocks.
+/// large files) and the store starts empty; `known_damage`, where there is some, says so without a
+/// try. Blocks.
 OpenedStore open_store(const ColdStoreOptions& options,
-                       const std::function<uint64_t()>& random_bits, bool known_damaged);
+                       const std::function<uint64_t()>& random_bits,
+                       const std::string& known_damage);
 
 /// Moves DIR/db to DIR/quarantine, replacing what was there.
 Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max);

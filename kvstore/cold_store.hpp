@@ -16,6 +16,10 @@
 #include "kvstore/cold_stats.hpp"
 #include "kvstore/record.hpp"
 
+namespace spdlog {
+class logger;
+}
+
 namespace outrider::kvstore {
 
 struct ColdStoreOptions {
@@ -43,6 +47,7 @@ struct Surroundings {
   const Clock& clock;
   std::function<UnixTime()> wall_time = outrider::wall_time;
   std::function<uint64_t()> random_bits = outrider::random_bits;
+  std::shared_ptr<spdlog::logger> log = nullptr;  ///< null: silent
 };
 
 /// What the store tells without being asked, one call at a time, in the order in which it happened,

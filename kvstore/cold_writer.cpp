@@ -234,8 +234,8 @@ void ColdWriter::fill_index(std::vector<std::pair<BlockId, Row>> rows) {
 }
 
 void ColdWriter::open() {
-  OpenedStore opened = open_store(core_.options, core_.surroundings.random_bits,
-                                  std::exchange(known_damaged_, false));
+  OpenedStore opened =
+      open_store(core_.options, core_.surroundings.random_bits, std::exchange(known_damage_, {}));
   if (opened.database) {
     // The last one to hold it, a reader perhaps, closes it.
     auto closed = std::make_shared<std::promise<void>>();
@@ -249,6 +249,7 @@ void ColdWriter::open() {
   fill_index(std::move(opened.rows));
   for (const auto& [id, row] : opened.gone) deletions_.delete_row(id);
   std::vector<BlockId> present;
+  bool began = false;
   {
     const std::lock_guard lock(core_.mutex);
     for (const auto& [id, row] : core_.index.all()) present.push_back(id);
@@ -260,18 +261,36 @@ void ColdWriter::open() {
     core_.files = opened.files;
     core_.store_uuid = opened.store_uuid;
     core_.outage_text = opened.outage_text;
-    if (opened.outage != core_.outage && opened.outage != Outage::none) {
-      ++core_.counters.outages[opened.outage];
-    }
+    began = opened.outage != core_.outage && opened.outage != Outage::none;
+    if (began) ++core_.counters.outages[opened.outage];
     core_.outage = opened.outage;
     core_.note_published(present);
   }
   core_.tell();
+  if (began) core_.log.outage(core_.options.directory, opened.outage, opened.outage_text);
+  log_opened(opened);
   write_failed_ = false;
   named_tenants_.clear();
   named_namespaces_.clear();
   uses_written_ = core_.surroundings.clock.now();
   if (!database_) retry_at_ = next_try();
+}
+
+void ColdWriter::log_opened(const OpenedStore& opened) {
+  const std::string& directory = core_.options.directory;
+  if (opened.quarantined != 0) {
+    core_.log.moved_aside(directory, quarantine_directory(directory), opened.quarantined_why);
+  }
+  if (!database_) return;
+  OpenedAs what{.directory = directory,
+                .last_stop = opened.made ? "none" : (opened.unclean ? "killed" : "clean")};
+  {
+    const std::lock_guard lock(core_.mutex);
+    what.records = core_.index.rows();
+    what.bytes = core_.index.bytes();
+    for (const TenantUse& tenant : core_.index.tenants()) what.tenants += tenant.rows != 0 ? 1 : 0;
+  }
+  core_.log.opened(what);
 }
 
 /// Closes the database once nobody reads from it.
@@ -297,7 +316,7 @@ bool ColdWriter::can_write() {
   if (core_.surroundings.clock.now() < retry_at_) return false;
   // RocksDB does not write again after an error; a database that is opened again does. While the
   // disk still refuses, the old one goes on serving reads.
-  if (database_ && !known_damaged_) {
+  if (database_ && known_damage_.empty()) {
     if (Database::cannot_write(database_directory(core_.options.directory))) {
       retry_at_ = next_try();
       return false;
@@ -315,10 +334,11 @@ TimePoint ColdWriter::next_try() const {
 
 void ColdWriter::begin_outage(const Error& error) {
   retry_at_ = next_try();
-  known_damaged_ = error.code == ErrorCode::corrupt;
+  known_damage_ = error.code == ErrorCode::corrupt ? error.message : "";
   Outage why = Outage::io_error;
   if (error.code == ErrorCode::too_large) why = Outage::no_space;
-  if (known_damaged_) why = Outage::damaged;
+  if (error.code == ErrorCode::corrupt) why = Outage::damaged;
+  if (!write_failed_) core_.log.outage(core_.options.directory, why, error.message);
   const std::lock_guard lock(core_.mutex);
   if (!write_failed_) ++core_.counters.outages[why];
   write_failed_ = true;

@@ -17,6 +17,8 @@
 
 namespace outrider::kvstore {
 
+struct OpenedStore;
+
 /// The only thread that changes the database: opens it, stores blocks, publishes them once they
 /// are durable, moves and removes records, closes it. Its queue is bounded; what does not fit is
 /// dropped and counted. The public functions never wait, but for `drain` and `close`.
@@ -64,7 +66,7 @@ class ColdWriter {
   std::shared_ptr<Database> database_;
   std::future<void> database_closed_;
   bool write_failed_ = false;
-  bool known_damaged_ = false;
+  std::string known_damage_;  // what a write found; empty: none
   TimePoint retry_at_{0};
   std::vector<Pending> pending_;
   TimePoint oldest_pending_{0};
@@ -82,6 +84,7 @@ class ColdWriter {
   bool run_one();
 
   void open();
+  void log_opened(const OpenedStore& opened);
   void fill_index(std::vector<std::pair<BlockId, Row>> rows);
   void retire(bool tell);
   bool can_write();

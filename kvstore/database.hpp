@@ -120,6 +120,9 @@ class Database {
   Result<void> compact_pinned();
   /// Bytes that flushes and compactions of the payload family wrote since it was opened.
   uint64_t payload_bytes_written() const;
+  /// Makes a database that does not open anew from those of its tables and logs that can be read.
+  /// The others are deleted. What rows say must be looked at again: some may be of another time.
+  static Result<void> salvage(const std::string& directory, const DatabaseOptions& options);
   /// Whether a file of a megabyte can be written in a directory now, and if not, why.
   static std::optional<OpenError> cannot_write(const std::string& directory);
 

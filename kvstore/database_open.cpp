@@ -56,6 +56,13 @@ rocksdb::ColumnFamilyOptions pinned_family(const DatabaseOptions& options) {
   return family;
 }
 
+std::vector<rocksdb::ColumnFamilyDescriptor> families_of(const DatabaseOptions& options) {
+  return {{rocksdb::kDefaultColumnFamilyName, small_family()},
+          {"idx", small_family()},
+          {"kvf", payload_family(options)},
+          {"kvp", pinned_family(options)}};
+}
+
 /// Debian builds RocksDB with its assertions on, and one of them aborts the process at the second
 /// line that its log file cannot take: after a full disk. So there is no log file; statuses say
 /// what went wrong.
@@ -90,7 +97,7 @@ rocksdb::DBOptions database_options(const DatabaseOptions& options) {
   return out;
 }
 
-OpenError open_error(const rocksdb::Status& status) {
+OpenError open_error(const std::string& directory, const rocksdb::Status& status) {
   OpenFailure why = OpenFailure::other;
   if (status.IsNoSpace()) {
     why = OpenFailure::no_space;
@@ -98,6 +105,8 @@ OpenError open_error(const rocksdb::Status& status) {
              status.IsInvalidArgument() || status.IsNotFound()) {
     why = OpenFailure::damaged;
   }
+  const bool locked = status.IsIOError() && status.ToString().find("/LOCK") != std::string::npos;
+  if (locked) return {why, directory + " is in use by another process (a server?)"};
   return {why, status.ToString()};
 }
 
@@ -135,6 +144,19 @@ std::optional<OpenError> Database::cannot_write(const std::string& directory) {
   return OpenError{failure, directory + ": " + std::strerror(why)};
 }
 
+Result<void> Database::salvage(const std::string& directory, const DatabaseOptions& options) {
+  rocksdb::Status status;
+  try {
+    status = rocksdb::RepairDB(directory, database_options(options), families_of(options));
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::io, error.what());
+  }
+  std::error_code ignored;
+  fs::remove_all(directory + "/lost", ignored);
+  if (status.ok()) return {};
+  return error_of(status);
+}
+
 Database::Opened Database::open(const std::string& directory, const DatabaseOptions& options) {
   if (!options.read_only) {
     if (auto error = cannot_write(directory)) return {nullptr, *error};
@@ -144,11 +166,7 @@ Database::Opened Database::open(const std::string& directory, const DatabaseOpti
   }
   auto state = std::make_unique<State>();
   state->options = options;
-  const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
-      {rocksdb::kDefaultColumnFamilyName, small_family()},
-      {"idx", small_family()},
-      {"kvf", payload_family(options)},
-      {"kvp", pinned_family(options)}};
+  const auto families = families_of(options);
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   try {
@@ -162,7 +180,7 @@ Database::Opened Database::open(const std::string& directory, const DatabaseOpti
         buffered.direct_io = false;
         return open(directory, buffered);
       }
-      return {nullptr, open_error(status)};
+      return {nullptr, open_error(directory, status)};
     }
   } catch (const std::exception& error) {  // no memory, no thread
     return {nullptr, {OpenFailure::other, error.what()}};

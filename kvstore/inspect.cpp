@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "kvstore/cold_open.hpp"
@@ -11,9 +12,10 @@
 namespace outrider::kvstore {
 namespace {
 
-Error error_of(const OpenError& error) {
-  const bool damaged = error.why == OpenFailure::damaged;
-  return fail(damaged ? ErrorCode::corrupt : ErrorCode::io, error.message);
+Error error_of(const std::string& directory, const OpenError& error) {
+  if (error.why != OpenFailure::damaged) return fail(ErrorCode::io, error.message);
+  return fail(ErrorCode::corrupt,
+              directory + " is damaged, --repair keeps what can be read (" + error.message + ")");
 }
 
 class Inspection {
@@ -23,26 +25,22 @@ class Inspection {
   }
 
   Result<InspectReport> run() {
+    const std::string path = database_directory(report_.directory);
     std::error_code error;
-    if (!std::filesystem::exists(database_directory(report_.directory) + "/CURRENT", error)) {
-      const std::string why = error ? ": " + error.message() : " holds no KV store";
-      return fail(ErrorCode::not_found, report_.directory + why);
+    const bool there = std::filesystem::exists(path + "/CURRENT", error);
+    if (error) return fail(ErrorCode::not_found, report_.directory + ": " + error.message());
+    // Without CURRENT, but with tables, it is one that is damaged.
+    if (!there && !holds_tables(path)) {
+      return fail(ErrorCode::not_found, report_.directory + " holds no KV store");
     }
-    DatabaseOptions how;
-    how.read_only = !options_.repair;
-    how.direct_io = false;
-    // No size is known here: nothing may be dropped for being too much.
-    how.payload_cap_bytes = uint64_t{1} << 60;
-    how.payload_buffer_bytes = how.pinned_buffer_bytes = uint64_t{4} << 20;
-    auto opened = Database::open(database_directory(report_.directory), how);
-    if (!opened.database) return not_opened(opened.error);
-    database_ = std::move(opened.database);
-    if (const auto read = read_rows(); !read)
-      return not_opened({OpenFailure::damaged, read.error().message});
+    if (const auto opened = open(path); opened.why) OUTRIDER_TRY(rescue(path, *opened.why));
     if (options_.verify || options_.repair) OUTRIDER_TRY(verify());
     if (options_.repair) OUTRIDER_TRY(repair());
+    if (options_.unpin) OUTRIDER_TRY(unpin());
     database_.reset();
-    measure();
+    if (options_.repair || options_.unpin) OUTRIDER_TRY(look_again());
+    report_.disk_bytes = disk_bytes(report_.directory);
+    report_.quarantine_bytes = disk_bytes(quarantine_directory(report_.directory));
     return report_;
   }
 
@@ -54,18 +52,75 @@ class Inspection {
   std::vector<std::string> broken_;
   RowBatch drops_;
 
-  Result<InspectReport> not_opened(const OpenError& error) {
-    database_.reset();
-    if (!options_.repair || error.why != OpenFailure::damaged) return error_of(error);
-    OUTRIDER_TRY(quarantine(report_.directory, UINT64_MAX));
-    report_.moved_aside = true;
-    measure();
-    return report_;
+  static bool holds_tables(const std::string& path) {
+    std::error_code ignored;
+    std::filesystem::directory_iterator at(path, ignored);
+    for (; !ignored && at != std::filesystem::directory_iterator(); at.increment(ignored)) {
+      if (at->path().extension() == ".sst") return true;
+    }
+    return false;
   }
 
-  void measure() {
-    report_.disk_bytes = disk_bytes(report_.directory);
-    report_.quarantine_bytes = disk_bytes(quarantine_directory(report_.directory));
+  DatabaseOptions how_to_open() const {
+    DatabaseOptions how;
+    how.read_only = !options_.repair && !options_.unpin;
+    how.direct_io = false;
+    // No size is known here: nothing may be dropped for being too much.
+    how.payload_cap_bytes = uint64_t{1} << 60;
+    how.payload_buffer_bytes = how.pinned_buffer_bytes = uint64_t{4} << 20;
+    return how;
+  }
+
+  struct Tried {
+    std::optional<OpenError> why;  ///< none: it is open, and its rows are read
+  };
+  Tried open(const std::string& path) {
+    auto opened = Database::open(path, how_to_open());
+    database_ = std::move(opened.database);
+    if (!database_) return {opened.error};
+    if (const auto read = read_rows(); !read) {
+      database_.reset();
+      return {OpenError{OpenFailure::damaged, read.error().message}};
+    }
+    return {};
+  }
+
+  /// Keeps what can be read of a database that does not open; else moves it aside.
+  Result<void> rescue(const std::string& path, const OpenError& why) {
+    if (!options_.repair || why.why != OpenFailure::damaged) {
+      return error_of(report_.directory, why);
+    }
+    forget_rows();
+    if (Database::salvage(path, how_to_open()) && !open(path).why) {
+      report_.salvaged = true;
+      return {};
+    }
+    forget_rows();
+    OUTRIDER_TRY(quarantine(report_.directory, UINT64_MAX));
+    report_.moved_aside = true;
+    std::error_code ignored;
+    std::filesystem::create_directories(path, ignored);
+    if (const auto empty = open(path); empty.why) return error_of(report_.directory, *empty.why);
+    return {};
+  }
+
+  void forget_rows() {
+    rows_.clear();
+    broken_.clear();
+    drops_ = {};
+    report_ = InspectReport{.directory = report_.directory};
+  }
+
+  /// What is there now, beside what was done.
+  Result<void> look_again() {
+    const InspectReport done = report_;
+    OUTRIDER_ASSIGN(report_,
+                    inspect(done.directory, {.verify = options_.verify || options_.repair}));
+    report_.dropped = done.dropped;
+    report_.salvaged = done.salvaged;
+    report_.moved_aside = done.moved_aside;
+    report_.unpinned = done.unpinned;
+    return {};
   }
 
   Result<void> read_rows() {
@@ -157,6 +212,23 @@ class Inspection {
     report_.dropped = report_.missing_records + report_.corrupt_records + report_.orphans +
                       report_.aged_rows + report_.broken_rows;
     return {};
+  }
+
+  /// As a running store does it: a record is in both places until its row says otherwise.
+  Result<void> unpin() {
+    RowBatch rows;
+    for (auto [id, row] : rows_) {
+      if (row.place != Place::pinned) continue;
+      const auto record = database_->read(id, Place::pinned);
+      if (!record) continue;  // stays, for a repair to drop
+      OUTRIDER_ASSIGN(row.sequence, database_->put_payload(id, record->bytes()));
+      row.place = Place::fifo;
+      rows.put_row(id, row);
+      rows.delete_pinned(id);
+      ++report_.unpinned;
+    }
+    OUTRIDER_TRY(database_->flush_payload());
+    return database_->write(rows);
   }
 };
 

@@ -14,6 +14,7 @@ namespace outrider::kvstore {
 struct InspectOptions {
   bool verify = false;  ///< read every record and check all of it
   bool repair = false;  ///< drop what is wrong; implies verify
+  bool unpin = false;   ///< pinned records become ordinary ones
 };
 
 struct NamespaceUse {
@@ -51,12 +52,16 @@ struct InspectReport {
   uint64_t good_records = 0;
   uint64_t missing_records = 0;
   uint64_t corrupt_records = 0;
-  uint64_t orphans = 0;      ///< pinned records that no row names
-  uint64_t dropped = 0;      ///< by the repair: rows and orphans
-  bool moved_aside = false;  ///< by the repair: the directory did not open
+  uint64_t orphans = 0;  ///< pinned records that no row names
+  /// What a repair, or unpinning, did; all other figures are then from after it.
+  uint64_t dropped = 0;      ///< rows and orphans
+  bool salvaged = false;     ///< the database did not open, and was made anew from its tables
+  bool moved_aside = false;  ///< nor did that: it is in quarantine/, and the store is empty
+  uint64_t unpinned = 0;
 };
 
-/// Errors: not_found (no store there), corrupt (does not open; a repair moves it aside), io.
+/// Errors: not_found (no store there), corrupt (does not open; a repair keeps what can be read),
+/// io (in use by a server, when it is to change).
 Result<InspectReport> inspect(const std::string& directory, InspectOptions options);
 
 }  // namespace outrider::kvstore

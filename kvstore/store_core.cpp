@@ -30,6 +30,7 @@ StoreCore::StoreCore(ColdStoreOptions given, Surroundings outside, StoreEvents t
     : options(completed(std::move(given))),
       surroundings(std::move(outside)),
       events(std::move(told)),
+      log(surroundings.log, surroundings.clock),
       index({limits::kv_index_rows_max, limits::kv_tenants_max, options.default_quota_bytes}),
       admission(options.touched_blocks_max) {
   for (const auto& [tenant, bytes] : options.quota_bytes) {
@@ -44,13 +45,16 @@ void StoreCore::count_dropped_job() {
 
 bool StoreCore::erase_if_same(const BlockId& id, const Row& row, Removal why,
                               const std::function<void()>& forget) {
-  const std::lock_guard lock(mutex);
-  const Row* now = index.find(id);
-  if (now == nullptr || now->sequence != row.sequence || now->place != row.place) return false;
-  index.erase(id);
-  ++counters.removed[why];
-  note_removed({&id, 1});
-  forget();
+  {
+    const std::lock_guard lock(mutex);
+    const Row* now = index.find(id);
+    if (now == nullptr || now->sequence != row.sequence || now->place != row.place) return false;
+    index.erase(id);
+    ++counters.removed[why];
+    note_removed({&id, 1});
+    forget();
+  }
+  if (why == Removal::corrupt || why == Removal::unreadable) log.lost(id, why);
   return true;
 }
 

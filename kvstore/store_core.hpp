@@ -12,6 +12,7 @@
 #include "kvstore/cold_index.hpp"
 #include "kvstore/cold_store.hpp"
 #include "kvstore/database.hpp"
+#include "kvstore/store_log.hpp"
 
 namespace outrider::kvstore {
 
@@ -23,6 +24,7 @@ struct StoreCore {
   const ColdStoreOptions options;  ///< with each 0 replaced by what it means
   const Surroundings surroundings;
   const StoreEvents events;
+  StoreLog log;  ///< thread-safe by itself; never called under the mutex
 
   mutable std::mutex mutex;
   ColdIndex index;

@@ -116,8 +116,8 @@ EmbeddedCluster::EmbeddedCluster(const Clock& clock, ServingMetrics& metrics,
                                  std::optional<kvstore::ColdStoreOptions> store)
     : clock_(clock), metrics_(metrics), log_(std::move(log)) {
   if (!store) return;
-  store_ = std::make_shared<kvstore::ColdStore>(std::move(*store),
-                                                kvstore::Surroundings{.clock = clock_});
+  store_ = std::make_shared<kvstore::ColdStore>(
+      std::move(*store), kvstore::Surroundings{.clock = clock_, .log = log_});
 }
 
 EmbeddedCluster::~EmbeddedCluster() {

@@ -52,8 +52,9 @@ std::string inspect_text(const kvstore::InspectReport& report) {
     out << ", " << size_text(report.quarantine_bytes) << " of it in quarantine";
   }
   out << '\n';
+  if (report.salvaged) out << "It did not open: made anew from what could be read of it.\n";
   if (report.moved_aside) {
-    return out.str() + "It did not open: moved aside to quarantine/, the store starts empty.\n";
+    out << "It did not open: moved aside to quarantine/, the store is empty now.\n";
   }
   out << "format " << shown(report.format) << ", store " << shown(report.store_uuid) << ", "
       << (report.clean_shutdown ? "closed cleanly" : "not closed cleanly, or in use") << '\n'
@@ -78,7 +79,9 @@ std::string inspect_text(const kvstore::InspectReport& report) {
         << " corrupt, " << report.missing_records << " missing, " << report.orphans
         << " that no row names\n";
   }
-  if (report.dropped != 0) out << "repaired: " << report.dropped << " dropped\n";
+  if (report.dropped != 0)
+    out << "repaired: " << report.dropped << " dropped; this is what is left\n";
+  if (report.unpinned != 0) out << "unpinned: " << report.unpinned << '\n';
   return out.str();
 }
 
@@ -100,7 +103,9 @@ std::string inspect_json(const kvstore::InspectReport& report) {
                                 {"tenants", nlohmann::ordered_json::array()},
                                 {"broken_rows", report.broken_rows},
                                 {"aged_rows", report.aged_rows},
+                                {"salvaged", report.salvaged},
                                 {"moved_aside", report.moved_aside},
+                                {"unpinned", report.unpinned},
                                 {"dropped", report.dropped}};
   for (const auto& use : report.namespaces) {
     out["namespaces"].push_back(
@@ -126,7 +131,9 @@ void add_inspect_kv(CLI::App& inspect, Action& action) {
   auto json = std::make_shared<bool>(false);
   kv->add_option("dir", *directory, "what --store-dir was")->type_name("DIR")->required();
   kv->add_flag("--verify", options->verify, "read every record and check all of it");
-  kv->add_flag("--repair", options->repair, "drop what is wrong (no server may use DIR)");
+  kv->add_flag("--repair", options->repair,
+               "drop what is wrong, keep the rest (no server may use DIR)");
+  kv->add_flag("--unpin", options->unpin, "make pinned records ordinary ones (likewise)");
   kv->add_flag("--json", *json, "as one JSON object");
   kv->footer("Exit code 1 if something is wrong. Example: outrider inspect kv data/kv --verify");
   kv->callback([directory, options, json, &action] {

@@ -1,0 +1,173 @@
+#include "kvstore/inspect.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/log.hpp"
+#include "kvstore/faults.test.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+using namespace testing;  // NOLINT: this folder's own helpers
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST_F(Faults, InspectCountsVerifiesAndRepairs) {
+  fill();
+  auto report = inspect(store_path(), {.verify = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->records, k_chains * k_blocks);
+  EXPECT_EQ(report->good_records, k_chains * k_blocks);
+  EXPECT_EQ(report->pinned_records, k_blocks);
+  EXPECT_TRUE(report->clean_shutdown);
+  ASSERT_EQ(report->namespaces.size(), 1u);
+  EXPECT_EQ(report->namespaces[0].ns, to_hex(k_test_ns));
+  EXPECT_EQ(report->namespaces[0].tokens, k_chains * k_blocks * 16);
+  ASSERT_EQ(report->tenants.size(), 1u);
+  EXPECT_EQ(report->tenants[0].tenant, "");
+
+  const Block block = make_block(1, 2);
+  const auto [path, at] = find(std::span(block.tensors[1].bytes).first(64));
+  std::string content = read_file(path);
+  content[at] = static_cast<char>(content[at] ^ 1);
+  write_file(path, content);
+  report = inspect(store_path(), {.verify = true});
+  EXPECT_EQ(report->corrupt_records, 1u);
+  EXPECT_EQ(report->dropped, 0u);
+  report = inspect(store_path(), {.repair = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->dropped, 1u);
+  EXPECT_EQ(report->records, k_chains * k_blocks - 1) << "of what is left";
+  EXPECT_EQ(report->corrupt_records, 0u);
+  report = inspect(store_path(), {.verify = true});
+  EXPECT_EQ(report->corrupt_records, 0u);
+  EXPECT_EQ(report->records, k_chains * k_blocks - 1);
+
+  fs::remove(db_path() + "/CURRENT");
+  EXPECT_FALSE(inspect(store_path(), {}));
+  EXPECT_FALSE(inspect(directory_.path() + "/nothing", {.repair = true}));
+  EXPECT_FALSE(inspect(std::string(5000, 'x'), {})) << "a name that the system refuses";
+}
+
+TEST_F(Faults, ARepairKeepsWhatOneLostTableLeaves) {
+  fill();
+  open();  // replays the log into tables
+  const auto golden = directory_.path() + "/golden";
+  fs::rename(store_path(), golden);
+  fs::copy(golden, store_path(), fs::copy_options::recursive);
+  const fs::path lost = find(std::span(make_block(1, 2).tensors[1].bytes).first(64)).first;
+  ASSERT_FALSE(lost.empty());
+  fs::remove(lost);
+  const auto report = inspect(store_path(), {.verify = true});
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, ErrorCode::corrupt);
+  EXPECT_NE(report.error().message.find("--repair"), std::string::npos) << report.error().message;
+  const auto repaired = inspect(store_path(), {.repair = true});
+  ASSERT_TRUE(repaired) << repaired.error().message;
+  EXPECT_TRUE(repaired->salvaged);
+  EXPECT_EQ(repaired->dropped, k_blocks) << "the chain of the lost table";
+  EXPECT_EQ(repaired->records, (k_chains - 1) * k_blocks) << "of what is left";
+  EXPECT_EQ(repaired->good_records, repaired->records);
+  EXPECT_EQ(repaired->missing_records + repaired->aged_rows + repaired->orphans, 0u);
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.quarantined, 0u);
+  EXPECT_EQ(load_all(*store), (k_chains - 1) * k_blocks);
+  expect_serving(*store);
+}
+
+/// Each file of a store, lost or full of nonsense: a repair leaves a store that opens and is sound.
+TEST_F(Faults, ARepairOfAnyLostFileLeavesASoundStore) {
+  fill();
+  const auto golden = directory_.path() + "/golden";
+  fs::rename(store_path(), golden);
+  fs::copy(golden, store_path(), fs::copy_options::recursive);
+  for (const fs::path& path : files()) {
+    for (const bool lost : {true, false}) {
+      SCOPED_TRACE(path.filename().string() + (lost ? " lost" : " nonsense"));
+      fs::remove_all(store_path());
+      fs::copy(golden, store_path(), fs::copy_options::recursive);
+      if (lost) {
+        fs::remove(path);
+      } else {
+        write_file(path, "nonsense");
+      }
+      const auto repaired = inspect(store_path(), {.repair = true});
+      ASSERT_TRUE(repaired) << repaired.error().message;
+      const auto after = inspect(store_path(), {.verify = true});
+      ASSERT_TRUE(after) << after.error().message;
+      EXPECT_EQ(after->records, repaired->records);
+      EXPECT_EQ(after->good_records, after->records);
+      EXPECT_EQ(after->broken_rows + after->orphans, 0u);
+      const bool holds_records = path.extension() == ".sst" || path.extension() == ".log";
+      if (!holds_records) {
+        EXPECT_EQ(after->records, k_chains * k_blocks) << "all is there";
+      }
+      auto store = open();
+      EXPECT_EQ(store->stats().counters.quarantined, 0u) << store->stats().outage_text;
+      EXPECT_EQ(load_all(*store), after->records);
+      expect_serving(*store);
+    }
+  }
+}
+
+TEST_F(Faults, UnpinningADirectoryMakesItsRecordsOrdinary) {
+  fill();
+  const auto report = inspect(store_path(), {.unpin = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->unpinned, k_blocks);
+  EXPECT_EQ(report->pinned_records, 0u);
+  EXPECT_EQ(report->records, k_chains * k_blocks);
+  auto store = open();
+  EXPECT_EQ(store->stats().pinned_bytes, 0u);
+  EXPECT_EQ(load_all(*store), k_chains * k_blocks);
+}
+
+TEST_F(Faults, TheLogTellsOfOpeningsQuarantinesAndLostRecords) {
+  Surroundings outside = surroundings(clock_);
+  outside.log = *make_logger({});
+  fill();
+  for (uint32_t i = 1; i < 3; ++i) {
+    const auto [path, at] = find(std::span(make_block(i, 2).tensors[1].bytes).first(64));
+    std::string content = read_file(path);
+    content[at] = static_cast<char>(content[at] ^ 1);
+    write_file(path, content);
+  }
+  {
+    ::testing::internal::CaptureStderr();
+    ColdStore store(small_options(store_path()), outside);
+    store.drain();
+    load_all(store);
+    const std::string lines = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(lines, HasSubstr("KV store is open"));
+    EXPECT_THAT(lines, HasSubstr("records=24"));
+    EXPECT_THAT(lines, AllOf(HasSubstr("tenants=1"), HasSubstr("last_stop=clean")));
+    EXPECT_THAT(lines, HasSubstr("is corrupt and was dropped (0 more"));
+    EXPECT_EQ(store.stats().counters.removed[Removal::corrupt], 2u);
+    EXPECT_EQ(lines.find("was dropped"), lines.rfind("was dropped")) << lines;
+  }
+  fs::remove(db_path() + "/CURRENT");
+  ::testing::internal::CaptureStderr();
+  ColdStore store(small_options(store_path()), outside);
+  store.drain();
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(lines, HasSubstr("moved to " + quarantine_directory(store_path())));
+  EXPECT_THAT(lines, HasSubstr("last_stop=none"));
+  EXPECT_EQ(store.stats().outage_text, "");
+}
+
+TEST_F(Faults, AServersDirectoryCanBeInspectedWhileItRuns) {
+  fill();
+  auto store = open();
+  const auto report = inspect(store_path(), {.verify = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->good_records, k_chains * k_blocks);
+  EXPECT_FALSE(report->clean_shutdown);
+  const auto in_use = inspect(store_path(), {.repair = true});
+  ASSERT_FALSE(in_use);
+  EXPECT_NE(in_use.error().message.find("in use by another process"), std::string::npos)
+      << in_use.error().message;
+}
+
+}  // namespace
+}  // namespace outrider::kvstore
