@@ -47,7 +47,8 @@ void AttentionPlan::build(const KvGeometry& geometry, std::span<const Segment> s
   }
   const auto is_long = [](const Small& s) { return chunks_before(s.segment) > 0; };
   if (std::count_if(small_.begin(), small_.end(), is_long) > 1) {
-    sort_small();
+    std::sort(small_.begin(), small_.end(),
+              [this](const Small& a, const Small& b) { return before(a, b); });
     share(0, small_.size(), 0);
   }
   add_small_units();
@@ -95,16 +96,33 @@ bool AttentionPlan::same_chunk(const Small& a, const Small& b, size_t chunk) con
                     b.segment.block_table + begin);
 }
 
-/// Those that begin alike come to stand side by side.
-void AttentionPlan::sort_small() {
-  std::sort(small_.begin(), small_.end(), [this](const Small& a, const Small& b) {
-    const auto left = blocks_before(a.segment, shape_.block_tokens);
-    const auto right = blocks_before(b.segment, shape_.block_tokens);
-    if (!std::equal(left.begin(), left.end(), right.begin(), right.end())) {
-      return std::lexicographical_compare(left.begin(), left.end(), right.begin(), right.end());
-    }
-    return a.segment.first_row < b.segment.first_row;
+/// By it, those that begin alike come to stand side by side.
+bool AttentionPlan::before(const Small& a, const Small& b) const {
+  const auto left = blocks_before(a.segment, shape_.block_tokens);
+  const auto right = blocks_before(b.segment, shape_.block_tokens);
+  if (!std::equal(left.begin(), left.end(), right.begin(), right.end())) {
+    return std::lexicographical_compare(left.begin(), left.end(), right.begin(), right.end());
+  }
+  return a.segment.first_row < b.segment.first_row;
+}
+
+/// Those whose windows begin so late that all would lose more than half of what the others could
+/// share of [chunk, end_chunk) come to stand behind these; where they begin.
+size_t AttentionPlan::split_late(size_t begin, size_t end, size_t chunk, size_t end_chunk) {
+  size_t earliest = end_chunk;
+  for (size_t i = begin; i < end; ++i) {
+    earliest = std::min(earliest, std::max(chunk, first_whole_chunk(small_[i].segment)));
+  }
+  const size_t latest = earliest + (end_chunk - earliest) / 2;
+  const auto is_late = [&](const Small& s) { return first_whole_chunk(s.segment) > latest; };
+  const auto first = small_.begin() + static_cast<std::ptrdiff_t>(begin);
+  const auto last = small_.begin() + static_cast<std::ptrdiff_t>(end);
+  const size_t late = static_cast<size_t>(std::count_if(first, last, is_late));
+  if (late == 0 || late == end - begin) return end;
+  std::sort(first, last, [&](const Small& a, const Small& b) {
+    return is_late(a) != is_late(b) ? is_late(b) : before(a, b);
   });
+  return end - late;
 }
 
 /// small_[begin, end) agree on all chunks before `chunk`.
@@ -119,8 +137,14 @@ void AttentionPlan::share(size_t begin, size_t end, size_t chunk) {
       size_t to = chunk + 1;
       // Sorted: what the first and the last have in common, all have.
       while (all_share(same - 1, to)) ++to;
-      add_shared(begin, same, chunk, to);
-      share(begin, same, to);
+      const size_t late = split_late(begin, same, chunk, to);
+      if (late == same) {
+        add_shared(begin, same, chunk, to);
+        share(begin, same, to);
+      } else {
+        share(begin, late, chunk);
+        share(late, same, chunk);
+      }
     }
     begin = same;
   }

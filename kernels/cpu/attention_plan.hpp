@@ -49,7 +49,8 @@ class AttentionPlan {
   AttentionUnit unit(const Segment& segment, size_t row, size_t index) const;
   size_t first_chunk(const Segment& segment, size_t row) const;
   size_t first_whole_chunk(const Segment& segment) const;
-  void sort_small();
+  bool before(const Small& a, const Small& b) const;
+  size_t split_late(size_t begin, size_t end, size_t chunk, size_t end_chunk);
   bool same_chunk(const Small& a, const Small& b, size_t chunk) const;
   void share(size_t begin, size_t end, size_t chunk);
   void add_shared(size_t begin, size_t end, size_t first_chunk, size_t end_chunk);

@@ -150,6 +150,31 @@ TEST(AttentionPlanTest, ChunksOfTheSameBlocksAreReadOnce) {
   EXPECT_EQ(plan.split_units().size(), 40u);
 }
 
+TEST(AttentionPlanTest, OneWhoseWindowBeginsLateLeavesTheOthersTheirSharing) {
+  // 16 sequences have 15 chunks in common; so has one that is twice as far.
+  std::deque<std::vector<int32_t>> tables;
+  std::vector<Segment> segments;
+  for (uint32_t i = 0; i < 17; ++i) {
+    const uint32_t position = i == 8 ? 8000 : 3900;
+    std::vector<int32_t> table(position / 16 + 1);
+    for (size_t b = 0; b < table.size(); ++b) {
+      table[b] = static_cast<int32_t>(b < 240 ? b : 1000 * (i + 1) + b);
+    }
+    tables.push_back(std::move(table));
+    segments.push_back({tables.back().data(), i, 1, position});
+  }
+  for (const uint32_t window : {0u, 3500u}) {
+    const KvGeometry geometry = {.layers = 1, .kv_heads = 1, .head_dim = 64, .window = window};
+    AttentionPlan plan;
+    plan.build(geometry, segments, 1, 2);
+    size_t read = 0;
+    for (const AttentionItem& item : plan.items()) read += item.chunks;
+    // Shared once, the last chunk of each; of the one its own: 17 chunks, or all of its window.
+    const size_t common = window == 0 ? 15 + 16 + 17 : 15 - 2 + 16 + 16 + 15;
+    EXPECT_LE(read, common) << "window " << window;
+  }
+}
+
 TEST(AttentionPlanTest, RunsCoverTheItemsAndAreAboutEquallyCostly) {
   Random random(k_seed);
   AttentionPlan plan;
