@@ -324,6 +324,38 @@ TEST(AttentionTest, WhatLiesBeforeAWindowDoesNotShow) {
   EXPECT_FALSE(same_bits(scene.attend(*ops, row), expected));
 }
 
+/// Behind some rows of a unit, and before the window of others: only those that attend to it see
+/// it.
+TEST(AttentionTest, WhatIsNoNumberShowsInRowsThatAttendToItOnly) {
+  for (const KvKind kind : k_kv_kinds) {
+    for (const Isa isa : available_isas()) {
+      const auto ops = make_cpu_ops(1, isa);
+      for (const uint32_t window : {0u, 40u}) {
+        Scene scene(geometry(1, 64, 16, kind, kind), 3, {570}, k_seed);
+        scene.geometry.window = window;
+        scene.append_all(*ops);
+        const std::vector<Scene::Piece> pieces = {{0, 560, 10}, {0, 564, 2}};
+        const std::vector<float> expected = scene.attend(*ops, pieces);
+        const auto odd = static_cast<long>((565 - window) * scene.kv_row());
+        const auto count = static_cast<long>(scene.kv_row());
+        std::fill_n(scene.keys[0].begin() + odd, count, std::nanf(""));
+        std::fill_n(scene.values[0].begin() + odd, count, HUGE_VALF);
+        scene.append_all(*ops);
+        const std::vector<float> got = scene.attend(*ops, pieces);
+        for (size_t i = 0; i < got.size(); ++i) {
+          const size_t row = i / scene.q_row();
+          const size_t position = row < 10 ? 560 + row : 554 + row;
+          const bool sees = (position >= 565) == (window == 0);
+          ASSERT_TRUE(sees || same_bits({got[i]}, {expected[i]}))
+              << kv_kind_name(kind) << ' ' << isa_name(isa) << " window " << window << " position "
+              << position << ": " << got[i] << " for " << expected[i];
+          ASSERT_TRUE(!sees || kind == KvKind::fp8 || std::isnan(got[i])) << position;
+        }
+      }
+    }
+  }
+}
+
 /// What lies behind a row's own position, and in blocks that are not its own, never shows.
 TEST(AttentionTest, StaleNumbersBehindARowDoNotShow) {
   const auto ops = make_cpu_ops(2, available_isas().back());

@@ -118,7 +118,9 @@ struct ChunkWork {
   float* scores;   ///< [queries, k_chunk_positions]
   float* values;   ///< [queries, whole_lanes(head_dim)]
   float* strip;
-  const size_t* valid;     ///< [queries] positions from the first tile's on, up to the query's own
+  /// [queries] positions, counted from the first tile's, that each attends to: from … valid - 1.
+  const size_t* from;
+  const size_t* valid;
   const int16_t* q_codes;  ///< [queries, whole_lanes(head_dim)]
   const float* q_scale;
   CodeScratch& codes;
@@ -213,6 +215,30 @@ static void sum_strips(const ChunkWork& w, const KvLayer& kv) {
   }
 }
 
+/// Whether a sum is no finite number: then one that counts for nothing may be none, and 0 times it.
+OUTRIDER_INLINE bool has_odd_sums(const ChunkWork& w) {
+  Ints top = zero_ints();
+  const size_t count = w.queries * whole_lanes(w.head_dim);
+  for (size_t i = 0; i < count; i += 16) top = max(top, magnitude_bits(load(w.values + i)));
+  return reduce_max(top) >= 0x7F800000;
+}
+
+/// The same sums, over each query's own positions only: zeros before and behind add nothing.
+template <KvKind kind>
+static void sum_own(const ChunkWork& w) {
+  const size_t width = whole_lanes(w.head_dim);
+  for (size_t j = 0; j < w.queries; ++j) {
+    for (size_t d = 0; d < width; d += 16) {
+      Vec sum = zero();
+      for (size_t i = w.from[j]; i < w.valid[j]; ++i) {
+        const std::byte* at = w.tiles.values[i / 16] + (d + i % 16) * k_vector_bytes<kind>;
+        sum = fma(load_number<kind>(at), broadcast(w.scores[j * k_chunk_positions + i]), sum);
+      }
+      store(w.values + j * width + d, sum);
+    }
+  }
+}
+
 static void score_all_codes(const ChunkWork& w, const KvLayer& kv) {
   const size_t units = whole_lanes(w.head_dim) / 16;
   const size_t stride = 16 * units;
@@ -243,16 +269,19 @@ static void score_all_codes(const ChunkWork& w, const KvLayer& kv) {
 }
 
 /// Codes of one query's weights for one group of elements, and their scale. `scales` lie at that
-/// place in each tile; where no position of the query is, they may be anything.
-OUTRIDER_INLINE float weigh(const float* p, const ChunkTiles& tiles, size_t scales, size_t valid,
-                            int16_t* codes) {
+/// place in each tile; outside of the query's positions they may be anything.
+OUTRIDER_INLINE float weigh(const ChunkWork& w, size_t query, size_t scales, int16_t* codes) {
+  const float* p = w.scores + query * k_chunk_positions;
+  const size_t from = w.from[query];
+  const size_t valid = w.valid[query];
   return quantize_values(
       [&](size_t i) __attribute__((always_inline)) {
-        Vec scale = load_half(tiles.values[i / 16] + scales);
+        Vec scale = load_half(w.tiles.values[i / 16] + scales);
         if (i + 16 > valid) scale = select_first(valid > i ? valid - i : 0, scale, zero());
+        if (i < from) scale = select_first(min_of(16, from - i), zero(), scale);
         return load(p + i) * scale;
       },
-      16 * tiles.count,
+      16 * w.tiles.count,
       [&](size_t i, Ints code) __attribute__((always_inline)) { store_int16(codes + i, code); });
 }
 
@@ -266,8 +295,7 @@ static void sum_all_codes(const ChunkWork& w, const KvLayer& kv) {
   const auto run = [&](const auto& table) {
     for (size_t g = 0; g < groups; ++g) {
       for (size_t r = 0; r < w.queries; ++r) {
-        w.codes.w_scale[r] = weigh(w.scores + r * k_chunk_positions, w.tiles, scales + 32 * g,
-                                   w.valid[r], w.codes.w + r * k_chunk_positions);
+        w.codes.w_scale[r] = weigh(w, r, scales + 32 * g, w.codes.w + r * k_chunk_positions);
       }
       CodeValues job = {.tiles = w.tiles.values,
                         .count = w.tiles.count,
@@ -307,6 +335,7 @@ static void sum(const ChunkWork& w, const KvLayer& kv) {
   with_number_kind(kv.v_kind, [&](auto k) {
     constexpr KvKind kind = decltype(k)::kind;
     reads_directly(kind, w.queries) ? sum_stored<kind>(w) : sum_strips<kind>(w, kv);
+    if (has_odd_sums(w)) sum_own<kind>(w);
   });
 }
 
@@ -371,10 +400,14 @@ static void softmax_window(float* scores, size_t from, size_t valid, size_t tile
 static void attend_chunk(const KvLayer& kv, const AttentionUnit& unit, size_t chunk, size_t first,
                          size_t end, const ChunkTiles& tiles, const ChunkTiles& next,
                          AttentionScratch& s, ChunkResult& out) {
+  size_t from[k_queries_max];
   size_t valid[k_queries_max];
   const size_t room = (chunk + 1) * k_chunk_positions - tiles.first;
+  const size_t own = unit.rows * unit.heads;
   for (size_t j = first; j < end; ++j) {
     const size_t position = unit.first_position + j / unit.heads;
+    const size_t start = j < own ? window_start(unit.window, position) : 0;
+    from[j] = start > tiles.first ? start - tiles.first : 0;
     valid[j] = min_of(room, position + 1 - tiles.first);
   }
   const size_t width = whole_lanes(kv.head_dim);
@@ -386,20 +419,18 @@ static void attend_chunk(const KvLayer& kv, const AttentionUnit& unit, size_t ch
                           .scores = s.scores + first * k_chunk_positions,
                           .values = out.values + first * width,
                           .strip = s.strip,
+                          .from = from + first,
                           .valid = valid + first,
                           .q_codes = s.codes.q + first * width,
                           .q_scale = s.codes.q_scale + first,
                           .codes = s.codes};
   score(work, kv);
-  const size_t own = unit.rows * unit.heads;
   for (size_t j = first; j < end; ++j) {
-    const size_t position = unit.first_position + j / unit.heads;
-    const size_t start = j < own ? window_start(unit.window, position) : 0;
     float* scores = s.scores + j * k_chunk_positions;
-    if (start <= tiles.first) {
+    if (from[j] == 0) {
       softmax_chunk(scores, valid[j], tiles.count, &out.max[j], &out.sum[j]);
     } else {
-      softmax_window(scores, start - tiles.first, valid[j], tiles.count, &out.max[j], &out.sum[j]);
+      softmax_window(scores, from[j], valid[j], tiles.count, &out.max[j], &out.sum[j]);
     }
   }
   sum(work, kv);
