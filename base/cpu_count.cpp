@@ -34,16 +34,27 @@ std::vector<uint32_t> affinity_cpus() {
   return cpus;
 }
 
-/// The least quota of the process's control group and of those above it.
-std::optional<uint32_t> own_quota() {
-  std::optional<uint32_t> least;
-  std::string path = cgroup_path(read_all("/proc/self/cgroup"));
-  while (true) {
-    const auto quota = quota_cpus(read_all("/sys/fs/cgroup" + path + "/cpu.max"));
-    if (quota) least = std::min(*quota, least.value_or(*quota));
-    if (path.empty() || path == "/") return least;
-    path.resize(path.rfind('/'));
-  }
+/// Of version 1: quota and period stand in files of their own.
+std::string quota_and_period(const std::string& group) {
+  std::string quota = read_all(group + "/cpu.cfs_quota_us");
+  if (!quota.empty() && quota.back() == '\n') quota.pop_back();
+  return quota + ' ' + read_all(group + "/cpu.cfs_period_us");
+}
+
+/// One line of /proc/self/cgroup: "number:controllers:path", without controllers for version 2.
+struct GroupLine {
+  std::string controllers;
+  std::string path;
+};
+std::optional<GroupLine> parse_group(const std::string& line) {
+  const size_t first = line.find(':');
+  const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+  if (second == std::string::npos || line.substr(second + 1, 1) != "/") return std::nullopt;
+  return GroupLine{line.substr(first + 1, second - first - 1), line.substr(second + 1)};
+}
+
+bool has_cpu(const std::string& controllers) {
+  return (',' + controllers + ',').find(",cpu,") != std::string::npos;
 }
 
 }  // namespace
@@ -59,12 +70,32 @@ std::optional<uint32_t> quota_cpus(std::string_view cpu_max) {
   return static_cast<uint32_t>(std::min<uint64_t>((quota - 1) / period + 1, UINT32_MAX));
 }
 
-std::string cgroup_path(std::string_view proc_self_cgroup) {
-  std::istringstream lines{std::string(proc_self_cgroup)};
+std::optional<uint32_t> cgroup_quota(const std::string& proc_self_cgroup, const std::string& root) {
+  std::optional<uint32_t> least;
+  const auto see = [&](const std::optional<uint32_t>& quota) {
+    if (quota) least = std::min(*quota, least.value_or(*quota));
+  };
+  // A container may not see where its group lies, but it sees it as the root.
+  std::vector<GroupLine> groups = {{"", "/"}, {"cpu", "/"}};
+  std::istringstream lines{proc_self_cgroup};
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("0::/")) return line.substr(3);
+    if (auto group = parse_group(line)) groups.push_back(std::move(*group));
   }
-  return "/";
+  for (auto& [controllers, path] : groups) {
+    const bool is_first_version = has_cpu(controllers);
+    if (!is_first_version && !controllers.empty()) continue;
+    while (true) {
+      if (is_first_version) {
+        see(quota_cpus(quota_and_period(root + "/cpu" + path)));
+        see(quota_cpus(quota_and_period(root + '/' + controllers + path)));
+      } else {
+        see(quota_cpus(read_all(root + path + "/cpu.max")));
+      }
+      if (path.empty() || path == "/") break;
+      path.resize(path.rfind('/'));
+    }
+  }
+  return least;
 }
 
 UsableCpus usable_cpus() {
@@ -74,7 +105,7 @@ UsableCpus usable_cpus() {
   usable.threads = usable.order.cores;
   usable.why = std::to_string(usable.order.cores) + " physical cores of " +
                std::to_string(allowed.size()) + " CPUs";
-  if (const auto quota = own_quota()) {
+  if (const auto quota = cgroup_quota(read_all("/proc/self/cgroup"), "/sys/fs/cgroup")) {
     usable.threads = std::max(1u, std::min(usable.threads, *quota));
     usable.why += ", quota " + std::to_string(*quota);
   }

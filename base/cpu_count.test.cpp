@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <filesystem>
+#include <fstream>
 #include <thread>
+
+#include "base/system.hpp"
 
 namespace outrider {
 namespace {
@@ -21,10 +25,52 @@ TEST(CpuCount, NoQuotaAndNonsenseAreNoLimit) {
   }
 }
 
-TEST(CpuCount, FindsTheUnifiedGroupAmongOthers) {
-  EXPECT_EQ(cgroup_path("12:cpu:/old\n0::/kubepods/pod1\n"), "/kubepods/pod1");
-  EXPECT_EQ(cgroup_path("0::/\n"), "/");
-  EXPECT_EQ(cgroup_path("4:memory:/x\n"), "/");
+/// A directory with control groups, gone with it.
+class Groups {
+ public:
+  Groups() : root_(testing::TempDir() + "outrider-cgroup-" + std::to_string(random_bits())) {}
+  ~Groups() {
+    std::error_code ignored;
+    std::filesystem::remove_all(root_, ignored);
+  }
+  void write(const std::string& file, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root_ + file).parent_path());
+    std::ofstream(root_ + file) << text;
+  }
+  std::optional<uint32_t> quota(const std::string& proc_self_cgroup) const {
+    return cgroup_quota(proc_self_cgroup, root_);
+  }
+
+ private:
+  std::string root_;
+};
+
+TEST(CpuCount, TheLeastQuotaOfAGroupAndThoseAboveItCounts) {
+  Groups groups;
+  groups.write("/a/cpu.max", "300000 100000\n");
+  groups.write("/a/b/cpu.max", "500000 100000\n");
+  groups.write("/a/c/cpu.max", "100000 100000\n");
+  groups.write("/a/b/d/cpu.max", "max 100000\n");
+  EXPECT_EQ(groups.quota("12:memory:/a/c\n0::/a/b/d\n"), 3u);
+  EXPECT_EQ(groups.quota("0::/a/c\n"), 1u);
+  EXPECT_EQ(groups.quota("0::/\n"), std::nullopt);
+  EXPECT_EQ(groups.quota(""), std::nullopt);
+  EXPECT_EQ(groups.quota("nonsense\n1:\n0:cpu\n3:cpu:a\n"), std::nullopt);
+}
+
+TEST(CpuCount, QuotasOfVersionOneCountAsWell) {
+  Groups groups;
+  groups.write("/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "150000\n");
+  groups.write("/cpu,cpuacct/docker/x/cpu.cfs_period_us", "100000\n");
+  groups.write("/cpu,cpuacct/docker/cpu.cfs_quota_us", "-1\n");
+  groups.write("/cpu,cpuacct/docker/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(groups.quota("9:cpuset:/\n4:cpu,cpuacct:/docker/x\n"), 2u);
+  EXPECT_EQ(groups.quota("4:cpu,cpuacct:/docker\n"), std::nullopt);
+  EXPECT_EQ(groups.quota("9:cpuset:/docker/x\n"), std::nullopt);
+  groups.write("/cpu/cpu.cfs_quota_us", "400000\n");
+  groups.write("/cpu/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(groups.quota("4:cpu,cpuacct:/not/seen/from/here\n"), 4u);
+  EXPECT_EQ(groups.quota("4:cpu,cpuacct:/docker/x\n"), 2u);
 }
 
 TEST(CpuCount, FollowsTheAffinityMask) {
