@@ -126,6 +126,8 @@ inline constexpr uint32_t sessions_open_max = 8192;
 /// Pause that a client is told when a queue is full or no worker is there: long enough for some
 /// requests to end, short enough for a person to wait.
 inline constexpr uint32_t retry_after_ms = 1'000;
+/// The longest such pause, however long the queue is: predictions that far ahead are guesses.
+inline constexpr uint32_t retry_after_max_ms = 30'000;
 /// Workers in one WorkerList, so that it stays one control message; of more it lists the first.
 inline constexpr uint32_t listed_workers_max = 100;
 /// Prompts that a target receives in parts at the same time.
@@ -149,6 +151,8 @@ inline constexpr size_t cluster_secret_bytes_min = 16;
 inline constexpr size_t cluster_secret_bytes_max = 4096;
 /// Unfinished requests of a target. Its engine's own bounds on choices speak first.
 inline constexpr uint32_t target_requests_max = sequences_max + 2 * engine_inbox_choices_max;
+/// Share of a KV pool that pins may spare: what runs beside them keeps most of it.
+inline constexpr uint32_t kv_pool_pinned_percent = 25;
 
 // -- GGUF ----------------------------------------------------------------------------------------
 inline constexpr uint64_t gguf_tensors_max = 65'536;
@@ -207,6 +211,9 @@ inline constexpr uint32_t kv_tenants_max = 65'536;
 /// Blocks whose touches are remembered before they are worth storing: a day of 8k prompts at one a
 /// minute, 64 bytes each.
 inline constexpr uint32_t kv_touched_blocks_max = 1u << 19;
+/// Uses of stored blocks that wait for the next commit, 80 bytes each; what is used beyond it may
+/// be evicted sooner.
+inline constexpr uint32_t kv_uses_waiting_max = 1u << 16;
 /// Loads that wait for the read threads; beyond it a load is a miss.
 inline constexpr uint32_t kv_loads_max = 1024;
 /// Records of one load that are read, but not yet taken by their reader.
@@ -230,6 +237,9 @@ inline constexpr uint32_t kv_outgoing_blocks_max = 1u << 14;
 inline constexpr uint32_t kv_probe_interval_ms = 1'000;
 
 static_assert(split_match_steps_max >= 4 * template_output_bytes_max);
+static_assert(retry_after_ms < retry_after_max_ms);
+static_assert(kv_uses_waiting_max <= kv_index_rows_max);
+static_assert(kv_pool_pinned_percent <= 50, "what runs keeps half of the pool, whoever pins");
 static_assert(heartbeat_timeout_ms >= 4 * heartbeat_interval_ms,
               "a worker may lose three heartbeats before it counts as lost");
 static_assert(prompt_part_tokens_max * sizeof(int32_t) <= control_message_bytes_max / 2,

@@ -48,11 +48,12 @@ enum class KvStopRule : uint8_t {
 
 inline constexpr uint8_t k_kv_stop_rules = 3;
 
-/// What a request asks of the KV store. Blocks are kept only where there is one.
+/// What a request asks of the KV pool and of the store below it, if there is one, for its full
+/// blocks. In the pool a pin is evicted last; what runs comes first.
 struct KvParams {
   KvStopRule stop_rule = KvStopRule::timeout;
-  bool pin = false;    ///< Its full blocks are stored at once and never make room.
-  uint32_t ttl_s = 0;  ///< Its full blocks are stored at once and dropped then; 0: never.
+  bool pin = false;    ///< Pinned in the pool; stored at once, where they never make room.
+  uint32_t ttl_s = 0;  ///< Their pin in the pool ends then; stored at once, dropped then. 0: never.
 
   friend bool operator==(const KvParams&, const KvParams&) = default;
 };

@@ -2,17 +2,12 @@
 
 #include <algorithm>
 
+#include "base/limits.hpp"
 #include "kvstore/cold_loads.hpp"
 #include "kvstore/cold_writer.hpp"
 #include "kvstore/store_core.hpp"
 
 namespace outrider::kvstore {
-namespace {
-
-/// Uses that wait for the next commit: one of each row at most, of a large store's worth.
-constexpr size_t k_used_max = 1u << 16;
-
-}  // namespace
 
 struct ColdStore::Parts {
   Parts(ColdStoreOptions options, Surroundings surroundings, StoreEvents events)
@@ -43,7 +38,7 @@ std::vector<bool> ColdStore::touch(std::span<const BlockId> chain, bool hint) {
   core.counters.touched_blocks += chain.size();
   for (size_t i = 0; i < chain.size(); ++i) {
     const bool stored = core.index.find(chain[i]) != nullptr;
-    if (stored && core.used.size() < k_used_max) core.used.insert(chain[i]);
+    if (stored && core.used.size() < limits::kv_uses_waiting_max) core.used.insert(chain[i]);
     if (stored || core.in_flight.contains(chain[i])) wanted[i] = false;
     core.counters.admitted_blocks += wanted[i] ? 1 : 0;
   }

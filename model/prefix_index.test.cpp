@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/limits.hpp"
 #include "base/philox.hpp"
 #include "model/fuzz_operations.test.hpp"
 #include "model/kv_cache.hpp"
@@ -48,7 +49,7 @@ struct Cached {
 };
 
 uint32_t pins_max(uint32_t blocks) {
-  return blocks * KvCache::k_pinned_percent / 100;
+  return blocks * limits::kv_pool_pinned_percent / 100;
 }
 
 struct Pair {

@@ -10,7 +10,7 @@ namespace outrider::router {
 namespace {
 
 constexpr double k_retry_min_ms = limits::retry_after_ms;
-constexpr double k_retry_max_ms = 30'000;
+constexpr double k_retry_max_ms = limits::retry_after_max_ms;
 
 schema::Refusal overloaded(std::string why, double shortest_queue_ms) {
   const double retry = std::clamp(shortest_queue_ms, k_retry_min_ms, k_retry_max_ms);
