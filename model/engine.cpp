@@ -197,6 +197,7 @@ EngineStats Engine::stats() const {
   stats.blocks_pinned = state_->cache->index().pinned();
   stats.prefix_evictions = state_->cache->index().evictions();
   stats.pins_evicted = state_->cache->index().pins_evicted();
+  stats.pins_ended = state_->cache->index().pins_ended();
   if (state_->tier) stats.tier = state_->tier->counters();
   return stats;
 }
@@ -209,6 +210,9 @@ uint32_t Engine::context_tokens() const {
 }
 const DecodePlan& Engine::decode_plan() const {
   return state_->options.decode_plan;
+}
+uint32_t Engine::local_window() const {
+  return state_->options.local_window;
 }
 
 void Engine::check_conservation() const {

@@ -78,6 +78,7 @@ struct EngineStats {
   uint64_t prefix_evictions = 0;  ///< Blocks that it lost.
   uint64_t pins_refused = 0;      ///< Blocks that were not pinned: their share was taken.
   uint64_t pins_evicted = 0;      ///< Pinned blocks that a running sequence needed.
+  uint64_t pins_ended = 0;        ///< Blocks whose pins' time came.
   uint64_t prefix_hits_cold = 0;  ///< Of the hits, tokens that the tier below brought for them.
   uint32_t reading = 0;           ///< Waiting choices for which the tier reads.
   TierCounters tier;
@@ -118,6 +119,7 @@ class Engine {
   const Digest256& fingerprint() const;
   uint32_t context_tokens() const;
   const DecodePlan& decode_plan() const;
+  uint32_t local_window() const;  ///< 0 also where the context is no longer.
   /// free + used = total, every count matches the sequences' tables. Aborts if not.
   void check_conservation() const;
 
@@ -131,7 +133,8 @@ class Engine {
 
   /// Time of one step of an idle engine: `rows` rows (at most batch_tokens) of one sequence behind
   /// `context` tokens, the last `sampled` of them up to their logits. The tokens of context and
-  /// rows are at most `probe_tokens_max()`.
+  /// rows are at most `probe_tokens_max()`. Keys and values of the context are noise: zeros would
+  /// cost kinds with scales less than what they hold in use.
   Duration time_step(uint32_t rows, uint32_t context, uint32_t sampled);
   uint32_t probe_tokens_max() const;
 

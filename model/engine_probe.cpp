@@ -2,9 +2,23 @@
 #include <numeric>
 
 #include "base/check.hpp"
+#include "base/philox.hpp"
 #include "model/engine_state.hpp"
 
 namespace outrider::model {
+namespace {
+
+constexpr uint64_t k_noise_seed = 0x5EED;
+
+/// Keys and values of one block and layer.
+std::vector<float> noise_of(const kernels::KvGeometry& geometry) {
+  Random random(k_noise_seed);
+  std::vector<float> noise(size_t{geometry.block_tokens} * geometry.kv_heads * geometry.head_dim);
+  for (float& value : noise) value = 2 * random.uniform() - 1;
+  return noise;
+}
+
+}  // namespace
 
 uint32_t Engine::batch_tokens() const {
   return state_->batch_tokens;
@@ -20,7 +34,9 @@ Duration Engine::time_step(uint32_t rows, uint32_t context, uint32_t sampled) {
   State& s = *state_;
   OUTRIDER_CHECK(idle() && rows >= 1 && rows <= s.batch_tokens && sampled <= rows, rows, sampled);
   KvSequence sequence(*s.cache);
+  s.cache->fill_new_blocks(noise_of(s.cache->geometry()));
   const bool has_room = sequence.append(context + rows);
+  s.cache->fill_new_blocks({});
   OUTRIDER_CHECK(has_room && context + rows <= s.context_tokens, context, rows);
   s.ids.assign(rows, 0);
   s.positions.resize(rows);

@@ -61,7 +61,7 @@ bool KvSequence::append(uint32_t tokens) {
   }
   length_ += tokens;
   const uint32_t blocks = ceil_div(length_, cache_->geometry_.block_tokens);
-  while (table_.size() < blocks) table_.push_back(cache_->take_zeroed());
+  while (table_.size() < blocks) table_.push_back(cache_->take_blank());
   return true;
 }
 
@@ -144,10 +144,26 @@ KvCache::KvCache(std::shared_ptr<kernels::Ops> ops, const kernels::KvGeometry& g
       geometry_(geometry),
       memory_(std::move(memory)),
       pool_(blocks),
-      index_(blocks, static_cast<uint32_t>(uint64_t{blocks} * k_pinned_percent / 100)) {}
+      index_(blocks,
+             static_cast<uint32_t>(uint64_t{blocks} * limits::kv_pool_pinned_percent / 100)) {}
 
-int32_t KvCache::take_zeroed() {
-  return take_copy(static_cast<int32_t>(pool_.total()));
+int32_t KvCache::take_blank() {
+  return take_copy(blank());
+}
+
+void KvCache::fill_new_blocks(std::span<const float> numbers) {
+  const int32_t block = blank();
+  if (numbers.empty()) {
+    const std::vector<std::byte> zeros(std::max(geometry_.k_bytes(), geometry_.v_bytes()));
+    ops_->write_block(geometry_, block, zeros.data(), zeros.data(), memory_.get());
+    return;
+  }
+  OUTRIDER_CHECK(numbers.size() ==
+                 size_t{geometry_.block_tokens} * geometry_.kv_heads * geometry_.head_dim);
+  const kernels::Segment segment = {.block_table = &block, .rows = geometry_.block_tokens};
+  for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
+    ops_->kv_append(geometry_, layer, {&segment, 1}, numbers.data(), numbers.data(), memory_.get());
+  }
 }
 
 int32_t KvCache::take_copy(int32_t from) {

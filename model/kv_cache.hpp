@@ -83,8 +83,9 @@ class KvCache {
   uint32_t held(std::span<const BlockId> chain) const;
   /// Makes up to `blocks` idle blocks free, pinned ones last; how many it was.
   uint32_t evict(uint32_t blocks);
-  /// Share of the pool that pins may spare: what runs beside them keeps most of it.
-  static constexpr uint32_t k_pinned_percent = 25;
+  /// For measurements: from now on new blocks hold these numbers, [block_tokens, kv_heads *
+  /// head_dim] of each layer, for keys and for values. Empty: zeros, as at the start.
+  void fill_new_blocks(std::span<const float> numbers);
   /// As in the index.
   bool pin(int32_t block, TimePoint until) { return index_.pin(block, until); }
   void end_pins(TimePoint now) { index_.end_pins(now); }
@@ -96,7 +97,8 @@ class KvCache {
   friend class KvSequence;
   KvCache(std::shared_ptr<kernels::Ops> ops, const kernels::KvGeometry& geometry, uint32_t blocks,
           kernels::Ops::Buffer memory);
-  int32_t take_zeroed();
+  int32_t blank() const { return static_cast<int32_t>(pool_.total()); }
+  int32_t take_blank();
   int32_t take_copy(int32_t from);
   void hold(int32_t id);
   void release(int32_t id);

@@ -66,6 +66,34 @@ TEST(KvCache, WhoeverAppendsFirstToASharedBlockCopiesIt) {
   EXPECT_EQ(parent.blocks_for(1), 0u);
 }
 
+TEST(KvCache, NewBlocksHoldTheNumbersOfAMeasurementUntilItIsOver) {
+  for (const kernels::KvKind kind : {kernels::KvKind::fp32, kernels::KvKind::nf4}) {
+    kernels::KvGeometry geometry = k_geometry;
+    geometry.layers = 2;
+    geometry.head_dim = 32;
+    geometry.k_kind = geometry.v_kind = kind;
+    const auto cache = KvCache::create(kernels::make_ref_ops(), geometry, 2).value();
+    const auto bytes_of_new = [&] {
+      KvSequence sequence(*cache);
+      EXPECT_TRUE(sequence.append(1));
+      const auto at = static_cast<size_t>(sequence.table()[0]) * geometry.block_bytes();
+      return std::vector<std::byte>(cache->memory() + at,
+                                    cache->memory() + at + geometry.block_bytes());
+    };
+    const std::vector<std::byte> zeros(geometry.block_bytes());
+    EXPECT_EQ(bytes_of_new(), zeros);
+    std::vector<float> numbers(16 * 32);
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 7) - 3;
+    cache->fill_new_blocks(numbers);
+    const std::vector<std::byte> filled = bytes_of_new();
+    const size_t layer = geometry.layer_bytes();
+    EXPECT_NE(filled, zeros);
+    EXPECT_EQ(std::memcmp(&filled[0], &filled[layer], layer), 0) << "each layer has them";
+    cache->fill_new_blocks({});
+    EXPECT_EQ(bytes_of_new(), zeros);
+  }
+}
+
 TEST(KvCache, AReusedBlockHoldsNothingOfItsLastOwner) {
   const auto cache = make_cache(1);
   {

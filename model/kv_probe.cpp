@@ -13,7 +13,7 @@ namespace outrider::model {
 namespace {
 
 /// Raised when a probe measures something else.
-constexpr std::string_view k_format = "outrider kv plan 1";
+constexpr std::string_view k_format = "outrider kv plan 2";
 
 /// Candidates are timed in turns, so that a disturbance hits more than one.
 constexpr int k_rounds = 3;

@@ -110,6 +110,7 @@ void PrefixIndex::end_pins(TimePoint now) {
     if (idle) unlink(block);
     at(block).pinned_until.reset();
     if (idle) link(block);
+    ++pins_ended_;
   }
 }
 

@@ -32,6 +32,7 @@ class PrefixIndex {
   uint32_t pinned() const { return static_cast<uint32_t>(pins_.size()); }
   uint64_t evictions() const { return evictions_; }
   uint64_t pins_evicted() const { return pins_evicted_; }
+  uint64_t pins_ended() const { return pins_ended_; }
 
   /// The block with this content, or k_none.
   int32_t find(const BlockId& id) const;
@@ -97,6 +98,7 @@ class PrefixIndex {
   uint32_t pins_max_;
   uint64_t evictions_ = 0;
   uint64_t pins_evicted_ = 0;
+  uint64_t pins_ended_ = 0;  ///< by `end_pins`
 };
 
 }  // namespace outrider::model

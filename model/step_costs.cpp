@@ -48,6 +48,12 @@ double interpolate(std::span<const uint32_t> xs, double x, At at) {
   return at(right - 1) + part * (at(right) - at(right - 1));
 }
 
+/// How often one of `rows` rows attends to an earlier token, the first row behind `context` tokens.
+double attended_pairs(double rows, double context, double window) {
+  const double growing = window == 0 ? rows : std::clamp(window - context, 0.0, rows);
+  return growing * (context + growing / 2) + (rows - growing) * window;
+}
+
 double ns(Duration time) {
   return static_cast<double>(time.count());
 }
@@ -75,13 +81,15 @@ void measure_prefill(Engine& engine, const Clock& clock, StepCosts& costs) {
   const uint32_t rows = std::min({k_chunk_rows, room, engine.batch_tokens()});
   const double plain = ns(least_time(engine, clock, rows, 0, 1));
   const uint32_t context = std::min(k_chunk_context, room - rows);
+  const double own = attended_pairs(rows, 0, costs.local_window);
+  const double more = attended_pairs(rows, context, costs.local_window) - own;
+  // Of fewer pairs the time is noise. A window that allows no more makes all rows alike.
   double pair = 0;
-  if (context >= rows) {
+  if (more >= double{1} * rows * rows) {
     const double behind = ns(least_time(engine, clock, rows, context, 1));
-    pair = std::max(0.0, (behind - plain) / (double{1} * rows * context));
+    pair = std::max(0.0, (behind - plain) / more);
   }
-  const double own_pairs = pair * rows * rows / 2;
-  costs.prefill_row_ns = static_cast<uint64_t>(std::max(1.0, (plain - own_pairs) / rows));
+  costs.prefill_row_ns = static_cast<uint64_t>(std::max(1.0, (plain - pair * own) / rows));
   costs.attention_pair_ps = static_cast<uint64_t>(pair * 1000);
 }
 
@@ -112,10 +120,9 @@ Duration StepCosts::step(std::span<const StepShare> shares) const {
 }
 
 Duration StepCosts::prefill(uint32_t row_count, uint32_t context) const {
-  const double n = row_count;
-  const double pairs = n * (context + n / 2);
+  const double pairs = attended_pairs(row_count, context, local_window);
   return Duration(
-      static_cast<Duration::rep>(n * static_cast<double>(prefill_row_ns) +
+      static_cast<Duration::rep>(row_count * static_cast<double>(prefill_row_ns) +
                                  pairs * static_cast<double>(attention_pair_ps) / 1000));
 }
 
@@ -146,6 +153,7 @@ ChunkCosts measure_chunk_costs(Engine& engine, const Clock& clock) {
 StepCosts measure_step_costs(Engine& engine, const Clock& clock) {
   engine.time_step(1, 0, 1);  // Cold caches and pages are not the machine.
   StepCosts costs;
+  costs.local_window = engine.local_window();
   measure_table(engine, clock, costs);
   measure_prefill(engine, clock, costs);
   return costs;

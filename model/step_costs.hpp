@@ -26,6 +26,7 @@ struct StepCosts {
   std::vector<Duration> times;
   uint64_t prefill_row_ns = 0;     ///< One row of a long chunk, which is not sampled.
   uint64_t attention_pair_ps = 0;  ///< One such row that attends to one earlier token.
+  uint32_t local_window = 0;       ///< Of the engine: tokens that a row attends to; 0: all.
 
   /// Linear between what was measured and beyond it.
   Duration step(std::span<const StepShare> shares) const;

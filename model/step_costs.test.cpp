@@ -63,6 +63,33 @@ TEST(StepCosts, OfATableWithoutContextsGrowWithRowsOnly) {
   EXPECT_EQ(predict(costs, {{4, 1000}}), 140);
 }
 
+/// 1 us a row, 1 ns for each earlier token that it attends to.
+int64_t predict_prefill(uint32_t window, uint32_t rows, uint32_t context) {
+  StepCosts costs;
+  costs.prefill_row_ns = 1000;
+  costs.attention_pair_ps = 1000;
+  costs.local_window = window;
+  return costs.prefill(rows, context).count();
+}
+
+TEST(StepCosts, OfAPromptCountTheTokensThatEachRowAttendsTo) {
+  EXPECT_EQ(predict_prefill(0, 100, 0), 100 * 1000 + 5000);
+  EXPECT_EQ(predict_prefill(0, 100, 900), 100 * 1000 + 95'000);
+  EXPECT_EQ(predict_prefill(1000, 100, 900), 100 * 1000 + 95'000) << "the window is just full";
+  EXPECT_EQ(predict_prefill(40, 100, 900), 100 * 1000 + 4000);
+  EXPECT_EQ(predict_prefill(40, 100, 0), 100 * 1000 + 800 + 60 * 40);
+  EXPECT_EQ(predict_prefill(40, 100, 30), 100 * 1000 + 350 + 90 * 40);
+}
+
+TEST(StepCosts, KnowTheWindowOfTheirEngine) {
+  EngineOptions options = EngineWorld::small();
+  EXPECT_EQ(Measured(options).costs.local_window, 0u);
+  options.local_window = 24;
+  EXPECT_EQ(Measured(options).costs.local_window, 24u);
+  options.local_window = options.context_tokens;
+  EXPECT_EQ(Measured(options).costs.local_window, 0u);
+}
+
 TEST(StepCosts, AreMeasuredOnAnIdleEngineThatStaysClean) {
   const Measured world(EngineWorld::small());
   const StepCosts& costs = world.costs;
