@@ -104,7 +104,8 @@ struct Engine::State {
   std::vector<int32_t> ids;          ///< [rows]
   std::vector<int32_t> positions;    ///< [rows]
   std::vector<kernels::Segment> segments;
-  std::vector<Reading> readings;  ///< ascending rows
+  std::vector<Reading> readings;     ///< ascending rows
+  std::vector<uint32_t> logit_rows;  ///< of those that are read at a time
   std::vector<ChoiceUpdate> updates;
 };
 

@@ -157,14 +157,13 @@ void Engine::State::add_rows(const Scheduled& entry, uint32_t rows) {
 }
 
 void Engine::State::read_results() {
-  std::vector<uint32_t> rows;
   for (size_t first = 0; first < readings.size();) {
-    rows.clear();
+    logit_rows.clear();
     size_t end = first;
-    while (end < readings.size() && rows.size() < transformer.logit_rows_max()) {
-      rows.push_back(readings[end++].row);
+    while (end < readings.size() && logit_rows.size() < transformer.logit_rows_max()) {
+      logit_rows.push_back(readings[end++].row);
     }
-    const std::span<const float> logits = transformer.logits(rows);
+    const std::span<const float> logits = transformer.logits(logit_rows);
     const size_t vocabulary = model->config.vocab;
     draws.clear();
     for (size_t i = first; i < end; ++i) {

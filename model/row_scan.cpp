@@ -16,10 +16,12 @@ constexpr size_t k_block = kernels::k_peak_block;
 
 }  // namespace
 
-RowScan::RowScan(std::span<const float> logits, std::vector<float>& peaks) : logits_(logits) {
-  peaks.resize(kernels::peak_count(logits.size()));
-  all_finite_ = kernels::find_peaks(logits, peaks.data());
-  peaks_ = peaks;
+RowScan::RowScan(std::span<const float> logits, std::vector<float>& memory) : logits_(logits) {
+  const size_t count = kernels::peak_count(logits.size());
+  memory.resize(2 * count);
+  all_finite_ = kernels::find_peaks(logits, memory.data());
+  peaks_ = std::span(memory).first(count);
+  spare_ = std::span(memory).last(count);
 }
 
 std::span<const float> RowScan::block(size_t index) const {
@@ -55,9 +57,9 @@ uint32_t RowScan::count_ahead(int32_t id) const {
 float RowScan::reached_by(size_t count) const {
   // So many blocks have a peak that is at least the count-th highest of the peaks.
   if (count > peaks_.size()) return k_lowest;
-  std::vector<float> peaks(peaks_.begin(), peaks_.end());
-  const auto place = peaks.begin() + static_cast<ptrdiff_t>(count) - 1;
-  std::nth_element(peaks.begin(), place, peaks.end(), std::greater<>());
+  std::copy(peaks_.begin(), peaks_.end(), spare_.begin());
+  const auto place = spare_.begin() + static_cast<ptrdiff_t>(count) - 1;
+  std::nth_element(spare_.begin(), place, spare_.end(), std::greater<>());
   return *place;
 }
 

@@ -23,7 +23,7 @@ struct ScoreScale {
 class RowScan {
  public:
   RowScan() = default;
-  RowScan(std::span<const float> logits, std::vector<float>& peaks);
+  RowScan(std::span<const float> logits, std::vector<float>& memory);
 
   std::span<const float> logits() const { return logits_; }
   bool all_finite() const { return all_finite_; }
@@ -53,6 +53,7 @@ class RowScan {
 
   std::span<const float> logits_;
   std::span<const float> peaks_;  ///< highest of each block
+  std::span<float> spare_;        ///< room for as many
   bool all_finite_ = false;
 };
 
