@@ -17,20 +17,22 @@ std::span<const kernels::KvKinds> all_kv_kinds() {
   return all;
 }
 
-Axes reference_axes(kernels::Isa isa, const kernels::KvKinds& kv_kinds) {
+Axes reference_axes(kernels::Isa isa, const kernels::KvKinds& kv_kinds, uint32_t local_window) {
   Axes axes;
   axes.isa = isa;
   axes.kv_kinds = kv_kinds;
+  axes.local_window = local_window;
   return axes;
 }
 
 Axes random_axes(Random& random, std::span<const kernels::Isa> isas,
-                 const kernels::KvKinds& kv_kinds) {
+                 const kernels::KvKinds& kv_kinds, uint32_t local_window) {
   const auto maybe = [&](float probability, float value) {
     return random.chance(probability) ? value * random.uniform() : 0.0f;
   };
   Axes axes;
   axes.kv_kinds = kv_kinds;
+  axes.local_window = local_window;
   // The last is the fastest and what users run: half of all batches.
   axes.isa =
       random.chance(0.5f) ? isas.back() : isas[random.below(static_cast<uint32_t>(isas.size()))];

@@ -46,10 +46,10 @@ struct Axes {
 std::span<const kernels::KvKinds> all_kv_kinds();
 
 /// The axes of the run that everything is compared with: alone, one thread, one chunk.
-Axes reference_axes(kernels::Isa isa, const kernels::KvKinds& kv_kinds);
+Axes reference_axes(kernels::Isa isa, const kernels::KvKinds& kv_kinds, uint32_t local_window);
 
 Axes random_axes(Random& random, std::span<const kernels::Isa> isas,
-                 const kernels::KvKinds& kv_kinds);
+                 const kernels::KvKinds& kv_kinds, uint32_t local_window);
 
 /// For a report.
 std::string describe(const Axes& axes);

@@ -32,6 +32,16 @@ std::vector<int32_t> random_prompt(Random& random, const CaseLimits& limits) {
   return prompt;
 }
 
+/// Most begin alike and differ near their end.
+std::vector<int32_t> random_far_prompt(Random& random, const CaseLimits& limits) {
+  std::vector<int32_t> prompt(limits.far_prompt_tokens - random.below(k_far_slack));
+  const auto size = static_cast<uint32_t>(prompt.size());
+  const uint32_t shared = random.chance(0.75f) ? size - random.below(80) : random.below(size);
+  Random family(limits.family_seed + limits.families);
+  for (uint32_t i = 0; i < size; ++i) prompt[i] = random_id(i < shared ? family : random, limits);
+  return prompt;
+}
+
 SamplingParams random_sampling(Random& random, const CaseLimits& limits) {
   SamplingParams params;
   params.seed = random.next_u64();
@@ -77,10 +87,11 @@ StopParams random_stop(Random& random, const CaseLimits& limits, const SamplingP
 
 }  // namespace
 
-GenerationRequest random_request(Random& random, const CaseLimits& limits,
+GenerationRequest random_request(Random& random, const CaseLimits& limits, PromptLength length,
                                  const model::Tokenizer& tokenizer) {
   GenerationRequest request;
-  request.prompt = random_prompt(random, limits);
+  request.prompt = length == PromptLength::far ? random_far_prompt(random, limits)
+                                               : random_prompt(random, limits);
   request.sampling = random_sampling(random, limits);
   request.stop = random_stop(random, limits, request.sampling, tokenizer);
   if (random.chance(0.15f)) request.choices = 2 + random.below(3);
@@ -90,7 +101,8 @@ GenerationRequest random_request(Random& random, const CaseLimits& limits,
   if (random.chance(0.1f)) request.tenant = "tenant";
   if (random.chance(0.1f)) request.cache_salt = "salt";
   request.kv.stop_rule = static_cast<KvStopRule>(1 + random.below(k_kv_stop_rules));
-  request.kv.pin = random.chance(0.1f);
+  request.kv.pin = random.chance(0.15f);
+  if (random.chance(request.kv.pin ? 0.6f : 0.1f)) request.kv.ttl_s = 1 + random.below(3);
   return request;
 }
 

@@ -1,6 +1,7 @@
 /// Runs random requests alone and inside random batches, and compares every token and logprob bit:
 ///   outrider_exactness --model models/smollm2-135m.gguf --seed 1 --count 300
-/// Exit code 0: no difference; 1: some, with seed and circumstances; 2: cannot run.
+/// Exit code 0: no difference; 1: some, with seed and circumstances, or windows that no prompt was
+/// long enough for; 2: cannot run.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -29,8 +30,7 @@ int run(const Options& options, bool verbose) {
       "  %llu steps, %llu preemptions, %llu parkings, %llu strangers cancelled, "
       "%llu resumptions, %llu cached tokens, %llu blocks from the store, "
       "%llu restarts of it, %llu evictions, %llu requests with other KV than fp16, %llu with a "
-      "window; "
-      "%.1f s\n",
+      "window, %llu rows whose window began behind the first chunk, %llu pins ended; %.1f s\n",
       static_cast<unsigned long long>(happened.steps),
       static_cast<unsigned long long>(happened.preemptions),
       static_cast<unsigned long long>(happened.parkings),
@@ -42,8 +42,14 @@ int run(const Options& options, bool verbose) {
       static_cast<unsigned long long>(happened.evictions),
       static_cast<unsigned long long>(happened.other_kinds),
       static_cast<unsigned long long>(happened.windowed),
+      static_cast<unsigned long long>(happened.far_rows),
+      static_cast<unsigned long long>(happened.ended_pins),
       outrider::to_seconds(clock.now() - start));
   for (const std::string& failure : report->failures) std::printf("  %s\n", failure.c_str());
+  if (happened.far_rows == 0) {
+    std::printf("  NOT PROVED: no row's window began behind the first chunk of attention\n");
+    return 1;
+  }
   return report->tally.exact() ? 0 : 1;
 }
 

@@ -9,6 +9,18 @@ namespace outrider::exactness {
 namespace {
 
 constexpr size_t k_failures_kept = 10;
+/// The first of so many requests has a far prompt …
+constexpr uint32_t k_far_every = 24;
+/// … and so many of these run under one window, so that they meet in batches.
+constexpr uint32_t k_far_group = 4;
+
+/// What an engine has one of, and so has a request's answer.
+struct Numerics {
+  kernels::KvKinds kv_kinds;
+  uint32_t window = 0;  ///< 0: none
+
+  friend bool operator==(const Numerics&, const Numerics&) = default;
+};
 
 class Harness {
  public:
@@ -32,6 +44,16 @@ class Harness {
       if (!model) return model.error();
       models_[isa] = std::move(model).value();
     }
+    const uint32_t context = models_.begin()->second->config.context_length;
+    CaseLimits& limits = options_.limits;
+    limits.far_prompt_tokens =
+        std::min(limits.far_prompt_tokens, context - std::min(context, limits.output_tokens));
+    if (limits.far_prompt_tokens <= k_chunk_tokens + k_far_slack ||
+        limits.far_prompt_tokens < limits.long_prompt_tokens) {
+      return fail(ErrorCode::invalid_argument,
+                  "a context of " + std::to_string(context) + " tokens is too short for this",
+                  "model");
+    }
     make_requests();
     run_alone();
     for (uint32_t round = 0; round < options_.rounds; ++round) run_round();
@@ -43,24 +65,41 @@ class Harness {
     const model::LoadedModel& model = *models_[options_.isas.back()];
     options_.limits.vocab = model.config.vocab;
     options_.limits.family_seed = random_.next_u64();
-    const uint32_t window = 1 + random_.below(options_.limits.context_tokens() / 2);
+    const uint32_t window = 1 + random_.below(options_.limits.long_prompt_tokens / 2);
+    // Rows at the end of each far prompt begin behind the first chunk.
+    const uint32_t far_window_max =
+        options_.limits.far_prompt_tokens - k_far_slack - k_chunk_tokens;
+    Numerics far;
     for (uint32_t i = 0; i < options_.count; ++i) {
-      requests_.push_back(random_request(random_, options_.limits, *model.tokenizer));
-      // An engine has one kind and one window, and so has a request's answer.
-      const auto all = all_kv_kinds();
-      kv_kinds_.push_back(random_.chance(0.7f)
-                              ? kernels::KvKinds{}
-                              : all[random_.below(static_cast<uint32_t>(all.size()))]);
-      windows_.push_back(random_.chance(0.25f) ? window : 0);
+      const bool is_far = i % k_far_every == 0;
+      requests_.push_back(random_request(random_, options_.limits,
+                                         is_far ? PromptLength::far : PromptLength::usual,
+                                         *model.tokenizer));
+      if (i % (k_far_every * k_far_group) == 0) {
+        far = {random_kinds(0.5f), 1 + random_.below(far_window_max)};
+      }
+      const Numerics usual = {random_kinds(0.7f), random_.chance(0.25f) ? window : 0};
+      numerics_.push_back(is_far ? far : usual);
     }
+  }
+
+  /// fp16 with that probability, or else any.
+  kernels::KvKinds random_kinds(float probability) {
+    const auto all = all_kv_kinds();
+    if (random_.chance(probability)) return {};
+    return all[random_.below(static_cast<uint32_t>(all.size()))];
   }
 
   Scene scene_of(std::span<const uint32_t> indices, bool known) const {
     Scene scene;
     scene.store = store_;
-    scene.context_tokens = options_.limits.context_tokens();
+    scene.context_tokens = options_.limits.context_tokens();  // a far one has a larger pool
     for (const uint32_t i : indices) {
-      scene.requests.push_back(&requests_[i]);
+      const GenerationRequest& request = requests_[i];
+      scene.context_tokens =
+          std::max(scene.context_tokens,
+                   static_cast<uint32_t>(request.prompt.size()) + request.stop.max_tokens);
+      scene.requests.push_back(&request);
       if (known) scene.known.push_back(&expected_[i]);
     }
     return scene;
@@ -70,8 +109,7 @@ class Harness {
     const kernels::Isa isa = options_.isas.back();
     Disturbances none;
     for (uint32_t i = 0; i < requests_.size(); ++i) {
-      Axes axes = reference_axes(isa, kv_kinds_[i]);
-      axes.local_window = windows_[i];
+      const Axes axes = reference_axes(isa, numerics_[i].kv_kinds, numerics_[i].window);
       auto outcomes = play(models_[isa], axes, scene_of({&i, 1}, false), random_, none);
       expected_.push_back(std::move(outcomes.front()));
     }
@@ -84,13 +122,11 @@ class Harness {
     for (uint32_t i = static_cast<uint32_t>(order.size()); i > 1; --i) {
       std::swap(order[i - 1], order[random_.below(i)]);
     }
-    for (const kernels::KvKinds& kinds : all_kv_kinds()) {
+    while (!order.empty()) {
+      const Numerics& one = numerics_[order.front()];
       const auto rest =
-          std::ranges::stable_partition(order, [&](uint32_t i) { return kv_kinds_[i] == kinds; });
-      const auto windowed = std::ranges::stable_partition(
-          order.begin(), rest.begin(), [&](uint32_t i) { return windows_[i] == 0; });
-      run_batches({order.begin(), windowed.begin()});
-      run_batches({windowed.begin(), rest.begin()});
+          std::ranges::stable_partition(order, [&](uint32_t i) { return numerics_[i] == one; });
+      run_batches({order.begin(), rest.begin()});
       order.erase(order.begin(), rest.begin());
     }
   }
@@ -105,8 +141,8 @@ class Harness {
   }
 
   void run_batch(std::span<const uint32_t> indices) {
-    Axes axes = random_axes(random_, options_.isas, kv_kinds_[indices.front()]);
-    axes.local_window = windows_[indices.front()];
+    const Numerics& numerics = numerics_[indices.front()];
+    const Axes axes = random_axes(random_, options_.isas, numerics.kv_kinds, numerics.window);
     const auto outcomes =
         play(models_[axes.isa], axes, scene_of(indices, true), random_, report_.disturbances);
     Tally batch;
@@ -133,8 +169,7 @@ class Harness {
   std::shared_ptr<HarnessStore> store_ = std::make_shared<HarnessStore>();
   std::map<kernels::Isa, std::shared_ptr<const model::LoadedModel>> models_;
   std::vector<GenerationRequest> requests_;
-  std::vector<kernels::KvKinds> kv_kinds_;      ///< [request]
-  std::vector<uint32_t> windows_;               ///< [request] 0: none
+  std::vector<Numerics> numerics_;              ///< [request]
   std::vector<std::vector<Outcome>> expected_;  ///< [request][choice]
   Report report_;
 };

@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "model/step_costs.hpp"
 #include "model/transformer.hpp"
+#include "tests/exactness/cases.hpp"
 
 namespace outrider::exactness {
 namespace {
@@ -16,6 +17,8 @@ namespace {
 constexpr uint32_t k_blows_max = 64;
 /// Steps after which a scene counts as stuck.
 constexpr uint64_t k_steps_max = 1'000'000;
+/// A step takes up to so long by the engine's clock: pins of some seconds end in most scenes.
+constexpr uint32_t k_step_ms_max = 200;
 
 std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::LoadedModel>& model,
                                            const Axes& axes, uint32_t context_tokens,
@@ -74,6 +77,7 @@ class Player {
     happened_.cached_tokens += stats.prefix_hits;
     happened_.evictions += stats.prefix_evictions;
     happened_.read_blocks += stats.tier.read_blocks;
+    happened_.ended_pins += stats.pins_ended;
     happened_.restarts += axes_.restart_store ? 1 : 0;
     happened_.bounded_plans += axes_.decode_plan.bounds_nothing() ? 0 : 1;
     if (axes_.local_window != 0) happened_.windowed += outcomes_.size();
@@ -86,6 +90,7 @@ class Player {
   static constexpr uint32_t k_stranger = 1;  ///< generation of keys whose answer nobody wants
 
   void disturb() {
+    clock_.advance(std::chrono::milliseconds(random_.below(k_step_ms_max)));
     if (submitted_ < scene_.requests.size() && (engine_->idle() || random_.chance(axes_.arrival))) {
       submit_next();
     }
@@ -175,6 +180,16 @@ class Player {
     if (!update.finish) return;
     outcome.finish = *update.finish;
     finished_[i].insert(update.choice);
+    count_far_rows(outcome, *update.timings);
+  }
+
+  /// The last token is not computed, and what was cached was not.
+  void count_far_rows(const Outcome& outcome, const RequestTimings& timings) {
+    if (axes_.local_window == 0) return;
+    const uint32_t end =
+        timings.prompt_tokens + static_cast<uint32_t>(std::max<size_t>(outcome.tokens.size(), 1));
+    const uint32_t first = std::max(timings.cached_tokens, k_chunk_tokens + axes_.local_window - 1);
+    happened_.far_rows += end - 1 - std::min(end - 1, first);
   }
 
   kernels::Ops& ops_;
@@ -207,6 +222,8 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   restarts += other.restarts;
   bounded_plans += other.bounded_plans;
   windowed += other.windowed;
+  far_rows += other.far_rows;
+  ended_pins += other.ended_pins;
   other_kinds += other.other_kinds;
   turned_keys += other.turned_keys;
   return *this;

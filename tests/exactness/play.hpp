@@ -25,6 +25,8 @@ struct Disturbances {
   uint64_t restarts = 0;       ///< Of the store.
   uint64_t bounded_plans = 0;  ///< Batches under a decode plan.
   uint64_t windowed = 0;       ///< Requests with a window.
+  uint64_t far_rows = 0;       ///< Rows whose window began behind the first chunk of attention.
+  uint64_t ended_pins = 0;     ///< Blocks whose pins' time came.
   uint64_t other_kinds = 0;    ///< Requests whose keys and values were not fp16.
   uint64_t turned_keys = 0;    ///< Of these, with keys multiplied by a Hadamard matrix.
 

@@ -32,7 +32,9 @@ void HarnessStore::open() {
   options.cap_bytes = uint64_t{1} << 30;
   options.queue_bytes = uint64_t{256} << 20;
   options.write_bytes_per_second = 0;
-  store_ = std::make_shared<kvstore::ColdStore>(options, kvstore::Surroundings{.clock = clock_});
+  const kvstore::Surroundings surroundings = {.clock = clock_,
+                                              .wall_time = [] { return UnixTime(); }};
+  store_ = std::make_shared<kvstore::ColdStore>(options, surroundings);
   tier_ = actors::make_store_tier(store_);
 }
 

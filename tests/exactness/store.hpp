@@ -15,7 +15,7 @@ namespace outrider::exactness {
 
 /// The real store in a directory of its own, below the engines of one batch after the other. So
 /// that a seed repeats a run, time is taken out of it: a batch finds what earlier batches stored,
-/// and blocks come when `deliver` says so.
+/// nothing expires, and blocks come when `deliver` says so.
 class HarnessStore final : public model::BlockTier {
  public:
   HarnessStore();
