@@ -128,16 +128,19 @@ def hits(options, directory):
             wait_stored(server, full * len(prompts))
             again = [Answer(server, ids) for ids in prompts]
             loads = kv_store(server)["loads"]
-        was_read = [a for a in again if a.cold > 0]
+        was_read = [a for a in again if a.cold == full * 16]
+        read_enough = 2 * len(was_read) > len(again)  # or the figures are not those of reads
         same = all(a.bits == b.bits for a, b in zip(computed, again))
         ratio = p95([a.first_ms for a in again]) / p95([a.first_ms for a in computed])
-        good = good and same
+        good = good and same and read_enough
         print(f"{tokens} tokens x {len(prompts)}: computed median "
               f"{statistics.median(a.first_ms for a in computed):.0f}, p95 "
               f"{p95([a.first_ms for a in computed]):.0f} ms; with the store median "
               f"{statistics.median(a.first_ms for a in again):.0f}, p95 "
               f"{p95([a.first_ms for a in again]):.0f} ms, {ratio:.2f} of computed "
-              f"({len(was_read)} read, ends {loads}); same {same}", flush=True)
+              f"({len(was_read)} read whole, ends {loads}); same {same}", flush=True)
+        if not read_enough:
+            print(f"  FAIL: most prompts did not come from the store: {len(was_read)} of {len(again)}")
     return good
 
 
@@ -157,7 +160,8 @@ def wait_written(server):
 
 def writes(options, directory):
     """Each timed load has a server of its own, after a first load that lets blocks wait for their
-    write (with a limit; the timed part must end like that, too)."""
+    write (with a limit; the timed part must end like that, too). Without a limit all full blocks of
+    all prompts must have been stored."""
     seeds = itertools.count(1000)
 
     def load(server, count, more):
@@ -168,7 +172,8 @@ def writes(options, directory):
         return time.monotonic() - begin
 
     def timed(place, more, *flags):
-        """Requests and written bytes a second, and whether blocks waited all the while."""
+        """Requests and written bytes a second, and whether the store did what is timed: with a limit
+        blocks waited all the while, without one it stored them all."""
         def waits():
             return place is not None and server.metric("outrider_kv_store_queued_bytes") > 0
 
@@ -176,7 +181,13 @@ def writes(options, directory):
             load(server, options.prompts // 4, more)
             waited, before = waits(), written_bytes(server)
             seconds = load(server, options.prompts, more)
-            return options.prompts / seconds, (written_bytes(server) - before) / seconds, waited and waits()
+            rate, waited = (written_bytes(server) - before) / seconds, waited and waits()
+            did = waited if limit else place is None or stored_all(server)
+            return options.prompts / seconds, rate, did
+
+    def stored_all(server):
+        wait_written(server)
+        return kv_store(server)["stored_blocks"] >= 16 * (options.prompts + options.prompts // 4)
 
     limit = options.limit_mb_s
     flags = ["--store-write-mb-s", str(limit)] if limit else []
@@ -186,21 +197,25 @@ def writes(options, directory):
         # By turns, so that a drift of the machine favours neither.
         if round_ % 2 == 0:
             without, _, _ = timed(None, {})
-            with_, rate, waited = timed(place, {"kv": STORED}, *flags)
+            with_, rate, did = timed(place, {"kv": STORED}, *flags)
         else:
-            with_, rate, waited = timed(place, {"kv": STORED}, *flags)
+            with_, rate, did = timed(place, {"kv": STORED}, *flags)
             without, _, _ = timed(None, {})
         shutil.rmtree(place)
+        held = held and did
         ratios.append(with_ / without)
-        text = f"{rate / MB:.1f} MiB/s written"
+        text = f"{rate / MB:.1f} MiB/s written, "
         if limit:
             shares.append(rate / (limit * MB))
-            held = held and waited
-            text += f", {shares[-1]:.2f} of the limit, more waited: {waited}"
-        print(f"  without {without:.2f}/s, all blocks stored {with_:.2f}/s ({text}): {ratios[-1]:.3f}",
+            text += f"{shares[-1]:.2f} of the limit, more waited: {did}"
+        else:
+            text += f"all blocks: {did}"
+        print(f"  without {without:.2f}/s, with a store {with_:.2f}/s ({text}): {ratios[-1]:.3f}",
               flush=True)
     used = f"; {statistics.median(shares):.2f} of {limit} MiB/s used" if limit else ""
     print(f"median {statistics.median(ratios):.3f}, lowest {min(ratios):.3f}{used}")
+    if not held:
+        print("FAIL: " + ("blocks did not wait all the while" if limit else "not all blocks were stored"))
     return held
 
 
