@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
 #include "base/check.hpp"
 
@@ -23,8 +24,10 @@ constexpr uint32_t k_chunk_rows_min = 128;
 /// Tokens before the middle of a chunk, one for each bucket of a DecodePlan. All chunks of a bucket
 /// attend to as much, so that their rows can be compared.
 constexpr uint32_t k_chunk_middles[] = {256, 1280, 3072};
-/// No bucket is begun after that long, and none repeated.
+/// In all, by what is known of a row when a chunk begins.
 constexpr Duration k_chunks_for = std::chrono::seconds(3);
+/// A bucket that cannot be measured twice is left out: one time says nothing.
+constexpr int k_chunk_rounds_min = 2;
 constexpr int k_chunk_rounds = 3;
 
 Duration least_time(Engine& engine, const Clock& clock, uint32_t rows, uint32_t context,
@@ -127,23 +130,34 @@ Duration StepCosts::prefill(uint32_t row_count, uint32_t context) const {
 }
 
 ChunkCosts measure_chunk_costs(Engine& engine, const Clock& clock) {
-  engine.time_step(1, 0, 1);
+  const TimePoint end = clock.now() + k_chunks_for;
   ChunkCosts costs;
   const uint32_t whole = engine.batch_tokens();
   for (uint32_t rows = whole; rows == whole || rows >= k_chunk_rows_min; rows /= 2) {
     costs.rows.insert(costs.rows.begin(), rows);
   }
-  const TimePoint end = clock.now() + k_chunks_for;
-  for (size_t bucket = 0; bucket < costs.buckets.size() && clock.now() < end; ++bucket) {
+  double row_ns = 0;
+  const auto timed = [&](uint32_t rows, uint32_t context) -> std::optional<Duration> {
+    if (clock.now() + Duration(static_cast<Duration::rep>(row_ns * rows)) > end) return {};
+    const Duration time = engine.time_step(rows, context, 1);
+    row_ns = ns(time) / rows;
+    return time;
+  };
+  timed(costs.rows.front(), 0);  // Cold caches and pages are not the machine.
+  for (size_t bucket = 0; bucket < costs.buckets.size(); ++bucket) {
     const uint32_t middle = std::max(k_chunk_middles[bucket], whole / 2);
     if (middle + (whole + 1) / 2 > engine.probe_tokens_max()) break;
     std::vector<Duration>& times = costs.buckets[bucket];
     times.assign(costs.rows.size(), Duration::max());
     // In turns, so that a disturbance hits more than one.
-    for (int round = 0; round < k_chunk_rounds && (round == 0 || clock.now() < end); ++round) {
+    for (int round = 0; round < k_chunk_rounds; ++round) {
       for (size_t i = 0; i < times.size(); ++i) {
         const uint32_t rows = costs.rows[i];
-        times[i] = std::min(times[i], engine.time_step(rows, middle - rows / 2, 1));
+        const auto time = timed(rows, middle - rows / 2);
+        if (time) times[i] = std::min(times[i], *time);
+        if (time || round >= k_chunk_rounds_min) continue;
+        times.clear();
+        return costs;
       }
     }
   }

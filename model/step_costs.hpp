@@ -43,7 +43,7 @@ struct StepCosts {
 StepCosts measure_step_costs(Engine& engine, const Clock& clock);
 
 /// Times prefill chunks on an idle engine: a whole step, half of it, and so on. A bucket that the
-/// engine cannot hold, or that comes up after some seconds, is left out.
+/// engine cannot hold, or that cannot be measured twice within some seconds, is left out.
 ChunkCosts measure_chunk_costs(Engine& engine, const Clock& clock);
 
 }  // namespace outrider::model
