@@ -62,6 +62,19 @@ TEST(KvProbe, TurnedKeysDifferOnlyByHowTheyAreRounded) {
   EXPECT_NE(quality[3].mean_kl, quality[2].mean_kl);
 }
 
+TEST(KvProbe, ALocalWindowIsMeasuredAsThatOfTheEngine) {
+  const uint32_t longest = EngineWorld::model()->config.context_length;
+  const auto nll = [](uint32_t window) {
+    KvProbeOptions options;
+    options.local_window = window;
+    return measure_kv_quality(EngineWorld::model(), std::vector{KvKinds{}}, options, 16)
+        ->front()
+        .nll;
+  };
+  EXPECT_EQ(nll(longest), nll(0));
+  EXPECT_NE(nll(8), nll(0));
+}
+
 TEST(KvPlanMaking, MeasuresWhatFitsTimesWhatPassesAndChooses) {
   KvPlanRequest wanted = request();
   wanted.gates = {.nll_delta = 10, .ppl_ratio = 1e6, .needle_kl = 10};
@@ -127,7 +140,7 @@ TEST(KvPlanFingerprint, ChangesWithAllThatAPlanDependsOn) {
   const Digest256 own = kv_plan_fingerprint(model, base, "cpu");
   EXPECT_EQ(kv_plan_fingerprint(model, base, "cpu"), own);
   EXPECT_NE(kv_plan_fingerprint(model, base, "another"), own);
-  std::vector<KvPlanRequest> others(9, base);
+  std::vector<KvPlanRequest> others(10, base);
   others[0].candidates.pop_back();
   others[1].gates.nll_delta = 0.06;
   others[2].gates.ppl_ratio = 1.06;
@@ -137,6 +150,7 @@ TEST(KvPlanFingerprint, ChangesWithAllThatAPlanDependsOn) {
   others[6].block_tokens = 32;
   others[7].probe.prompt_tokens = 65;
   others[8].probe.decode_tokens = 5;
+  others[9].probe.local_window = 16;
   for (size_t i = 0; i < others.size(); ++i) {
     EXPECT_NE(kv_plan_fingerprint(model, others[i], "cpu"), own) << i;
   }
