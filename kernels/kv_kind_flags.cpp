@@ -1,7 +1,9 @@
 #include "kernels/kv_kind_flags.hpp"
 
 #include <algorithm>
+#include <sstream>
 #include <string>
+#include <utility>
 
 namespace outrider::kernels {
 namespace {
@@ -20,18 +22,47 @@ Result<KvKind> parse_kind(std::string_view name) {
               "kv-kind");
 }
 
+bool is_half(std::string_view word) {
+  return (word.starts_with("k=") || word.starts_with("v=")) && word.find(',') == word.npos;
+}
+
+/// What stands between commas and blanks, two halves together; "" where a comma lacks a neighbour.
+std::vector<std::string> entries_of(std::string_view text) {
+  std::vector<std::string> entries;
+  const auto add = [&](const std::string& word) {
+    const bool second = !entries.empty() && is_half(entries.back()) && is_half(word) &&
+                        entries.back().front() != word.front();
+    if (second) {
+      entries.back() += "," + word;
+    } else {
+      entries.push_back(word);
+    }
+  };
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    std::istringstream words{std::string(text.substr(at, end - at))};
+    std::string word;
+    if (!(words >> word)) add("");
+    for (; words; words >> word) add(word);
+    at = end + 1;
+  }
+  return entries;
+}
+
 }  // namespace
 
 Result<KvKinds> parse_kv_kinds(std::string_view text) {
-  const size_t comma = text.find(',');
-  const bool apart = comma != std::string_view::npos && text.starts_with("k=") &&
-                     text.substr(comma + 1).starts_with("v=");
-  std::string_view keys = apart ? text.substr(2, comma - 2) : text;
+  const size_t comma = std::min(text.find(','), text.size());
+  std::string_view keys = text.substr(0, comma);
+  std::string_view values = text.substr(std::min(comma + 1, text.size()));
+  if (keys.starts_with("v=")) std::swap(keys, values);
+  const bool apart = keys.starts_with("k=") && values.starts_with("v=");
+  keys = apart ? keys.substr(2) : text;
   const bool hadamard = keys.ends_with(k_hadamard);
   if (hadamard) keys.remove_suffix(k_hadamard.size());
   const auto k = parse_kind(keys);
   if (!k) return k.error();
-  const auto v = apart ? parse_kind(text.substr(comma + 3)) : k;
+  const auto v = apart ? parse_kind(values.substr(2)) : k;
   if (!v) return v.error();
   return KvKinds{*k, *v, hadamard};
 }
@@ -56,20 +87,15 @@ Result<void> check_kv_kinds(const KvKinds& kinds, uint32_t head_dim) {
 
 Result<std::vector<KvKinds>> parse_kv_kinds_list(std::string_view text) {
   std::vector<KvKinds> list;
-  while (true) {
-    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-    if (text.empty()) break;
-    const std::string_view word = text.substr(0, text.find(' '));
-    const auto kinds = parse_kv_kinds(word);
+  for (const std::string& entry : entries_of(text)) {
+    const auto kinds = parse_kv_kinds(entry);
     if (!kinds) return kinds.error();
     if (std::find(list.begin(), list.end(), *kinds) != list.end()) {
-      return fail(ErrorCode::invalid_argument, "\"" + std::string(word) + "\" stands there twice",
+      return fail(ErrorCode::invalid_argument, "\"" + entry + "\" stands there twice",
                   "kv-candidates");
     }
     list.push_back(*kinds);
-    text.remove_prefix(word.size());
   }
-  if (list.empty()) return fail(ErrorCode::invalid_argument, "names no kind", "kv-candidates");
   return list;
 }
 

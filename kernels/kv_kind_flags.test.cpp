@@ -14,10 +14,12 @@ TEST(KvKinds, AreOneWordForBothOrOneEach) {
   ASSERT_TRUE(both);
   EXPECT_EQ(both->k, KvKind::q8_0);
   EXPECT_EQ(both->v, KvKind::q8_0);
-  const auto each = parse_kv_kinds("k=bf16,v=q3");
-  ASSERT_TRUE(each);
-  EXPECT_EQ(each->k, KvKind::bf16);
-  EXPECT_EQ(each->v, KvKind::q3);
+  for (const char* text : {"k=bf16,v=q3", "v=q3,k=bf16"}) {
+    const auto each = parse_kv_kinds(text);
+    ASSERT_TRUE(each) << text;
+    EXPECT_EQ(each->k, KvKind::bf16);
+    EXPECT_EQ(each->v, KvKind::q3);
+  }
 }
 
 TEST(KvKinds, MayTurnTheKeys) {
@@ -38,9 +40,10 @@ TEST(KvKinds, WithTurnedKeysSuitHeadsOfPowersOfTwo) {
 }
 
 TEST(KvKinds, RefuseOtherWordsAndListTheRightOnes) {
-  for (const char* text : {"", "int8", "k=q8_0", "k=q8_0,q4_0", "v=q8_0,k=q4_0", "k=,v=fp16",
-                           "k=fp16,v=fp16,", "fp16,fp16", "hadamard", "+hadamard", "q4_0+",
-                           "q4_0+hadamard+hadamard", "k=q4_0,v=q4_0+hadamard", "q4_0+Hadamard"}) {
+  for (const char* text :
+       {"", "int8", "k=q8_0", "k=q8_0,q4_0", "v=q8_0,v=q4_0", "k=,v=fp16", "v=q8_0",
+        "k=fp16,v=fp16,", "fp16,fp16", "hadamard", "+hadamard", "q4_0+", "q4_0+hadamard+hadamard",
+        "k=q4_0,v=q4_0+hadamard", "q4_0+Hadamard"}) {
     const auto kinds = parse_kv_kinds(text);
     ASSERT_FALSE(kinds) << text;
     EXPECT_THAT(kinds.error().message, AllOf(HasSubstr("fp32"), HasSubstr("nf4"))) << text;
@@ -56,11 +59,17 @@ TEST(KvKinds, AreWrittenAsTheyAreRead) {
 }
 
 TEST(KvKinds, OfAListStandThereOnce) {
-  const auto list = parse_kv_kinds_list("  q8_0 k=q8_0,v=q4_0  fp16 ");
-  ASSERT_TRUE(list);
-  ASSERT_EQ(list->size(), 3u);
-  EXPECT_EQ((*list)[1], (KvKinds{KvKind::q8_0, KvKind::q4_0}));
-  for (const char* text : {"", "  ", "q8_0 q9", "q8_0,q4_0", "q3 k=q3,v=q3"}) {
+  for (const char* text :
+       {"  q8_0 k=q8_0,v=q4_0  fp16 v=q3,k=nf4 ", "q8_0,k=q8_0,v=q4_0,fp16,v=q3,k=nf4",
+        "q8_0, v=q4_0, k=q8_0, fp16 , k=nf4 v=q3"}) {
+    const auto list = parse_kv_kinds_list(text);
+    ASSERT_TRUE(list) << text;
+    EXPECT_THAT(*list, testing::ElementsAre(
+                           KvKinds{KvKind::q8_0, KvKind::q8_0}, KvKinds{KvKind::q8_0, KvKind::q4_0},
+                           KvKinds{KvKind::fp16, KvKind::fp16}, KvKinds{KvKind::nf4, KvKind::q3}));
+  }
+  for (const char* text : {"", "  ", ",", "q8_0 q9", "q8_0,", ",q8_0", "q8_0,,q4_0", "q8_0, ,q4_0",
+                           "k=q8_0", "k=q8_0,q3,v=q4_0", "k=q8_0,k=q3,v=q4_0", "q3 k=q3,v=q3"}) {
     EXPECT_FALSE(parse_kv_kinds_list(text)) << text;
   }
 }
