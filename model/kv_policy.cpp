@@ -57,6 +57,12 @@ const KvCandidate* KvPlan::chosen() const {
   return found == candidates.end() ? nullptr : &*found;
 }
 
+double KvPlan::spread() const {
+  double most = 1;
+  for (const KvCandidate& candidate : candidates) most = std::max(most, candidate.spread);
+  return most;
+}
+
 std::vector<kernels::KvKinds> kv_candidates(std::vector<kernels::KvKinds> wanted,
                                             uint32_t head_dim) {
   std::erase_if(wanted, [&](const kernels::KvKinds& kinds) { return !kinds.suit(head_dim); });

@@ -46,6 +46,7 @@ struct KvCandidate {
   uint64_t context_bytes = 0;  ///< of a pool that holds the context
   std::optional<KvQuality> quality;
   std::optional<Duration> step;  ///< one row behind `KvPlan::depth` tokens
+  double spread = 1;             ///< slowest by fastest round of timing it
   // Found from the figures:
   KvVerdict verdict = KvVerdict::open;
   std::string reason;
@@ -63,6 +64,8 @@ struct KvPlan {
 
   /// Null before `choose_kv`.
   const KvCandidate* chosen() const;
+  /// The largest of the candidates'.
+  double spread() const;
 };
 
 /// Of `wanted` those that suit the model's heads, and fp16.
@@ -71,6 +74,9 @@ std::vector<kernels::KvKinds> kv_candidates(std::vector<kernels::KvKinds> wanted
 
 /// Steps that differ by no more than this are as fast as each other.
 inline constexpr double k_step_tie = 1.03;
+
+/// The spread above which a plan was timed on a machine that did something else, too.
+inline constexpr double k_noisy_spread = 1.25;
 
 /// Sets the verdict and the reason of each candidate, as far as its figures go.
 void judge_kv(KvPlan& plan);

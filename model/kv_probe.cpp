@@ -102,12 +102,16 @@ Result<KvPlan> make_kv_plan(const std::shared_ptr<const LoadedModel>& model,
   for (KvCandidate& candidate : plan.candidates) {
     if (is_open(candidate)) open.push_back(&candidate);
   }
+  std::vector<Duration> slowest(open.size());
   for (int round = 0; round < k_rounds; ++round) {
-    for (KvCandidate* candidate : open) {
+    for (size_t i = 0; i < open.size(); ++i) {
+      KvCandidate& candidate = *open[i];
       if (go_on && !go_on()) return fail(ErrorCode::cancelled, "the probe was stopped");
-      const auto step = time_step(model, candidate->kinds, request, plan.depth, clock);
+      const auto step = time_step(model, candidate.kinds, request, plan.depth, clock);
       if (!step) return step.error();
-      candidate->step = std::min(candidate->step.value_or(*step), *step);
+      candidate.step = std::min(candidate.step.value_or(*step), *step);
+      slowest[i] = std::max(slowest[i], *step);
+      candidate.spread = to_ms(slowest[i]) / to_ms(*candidate.step);
     }
   }
   OUTRIDER_TRY(choose_kv(plan));

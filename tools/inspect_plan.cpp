@@ -90,7 +90,8 @@ std::string plan_text(const std::string& path, const StoredKvPlan& stored) {
   }
   std::string text =
       path + "\nmodel " + shown(stored.model) + " on " + shown(stored.device) + ", measured " +
-      time + "\nfingerprint " + shown(stored.fingerprint) + "\n" +
+      time + ", timings vary by " + kv_spread_text(plan) + "\nfingerprint " +
+      shown(stored.fingerprint) + "\n" +
       formatted(
           "%llu tokens of context in %llu MB; gates: NLL %+g, PPL x%g, needle "
           "KL %g; fp16: NLL %.5f\n\n",

@@ -1,8 +1,10 @@
 #include "tools/kv_plan.hpp"
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <iostream>
 #include <sstream>
 
@@ -50,6 +52,10 @@ std::string plan_path(const Settings& settings, const model::LoadedModel& model,
       .string();
 }
 
+bool is_noisy(const model::KvPlan& plan) {
+  return plan.spread() > model::k_noisy_spread;
+}
+
 /// Why the plan cannot be used now; empty: it can.
 std::string why_stale(const StoredKvPlan& stored, const std::string& fingerprint,
                       const Settings& settings, UnixTime now) {
@@ -58,6 +64,9 @@ std::string why_stale(const StoredKvPlan& stored, const std::string& fingerprint
   const auto most = static_cast<int64_t>(settings.count("plan-max-age-s"));
   if (age < 0) return "made in the future";
   if (most != 0 && age >= most) return std::to_string(age) + " s old (plan-max-age-s)";
+  if (most != 0 && is_noisy(stored.plan) && age >= k_noisy_plan_max_age_s) {
+    return std::to_string(age) + " s old, and its timings varied by " + kv_spread_text(stored.plan);
+  }
   return {};
 }
 
@@ -76,6 +85,11 @@ std::string kv_plan_line(const model::KvPlan& plan) {
                 kernels::kv_kinds_text(candidate.kinds) + " (" + candidate.reason + ")";
   }
   return "KV kind: " + kernels::kv_kinds_text(chosen->kinds) + ", " + chosen->reason + rejected;
+}
+
+std::string kv_spread_text(const model::KvPlan& plan) {
+  return std::to_string(std::lround((plan.spread() - 1) * 100)) + " %" +
+         (is_noisy(plan) ? ": the machine was busy" : "");
 }
 
 Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& model,
@@ -105,8 +119,9 @@ Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& mode
   auto plan = model::make_kv_plan(model, request, world.clock, world.go_on);
   if (!plan) return plan.error();
   std::ostringstream source;
-  source.precision(2);
-  source << "measured in " << to_seconds(world.clock.now() - start) << " s";
+  source << std::fixed << std::setprecision(1) << "measured in "
+         << to_seconds(world.clock.now() - start) << " s, timings vary by "
+         << kv_spread_text(*plan);
   use(*plan, source.str());
   if (path.empty()) return {};
   const auto written =

@@ -53,4 +53,10 @@ Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& mode
 /// "KV kinds: k=q8_0,v=q4_0 (…)"
 std::string kv_plan_line(const model::KvPlan& plan);
 
+/// What the timings of a plan varied by, "3 %" or "210 %: the machine was busy".
+std::string kv_spread_text(const model::KvPlan& plan);
+
+/// A plan that was timed on a busy machine is old after this.
+inline constexpr int64_t k_noisy_plan_max_age_s = 3600;
+
 }  // namespace outrider::tools

@@ -36,6 +36,7 @@ StoredKvPlan a_plan() {
     candidate.step = Duration(5'000'000);
   }
   stored.plan.candidates[0].kinds.k_hadamard = true;
+  stored.plan.candidates[3].spread = 1.125;
   stored.plan.candidates[1].quality = {.nll = std::nan(""), .mean_kl = 0.5, .needle_kl = 0.25};
   stored.plan.candidates[1].step.reset();
   stored.plan.candidates[2].context_bytes = 1 << 21;
@@ -90,6 +91,12 @@ TEST(KvPlanFile, IsRefusedIfItsFiguresLeadElsewhere) {
   EXPECT_FALSE(
       parse_kv_plan(forged([](auto& json) { json["candidates"][0]["step_ns"] = 0; })).ok());
   EXPECT_FALSE(
+      parse_kv_plan(forged([](auto& json) { json["candidates"][0]["step_spread"] = 0.5; })).ok());
+  const auto of_before =
+      parse_kv_plan(forged([](auto& json) { json["candidates"][3].erase("step_spread"); }));
+  ASSERT_TRUE(of_before.ok());
+  EXPECT_EQ(of_before->plan.spread(), 1);
+  EXPECT_FALSE(
       parse_kv_plan(forged([](auto& json) { json["candidates"][0]["kinds"] = "int1"; })).ok());
 }
 
@@ -100,7 +107,11 @@ TEST(InspectPlan, ShowsEachCandidateWithItsFiguresAndMovesNoCursor) {
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_THAT(text, AllOf(HasSubstr("q8_0+hadamard"), HasSubstr("chosen: "), HasSubstr("poor: NLL"),
                           HasSubstr("over budget: 100 tokens take 2 MB"),
-                          HasSubstr("2023-11-14 22:13:20 UTC"), HasSubstr("2.25000")));
+                          HasSubstr("2023-11-14 22:13:20 UTC, timings vary by 13 %\n"),
+                          HasSubstr("2.25000")));
+  stored.plan.candidates[3].spread = 3;
+  EXPECT_THAT(plan_text("data/x.kv-plan", stored),
+              HasSubstr("timings vary by 200 %: the machine was busy\n"));
 }
 
 /// Starts of one model with one directory of plans.
@@ -142,6 +153,13 @@ class Starts : public testing::Test {
                                                  kernels::make_cpu_ops(1, kernels::default_isa()));
     return loaded.value();
   }
+  /// As if the steps had been timed with that spread.
+  void keep_with(double spread) const {
+    auto stored = read_kv_plan(only_file());
+    ASSERT_TRUE(stored.ok());
+    for (auto& candidate : stored->plan.candidates) candidate.spread = spread;
+    ASSERT_TRUE(write_kv_plan(only_file(), *stored).ok());
+  }
   std::string only_file() const {
     std::vector<std::string> files;
     for (const auto& entry : fs::directory_iterator(directory_)) files.push_back(entry.path());
@@ -165,6 +183,7 @@ TEST_F(Starts, MeasureOnceAndThenUseThePlan) {
   EXPECT_EQ(stored->plan.chosen()->kinds, options_.kv_kinds);
   EXPECT_THAT(start(), HasSubstr(only_file()));
   EXPECT_EQ(warned_, "");
+  keep_with(1);  // whatever this machine does
   now_ += 604'799;
   EXPECT_THAT(start(), HasSubstr(only_file()));
 }
@@ -181,6 +200,20 @@ TEST_F(Starts, MeasureAnewWhenThePlanIsOldOrFromTheFuture) {
   set("plan-max-age-s", "0");
   now_ += int64_t{1} << 31;
   EXPECT_THAT(start(), HasSubstr(only_file())) << "0: never too old";
+}
+
+TEST_F(Starts, MeasureSoonerAnewWhatWasTimedOnABusyMachine) {
+  EXPECT_THAT(start(), HasSubstr(" s, timings vary by "));
+  const std::string path = only_file();
+  keep_with(model::k_noisy_spread);
+  now_ += k_noisy_plan_max_age_s;
+  EXPECT_THAT(start(), HasSubstr(path)) << "not busy";
+  keep_with(2);
+  now_ -= 1;
+  EXPECT_THAT(start(), HasSubstr(path)) << "young";
+  now_ += 1;
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_THAT(warned_, HasSubstr("its timings varied by 100 %: the machine was busy"));
 }
 
 TEST_F(Starts, MeasureForEachRequestOfItsOwn) {

@@ -44,6 +44,7 @@ ordered_json candidate_json(const model::KvCandidate& candidate) {
                        {"context_bytes", candidate.context_bytes}};
   if (candidate.quality) json["quality"] = quality_json(*candidate.quality);
   if (candidate.step) json["step_ns"] = candidate.step->count();
+  if (candidate.step) json["step_spread"] = candidate.spread;
   return json;
 }
 
@@ -58,6 +59,8 @@ Result<model::KvCandidate> candidate_from(const ordered_json& json) {
   if (json.contains("step_ns")) {
     candidate.step = Duration(json.at("step_ns").get<int64_t>());
     if (*candidate.step <= Duration(0)) return fail(ErrorCode::corrupt, "a step without time");
+    candidate.spread = json.value("step_spread", 1.0);  // plans of before have none
+    if (!(candidate.spread >= 1)) return fail(ErrorCode::corrupt, "a spread below 1");
   }
   return candidate;
 }
