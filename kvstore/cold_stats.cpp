@@ -14,7 +14,7 @@ std::string_view name_of(const std::string_view (&names)[n], Reason reason) {
 
 std::string_view to_string(Miss reason) {
   static constexpr std::string_view k_names[] = {
-      "none",     "absent",  "other_namespace", "expired",  "gated",       "timed_out", "cancelled",
+      "complete", "absent",  "other_namespace", "expired",  "gated",       "timed_out", "cancelled",
       "aged_out", "corrupt", "wrong_tokens",    "io_error", "unavailable", "overloaded"};
   return name_of(k_names, reason);
 }

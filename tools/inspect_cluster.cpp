@@ -46,12 +46,57 @@ std::string member_text(const nlohmann::json& member) {
          whole(load, "rows_per_s") + " rows/s\n";
 }
 
+/// "absent 2, gated 1", of counts by reason; "" if there are none.
+std::string reasons_text(const nlohmann::json& counts) {
+  std::string out;
+  if (!counts.is_object()) return out;
+  for (const auto& [reason, count] : counts.items()) {
+    out += (out.empty() ? "" : ", ") + line_of(reason) + " " + whole(counts, reason.c_str());
+  }
+  return out;
+}
+
+std::string use_text(const nlohmann::json& tenant) {
+  return whole(tenant, "blocks") + " blocks, " + whole(tenant, "bytes", 1e6) + " MB, " +
+         whole(tenant, "pinned_bytes", 1e6) + " MB of them pinned";
+}
+
+std::string tenants_text(const nlohmann::json& store) {
+  std::string out;
+  if (const auto& tenants = member_of(store, "tenants"); tenants.is_object()) {
+    for (const auto& [name, tenant] : tenants.items()) {
+      out += "  tenant " + line_of(name) + ": " + use_text(tenant) + "; quota " +
+             whole(tenant, "quota_bytes", 1e6) + " MB, " + whole(tenant, "over_quota_blocks") +
+             " blocks over it were not stored\n";
+    }
+  }
+  const auto& others = member_of(store, "other_tenants");
+  if (number_of(others, "tenants") > 0) {
+    out += "  " + whole(others, "tenants") + (out.empty() ? " tenants: " : " other tenants: ") +
+           use_text(others) + "\n";
+  }
+  return out;
+}
+
 std::string store_text(const nlohmann::json& store) {
-  const std::string outage = text_of(store, "outage_text").empty()
-                                 ? word(store, "outage")
-                                 : word(store, "outage") + ", " + word(store, "outage_text");
-  return "KV store: " + whole(store, "blocks") + " blocks, " + whole(store, "bytes", 1e6) +
-         " MB; outage: " + outage + "\n";
+  const std::string outage = word(store, "outage");
+  const std::string why = line_of(text_of(store, "outage_text"));
+  std::string out = "KV store: " + (outage == "none" ? "open" : "out of order, " + outage) + "; " +
+                    whole(store, "blocks") + " blocks, " + whole(store, "bytes", 1e6) +
+                    " MB; files " + whole(store, "file_bytes", 1e6) + " MB, " +
+                    whole(store, "queued_bytes", 1e6) + " MB to be written\n";
+  if (!why.empty()) {
+    out += (outage == "none" ? "  an earlier database was given up: " : "  ") + why + "\n";
+  }
+  out += "  since the start: " + whole(store, "loaded_blocks") + " blocks loaded, " +
+         whole(store, "stored_blocks") + " stored\n";
+  for (const auto& [key, words] :
+       {std::pair{"loads", "loads by end"}, std::pair{"skipped", "blocks not stored"},
+        std::pair{"removed", "blocks removed"}}) {
+    const std::string reasons = reasons_text(member_of(store, key));
+    if (!reasons.empty()) out += std::string("  ") + words + ": " + reasons + "\n";
+  }
+  return out + tenants_text(store);
 }
 
 int inspect_cluster(const std::string& url, const std::string& api_key, bool json) {
@@ -82,6 +127,7 @@ Result<nlohmann::ordered_json> fetch_cluster(const std::string& url, const std::
 
 std::string cluster_text(const nlohmann::json& cluster) {
   std::string out = "sessions open: " + whole(cluster, "sessions_open") + "\n";
+  if (cluster.contains("kv_kind")) out += "KV kind: " + word(cluster, "kv_kind") + "\n";
   const nlohmann::json& members = member_of(cluster, "members");
   if (!members.is_array() || members.empty()) out += "no members yet\n";
   for (const auto& member : members) out += member_text(member);

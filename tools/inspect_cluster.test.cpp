@@ -36,7 +36,33 @@ TEST(InspectCluster, TellsPeopleInAFewLines) {
             "target-0  target of tiny, context 256 tokens, heard 40 ms ago\n"
             "  choices: 3 running, 1 waiting, 0 parked\n"
             "  KV blocks: 60 of 64 free; 12 rows queued, 812 rows/s\n"
-            "KV store: 7 blocks, 8 MB; outage: none\n");
+            "KV store: open; 7 blocks, 8 MB; files 0 MB, 0 MB to be written\n"
+            "  since the start: 0 blocks loaded, 0 stored\n");
+}
+
+TEST(InspectCluster, TellsOfTheStoreWhatItDoesAndForWhom) {
+  const char* const store = R"({"kv_kind":"q8_0","kv_store":{"outage":"none",
+      "outage_text":"it was\ncut short","blocks":7,"bytes":8123456,"file_bytes":9e6,
+      "queued_bytes":2e6,"loaded_blocks":5,"stored_blocks":6,"loads":{"absent":2,"gated":1},
+      "skipped":{},"removed":{"quota":3},"tenants":{"ann":{"quota_bytes":5e8,"blocks":4,
+      "bytes":6e6,"pinned_bytes":1e6,"over_quota_blocks":9}},"other_tenants":{"tenants":2,
+      "blocks":3,"bytes":2123456,"pinned_bytes":0,"over_quota_blocks":0}}})";
+  EXPECT_EQ(cluster_text(nlohmann::json::parse(store)),
+            "sessions open: 0\n"
+            "KV kind: q8_0\n"
+            "no members yet\n"
+            "KV store: open; 7 blocks, 8 MB; files 9 MB, 2 MB to be written\n"
+            "  an earlier database was given up: it was cut short\n"
+            "  since the start: 5 blocks loaded, 6 stored\n"
+            "  loads by end: absent 2, gated 1\n"
+            "  blocks removed: quota 3\n"
+            "  tenant ann: 4 blocks, 6 MB, 1 MB of them pinned; quota 500 MB, 9 blocks over it "
+            "were not stored\n"
+            "  2 other tenants: 3 blocks, 2 MB, 0 MB of them pinned\n");
+  const char* const broken = R"({"kv_store":{"outage":"no_space","outage_text":"No space left"}})";
+  EXPECT_THAT(cluster_text(nlohmann::json::parse(broken)),
+              HasSubstr("KV store: out of order, no_space; 0 blocks, 0 MB; files 0 MB, 0 MB to be "
+                        "written\n  No space left\n"));
 }
 
 TEST(InspectCluster, JsonIsWhatTheServerSaid) {
@@ -67,8 +93,10 @@ TEST(InspectCluster, AnErrorIsOneLineAndNoOutput) {
 }
 
 TEST(InspectCluster, TakesAnyJson) {
-  for (const char* body : {"{}", "7", R"({"members":7})", R"({"members":[7,null,{"load":[]}]})",
-                           R"({"members":[{"name":"\u001b[2J\n"}],"kv_store":{"blocks":"x"}})"}) {
+  for (const char* body :
+       {"{}", "7", R"({"members":7})", R"({"members":[7,null,{"load":[]}]})",
+        R"({"members":[{"name":"\u001b[2J\n"}],"kv_store":{"blocks":"x"}})",
+        R"({"kv_store":{"loads":{"\u001b":1,"x":"y"},"tenants":{"\u001b":7}}})"}) {
     const std::string text = cluster_text(nlohmann::json::parse(body));
     EXPECT_THAT(text, HasSubstr("sessions open: 0")) << body;
     EXPECT_EQ(text.find('\x1b'), std::string::npos);

@@ -86,7 +86,7 @@ class Damage(unittest.TestCase):
 
     def lost(self, server):
         """Loads that did not bring all, and directories moved aside."""
-        return (self.counted(server, "loads_total") - self.counted(server, "loads_total", end="none")
+        return (self.counted(server, "loads_total") - self.counted(server, "loads_total", end="complete")
                 + self.counted(server, "quarantined_total"))
 
     def all_is_found(self, directory=None):
