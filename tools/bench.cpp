@@ -11,6 +11,8 @@
 #include "tools/engine_options.hpp"
 #include "tools/kv_plan.hpp"
 #include "tools/number_list.hpp"
+#include "tools/progress.hpp"
+#include "tools/sampling_flags.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -94,6 +96,7 @@ nlohmann::ordered_json row_json(const BenchRow& row, const Loaded& loaded, const
   out["int8_dot_operations_per_s"] = row.dot8_per_s;
   out["share_of_int8_dot"] = row.dot8_share;
   out["load_s"] = loaded.seconds;
+  out["weights_from_cache"] = loaded.model->weights.from_cache;
   out["resident_bytes_after_load"] = loaded.resident_bytes;
   out["weight_file_bytes"] = loaded.model->weights.file_bytes;
   out["backend"] = loaded.model->ops->description();
@@ -108,10 +111,11 @@ void print_head(const Loaded& loaded, const ModelCost& cost, const Machine& mach
               std::string(loaded.model->ops->description()).c_str(), machine.cpu.c_str());
   std::printf("%s\n", machine.features.c_str());
   std::printf(
-      "loaded in %.2f s, %.0f MB resident (weights: %.0f MB in the file, %.0f MB read by "
+      "loaded in %.2f s%s, %.0f MB resident (weights: %.0f MB in the file, %.0f MB read by "
       "a step), KV in %s\n\n",
-      loaded.seconds, mb(loaded.resident_bytes), mb(loaded.model->weights.file_bytes),
-      mb(cost.weight_bytes), loaded.kv_kinds.c_str());
+      loaded.seconds, loaded.model->weights.from_cache ? " from the weights cache" : "",
+      mb(loaded.resident_bytes), mb(loaded.model->weights.file_bytes), mb(cost.weight_bytes),
+      loaded.kv_kinds.c_str());
   std::printf("%-16s %10s %9s %7s %9s %8s %9s %9s\n", "test", "tokens/s", "ms/step", "GB/s",
               "of a read", "Gop/s", "of int16", "of int8");
 }
@@ -152,10 +156,14 @@ Result<void> run_cases(const BenchFlags& flags, BenchRunner& runner, const Loade
   const Machine machine = this_machine();
   if (!flags.json) print_head(loaded, runner.cost(), machine);
   for (const BenchCase& bench : cases) {
-    // The filling of a deep test warms up, too.
-    if (bench.depth == 0) OUTRIDER_TRY(runner.run(bench, 1));
     std::vector<BenchSample> samples;
-    OUTRIDER_ASSIGN(samples, runner.run(bench, flags.repetitions));
+    {
+      ProgressBar bar(bench.name());
+      const auto progress = [&](uint64_t done, uint64_t total) { bar.update(done, total); };
+      // The filling of a deep test warms up, too.
+      if (bench.depth == 0) OUTRIDER_TRY(runner.run(bench, 1));
+      OUTRIDER_ASSIGN(samples, runner.run(bench, flags.repetitions, progress));
+    }
     const BenchRow row = bench_row(bench, runner.cost(), samples);
     if (flags.json) {
       if (&bench != &cases.front()) std::cout << ",\n";
@@ -209,7 +217,7 @@ void add_bench(CLI::App& app, Action& action) {
       app.add_subcommand("bench", "Speed of a model here, beside this machine's limits");
   auto flags = std::make_shared<BenchFlags>();
   BenchAxes& axes = flags->axes;
-  const auto tokens = CLI::Range(0u, limits::model_context_tokens_max).description("");
+  const auto tokens = in_range(IntegerRange{0, limits::model_context_tokens_max});
   command->add_option("--prompt", axes.prompt, "tokens of the prefill tests; 0: none")
       ->type_name("N")
       ->check(tokens)
@@ -225,7 +233,7 @@ void add_bench(CLI::App& app, Action& action) {
                   "sequences of the decode tests, comma separated [1]");
   command->add_option("--repetitions", flags->repetitions, "of each test; medians are printed")
       ->type_name("N")
-      ->check(CLI::Range(1u, 1000u).description(""))
+      ->check(in_range(IntegerRange{1, 1000}))
       ->capture_default_str();
   command->add_flag("--json", flags->json, "an array with an object for each test");
   flags->settings.add(

@@ -96,6 +96,7 @@ Result<RequestKey> BenchRunner::submit_filled(const BenchCase& bench, uint32_t m
     engine_->set_batch_tokens(std::min(batch_tokens_, bench.depth - filled));
     const uint64_t before = engine_->stats().rows;
     engine_->step();
+    tell_();
     const uint64_t rows = engine_->stats().rows - before;
     OUTRIDER_CHECK(rows > 0, bench.name(), filled);
     filled += static_cast<uint32_t>(rows);
@@ -126,6 +127,7 @@ BenchSample BenchRunner::measure(const BenchCase& bench) {
     engine_->step();
     sample.seconds += to_seconds(clock_.now() - start);
     ++sample.steps;
+    tell_();
     if (!bench.is_prefill() && sample.steps % read_every == 0) {
       sample.read_seconds += limits_.read_seconds(bytes);
       ++reads;
@@ -139,8 +141,14 @@ BenchSample BenchRunner::measure(const BenchCase& bench) {
   return sample;
 }
 
-Result<std::vector<BenchSample>> BenchRunner::run(const BenchCase& bench, uint32_t repetitions) {
+Result<std::vector<BenchSample>> BenchRunner::run(const BenchCase& bench, uint32_t repetitions,
+                                                  const Progress& progress) {
   const auto layout = BenchLayout::of(bench, repetitions, model_->config.context_length);
+  const uint64_t fillings = (repetitions + layout.per_filling - 1) / layout.per_filling;
+  const uint64_t total = fillings * bench.batch * layout.first_depth + repetitions * bench.tokens();
+  tell_ = [&, first = engine_->stats().rows] {
+    if (progress) progress(engine_->stats().rows - first, total);
+  };
   std::vector<BenchSample> samples;
   while (samples.size() < repetitions) {
     BenchCase next = bench;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -58,7 +59,10 @@ class BenchRunner {
       std::span<const BenchCase> cases, uint32_t repetitions, const Clock& clock);
 
   /// Fills each sequence up, not measured, then measures the repetitions (see BenchLayout).
-  Result<std::vector<BenchSample>> run(const BenchCase& bench, uint32_t repetitions);
+  /// `progress` hears how many rows of all are computed.
+  using Progress = std::function<void(uint64_t done, uint64_t total)>;
+  Result<std::vector<BenchSample>> run(const BenchCase& bench, uint32_t repetitions,
+                                       const Progress& progress = {});
   const ModelCost& cost() const { return cost_; }
 
  private:
@@ -76,6 +80,7 @@ class BenchRunner {
   ModelCost cost_;
   Random random_{1};
   uint64_t sessions_ = 0;
+  std::function<void()> tell_;  ///< after each step of `run`
 };
 
 }  // namespace outrider::tools

@@ -6,6 +6,7 @@
 #include "base/limits.hpp"
 #include "base/metrics.hpp"
 #include "base/sampling_ranges.hpp"
+#include "base/utf8.hpp"
 #include "gateway/logprobs_json.hpp"
 #include "model/generator.hpp"
 #include "tools/command.hpp"
@@ -69,8 +70,9 @@ nlohmann::ordered_json logprobs_json(const model::Generation& result,
   return entries;
 }
 
-nlohmann::ordered_json result_json(const model::Generation& result, const model::LoadedModel& model,
-                                   const SamplingParams& sampling, bool with_logprobs) {
+nlohmann::ordered_json result_json(const model::Generation& result, model::Generator& generator,
+                                   const model::LoadedModel& model, const SamplingParams& sampling,
+                                   bool with_logprobs) {
   nlohmann::ordered_json out;
   out["text"] = result.text;
   out["ids"] = nlohmann::ordered_json::array();
@@ -79,9 +81,11 @@ nlohmann::ordered_json result_json(const model::Generation& result, const model:
   const RequestTimings& timings = result.timings;
   out["finish_reason"] = to_string(result.finish.reason);
   out["seed"] = sampling.seed;
+  out["system_fingerprint"] = to_hex(generator.engine().fingerprint());
   out["usage"] = {{"prompt_tokens", timings.prompt_tokens},
                   {"completion_tokens", result.tokens.size()},
-                  {"total_tokens", timings.prompt_tokens + result.tokens.size()}};
+                  {"total_tokens", timings.prompt_tokens + result.tokens.size()},
+                  {"prompt_tokens_details", {{"cached_tokens", timings.cached_tokens}}}};
   out["timings"] = {{"queue_ms", static_cast<double>(timings.queue_us) / 1e3},
                     {"prefill_ms", static_cast<double>(timings.prefill_us) / 1e3},
                     {"decode_ms", static_cast<double>(timings.decode_us) / 1e3}};
@@ -114,6 +118,11 @@ int generate(const GenerateFlags& flags) {
     return report(
         fail(ErrorCode::invalid_argument, "prompt: empty; use -p TEXT or --file F", "prompt"));
   }
+  if (const size_t valid = utf8_valid_prefix(*text); valid != text->size()) {
+    return report(fail(ErrorCode::invalid_argument,
+                       "prompt: is not valid UTF-8: byte " + std::to_string(valid) + " is wrong",
+                       "prompt"));
+  }
   auto loaded = load_with_progress(*settings);
   if (!loaded) return report(loaded.error());
   model::EngineOptions options = engine_options(*settings);
@@ -143,7 +152,8 @@ int generate(const GenerateFlags& flags) {
                          [&] { return interrupt.raised(); });
   if (!results) return report(results.error());
   if (flags.json) {
-    std::cout << result_json(results->front(), **loaded, sampling, flags.logprobs >= 0).dump(2)
+    std::cout << result_json(results->front(), **generator, **loaded, sampling, flags.logprobs >= 0)
+                     .dump(2)
               << '\n';
   } else {
     std::cout << '\n';

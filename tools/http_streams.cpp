@@ -1,7 +1,10 @@
 #include "tools/http_streams.hpp"
 
 #include <kj/async-io.h>
+#include <kj/async-unix.h>
 #include <kj/compat/http.h>
+
+#include <csignal>
 
 #include "base/limits.hpp"
 #include "gateway/descriptors.hpp"
@@ -57,7 +60,9 @@ struct HttpStreams::State final : kj::TaskSet::ErrorHandler {
   kj::Own<kj::HttpHeaderTable> table = builder.build();
   kj::Own<kj::HttpClient> client = kj::newHttpClient(io.provider->getTimer(), *table,
                                                      io.provider->getNetwork(), nullptr, fresh());
-  kj::TaskSet tasks{*this};
+  kj::Own<kj::TaskSet> tasks = kj::heap<kj::TaskSet>(*this);
+  bool ends_at_interrupt = false;
+  bool interrupted = false;
 
   static kj::HttpClientSettings fresh() {
     kj::HttpClientSettings settings;
@@ -94,9 +99,10 @@ struct HttpStreams::State final : kj::TaskSet::ErrorHandler {
 
   /// Resolves when the exchange has had its time.
   kj::Promise<void> time_out(HttpEnd& end) {
-    return io.provider->getTimer().afterDelay(timeout).then([&end] {
+    return io.provider->getTimer().afterDelay(timeout).then([this, &end] {
       end.failure = "timeout";
-      end.detail = "no whole answer in time";
+      const auto milliseconds = static_cast<double>(timeout / kj::MILLISECONDS);
+      end.detail = kj::str("no whole answer within ", milliseconds / 1e3, " s").cStr();
     });
   }
 };
@@ -125,20 +131,34 @@ void HttpStreams::start(const std::string& path, const std::string& body, OnData
   exchange.on_data = std::move(on_data);
   exchange.on_end = std::move(on_end);
   auto whole = kj::evalNow([&] { return state_->exchange(path, exchange); });
-  state_->tasks.add(whole.exclusiveJoin(state_->time_out(exchange.end))
-                        .catch_([&exchange](kj::Exception&& e) { take_failure(exchange.end, e); })
-                        .then([&exchange] { exchange.on_end(exchange.end); })
-                        .attach(kj::mv(owned)));
+  state_->tasks->add(whole.exclusiveJoin(state_->time_out(exchange.end))
+                         .catch_([&exchange](kj::Exception&& e) { take_failure(exchange.end, e); })
+                         .then([&exchange] { exchange.on_end(exchange.end); })
+                         .attach(kj::mv(owned)));
 }
 
 void HttpStreams::after(Duration delay, std::function<void()> then) {
-  state_->tasks.add(state_->io.provider->getTimer()
-                        .afterDelay(delay.count() * kj::NANOSECONDS)
-                        .then([then = std::move(then)] { then(); }));
+  state_->tasks->add(state_->io.provider->getTimer()
+                         .afterDelay(delay.count() * kj::NANOSECONDS)
+                         .then([then = std::move(then)] { then(); }));
 }
 
 void HttpStreams::run() {
-  state_->tasks.onEmpty().wait(state_->io.waitScope);
+  kj::Promise<void> done = state_->tasks->onEmpty();
+  if (state_->ends_at_interrupt) {
+    done = done.exclusiveJoin(state_->io.unixEventPort.onSignal(SIGINT).then(
+        [this](siginfo_t&&) { state_->interrupted = true; }));
+  }
+  done.wait(state_->io.waitScope);
+  if (state_->interrupted) state_->tasks = kj::heap<kj::TaskSet>(*state_);
+}
+
+void HttpStreams::end_at_interrupt() {
+  state_->ends_at_interrupt = true;
+}
+
+bool HttpStreams::interrupted() const {
+  return state_->interrupted;
 }
 
 }  // namespace outrider::tools

@@ -36,8 +36,12 @@ class HttpStreams {
   /// A POST of JSON, or a GET if `body` is empty. `on_end` comes once, after all data.
   void start(const std::string& path, const std::string& body, OnData on_data, OnEnd on_end);
   void after(Duration delay, std::function<void()> then);
-  /// Until nothing is under way.
+  /// Until nothing is under way, or until SIGINT if that ends it: then what is under way is dropped
+  /// without a further callback.
   void run();
+  /// From here on SIGINT ends `run`; kj::UnixEventPort must have captured it.
+  void end_at_interrupt();
+  bool interrupted() const;
 
  private:
   HttpStreams();

@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <kj/async-unix.h>
 #include <unistd.h>
+
+#include <csignal>
 
 #include "base/limits.hpp"
 #include "gateway/descriptor_limit.test.hpp"
@@ -48,7 +51,26 @@ TEST(HttpStreams, CallsOnlyItsOwnTimeLimitATimeout) {
   const ListeningPort silent;
   const HttpEnd end = post(*streams_to(silent.url(), std::chrono::milliseconds(1)), "{}");
   EXPECT_EQ(end.failure, "timeout");
+  EXPECT_EQ(end.detail, "no whole answer within 0.001 s");
   EXPECT_EQ(end.status, 0u);
+}
+
+TEST(HttpStreams, EndAtAnInterruptWithWhatTheyHave) {
+  kj::UnixEventPort::captureSignal(SIGINT);
+  const ListeningPort silent;
+  const auto streams = streams_to(silent.url());
+  streams->end_at_interrupt();
+  bool ended = false;
+  streams->start(
+      "/", "{}", [](unsigned, std::string_view) {}, [&](const HttpEnd&) { ended = true; });
+  streams->after(Duration(0), [] { ::kill(::getpid(), SIGINT); });
+  streams->run();
+  EXPECT_TRUE(streams->interrupted());
+  EXPECT_FALSE(ended);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
 TEST(HttpStreams, SaysThatDescriptorsRanOut) {

@@ -1,4 +1,7 @@
+#include <kj/async-unix.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -95,6 +98,7 @@ Target::Reply Target::ask(const std::string& path, const std::string& body) {
 }
 
 Error Target::refused(const std::string& path, const Reply& reply) const {
+  if (streams_.interrupted()) return fail(ErrorCode::cancelled, "interrupted");
   std::string what = reply.end.failure.empty() ? "HTTP " + std::to_string(reply.end.status) + " " +
                                                      shown(reply.text.substr(0, 500))
                                                : reply.end.detail;
@@ -163,6 +167,7 @@ struct CellResult {
   LoadCell cell;
   LoadSummary summary;
   LoadOutcome outcome;
+  bool interrupted = false;  ///< These are the requests that had ended.
 
   double of_duration(double seconds) const {
     return summary.duration_s > 0 ? seconds / summary.duration_s : 0;
@@ -183,24 +188,31 @@ Result<CellResult> run_cell(const LoadFlags& flags, const LoadCell& cell, Target
     if (i == 0 || i == warm_up) target.begin(random);  // What is warm must not show in the figures.
     OUTRIDER_ASSIGN(bodies[i], target.body(random));
   }
+  const auto nothing_measured = [&] {
+    return fail(ErrorCode::cancelled, cell.name() + ": interrupted before anything was measured");
+  };
   const std::span<const std::string> all(bodies);
   if (warm_up != 0) {
     const LoadCell warm = {.streams = cell.rate == 0 ? cell.streams : 1};
     run_load(streams, clock, warm, all.first(warm_up), random);
+    if (streams.interrupted()) return nothing_measured();
   }
   CellResult result{.cell = cell};
   ProgressBar bar(cell.name());
   result.outcome = run_load(streams, clock, cell, all.subspan(warm_up), random,
                             [&](size_t ended) { bar.update(ended, count); });
+  if (result.outcome.records.empty()) return nothing_measured();
   result.summary = summarise(result.outcome.records, flags.slo());
+  result.interrupted = streams.interrupted();
   return result;
 }
 
 /// Null where nothing was measured.
 Json distribution_json(const Distribution& d) {
   if (d.count == 0) return nullptr;
-  return {{"count", d.count}, {"mean", d.mean}, {"p50", d.p50}, {"p90", d.p90},
-          {"p95", d.p95},     {"p99", d.p99},   {"max", d.max}};
+  return {{"count", d.count},      {"mean", rounded(d.mean)}, {"p50", rounded(d.p50)},
+          {"p90", rounded(d.p90)}, {"p95", rounded(d.p95)},   {"p99", rounded(d.p99)},
+          {"max", rounded(d.max)}};
 }
 
 Json result_json(const LoadFlags& flags, const CellResult& result, const Target& target) {
@@ -217,15 +229,16 @@ Json result_json(const LoadFlags& flags, const CellResult& result, const Target&
   out["seed"] = flags.seed;
   out["ignore_eos"] = target.ignores_eos();
   out["requests"] = result.outcome.records.size();
+  out["interrupted"] = result.interrupted;
   out["completed"] = summary.completed;
   out["errors"] = summary.errors;
-  out["duration_s"] = summary.duration_s;
-  out["requests_per_s"] = summary.requests_per_s;
-  out["output_tokens_per_s"] = summary.output_tokens_per_s;
+  out["duration_s"] = rounded(summary.duration_s);
+  out["requests_per_s"] = rounded(summary.requests_per_s);
+  out["output_tokens_per_s"] = rounded(summary.output_tokens_per_s);
   out["prompt_tokens"] = summary.prompt_tokens;
   out["cached_tokens"] = summary.cached_tokens;
   out["output_tokens"] = summary.output_tokens;
-  out["goodput_per_s"] = summary.goodput_per_s;
+  out["goodput_per_s"] = rounded(summary.goodput_per_s);
   out["slo"] = {{"ttft_ms", flags.slo_ttft_ms}, {"tpot_ms", flags.slo_tpot_ms}};
   if (flags.slo_e2e_ms) out["slo"]["e2e_ms"] = *flags.slo_e2e_ms;
   out["ttft_ms"] = distribution_json(summary.ttft_ms);
@@ -233,8 +246,8 @@ Json result_json(const LoadFlags& flags, const CellResult& result, const Target&
   out["itl_ms"] = distribution_json(summary.itl_ms);
   out["e2e_ms"] = distribution_json(summary.e2e_ms);
   out["late_ms"] = distribution_json(summary.late_ms);
-  out["client_running"] = result.of_duration(result.outcome.client_cpu_s);
-  out["client_waiting"] = result.of_duration(result.outcome.client_wait_s);
+  out["client_running"] = rounded(result.of_duration(result.outcome.client_cpu_s));
+  out["client_waiting"] = rounded(result.of_duration(result.outcome.client_wait_s));
   return out;
 }
 
@@ -271,6 +284,7 @@ void print_row(const CellResult& result) {
                 static_cast<unsigned long long>(summary.cached_tokens),
                 static_cast<unsigned long long>(summary.prompt_tokens));
   }
+  if (result.interrupted) std::printf("  interrupted: of the requests that had ended\n");
   const double waiting = result.of_duration(result.outcome.client_wait_s);
   if (waiting > k_client_waiting_told) {
     std::printf("  this client waited for a CPU %.0f %% of the time, which its times include\n",
@@ -300,26 +314,36 @@ int load(const LoadFlags& flags) {
   auto streams =
       HttpStreams::create(flags.url, flags.api_key, std::chrono::seconds(flags.timeout_s));
   if (!streams) return report(streams.error());
+  (*streams)->end_at_interrupt();
   Random random(flags.seed);
   Target target(flags, **streams);
-  if (const auto ready = target.probe(random); !ready) return report(ready.error());
+  const auto failed = [&](const Error& error) {
+    const int code = report(error);
+    return (*streams)->interrupted() ? k_exit_interrupted : code;
+  };
+  if (const auto ready = target.probe(random); !ready) return failed(ready.error());
   if (!flags.json) print_head(flags, target);
   bool whole = true;
   for (const LoadCell& cell : cells_of(flags)) {
+    if (cell.rate == 0 && flags.requests != 0 && flags.requests < cell.streams) {
+      std::cerr << "outrider: " << cell.name() << ": only " << flags.requests
+                << " requests, so no more run at once (--requests)\n";
+    }
     const auto result = run_cell(flags, cell, target, **streams, random);
-    if (!result) return report(result.error());
+    if (!result) return failed(result.error());
     whole = whole && result->summary.errors.empty();
     if (flags.json) {
       std::cout << result_json(flags, *result, target).dump() << std::endl;
     } else {
       print_row(*result);
     }
+    if (result->interrupted) return k_exit_interrupted;
   }
   return whole ? k_exit_done : k_exit_failed;
 }
 
 void add_load_flags(CLI::App& command, LoadFlags& flags) {
-  const auto count = [](uint32_t high) { return CLI::Range(1u, high).description(""); };
+  const auto count = [](int64_t high) { return in_range(IntegerRange{1, high}); };
   command.add_option("--url", flags.url, "the server, http://host:port")
       ->type_name("URL")
       ->required();
@@ -344,7 +368,7 @@ void add_load_flags(CLI::App& command, LoadFlags& flags) {
       .add_option("--isl-shared", flags.shared_tokens,
                   "first prompt tokens that all requests of a load share [0]")
       ->type_name("N")
-      ->check(CLI::Range(0u, limits::model_context_tokens_max).description(""));
+      ->check(in_range(IntegerRange{0, limits::model_context_tokens_max}));
   command.add_option("--osl", flags.output_tokens, "output tokens")
       ->type_name("N")
       ->check(count(limits::model_context_tokens_max))
@@ -360,7 +384,7 @@ void add_load_flags(CLI::App& command, LoadFlags& flags) {
       .add_option("--warmup", flags.warm_up,
                   "requests before each load, not counted [one a stream]")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{k_requests_max}).description(""));
+      ->check(in_range(IntegerRange{0, k_requests_max}));
   command
       .add_option("--seed", flags.seed,
                   "of prompts and arrivals [drawn: no server has seen such prompts]")
@@ -377,7 +401,7 @@ void add_load_flags(CLI::App& command, LoadFlags& flags) {
   command.add_option("--slo-e2e", flags.slo_e2e_ms, "bound of a good request [none]")
       ->type_name("MS")
       ->check(in_range(k_slo_ms));
-  command.add_option("--timeout", flags.timeout_s, "of each request")
+  command.add_option("--timeout", flags.timeout_s, "most that a request may take")
       ->type_name("S")
       ->check(count(86'400))
       ->capture_default_str();
@@ -394,12 +418,15 @@ void add_load(CLI::App& app, Action& action) {
       "TTFT: first text - send. E2E: last event - send. TPOT: (E2E - TTFT) / (tokens - 1).\n"
       "ITL: gaps between events with text. Percentiles are of the pooled samples of a load.\n"
       "Each request has a connection of its own, and opening it counts.\n"
-      "Exit code 1 if any request failed; errors are counted by kind.\n"
+      "Exit code 1 if any request failed; errors are counted by kind. Ctrl-C: what is measured.\n"
       "Example: outrider load --url http://127.0.0.1:8080 --concurrency 1,8,32");
   command->callback([flags, command, &action] {
     if (command->count("--seed") == 0)
       flags->seed = random_bits() >> 12;  // exact in any JSON number
-    action = [flags] { return load(*flags); };
+    action = [flags] {
+      kj::UnixEventPort::captureSignal(SIGINT);  // ends the load, with what is measured
+      return load(*flags);
+    };
   });
 }
 

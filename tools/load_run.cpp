@@ -167,6 +167,9 @@ LoadOutcome run_load(HttpStreams& streams, const Clock& clock, const LoadCell& c
     run.open_loop(cell.rate, random);
   }
   LoadOutcome outcome = run.take();
+  if (streams.interrupted()) {
+    std::erase_if(outcome.records, [](const RequestRecord& r) { return r.ended_s == 0; });
+  }
   const ThreadTimes after = ThreadTimes::now();
   outcome.client_cpu_s = after.ran_s - before.ran_s;
   outcome.client_wait_s = after.waited_s - before.waited_s;

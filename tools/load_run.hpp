@@ -48,7 +48,8 @@ struct LoadCell {
 };
 
 struct LoadOutcome {
-  std::vector<RequestRecord> records;          ///< one for each body, in the order of sending
+  /// One for each body, in the order of sending; after an interrupt of those that had ended.
+  std::vector<RequestRecord> records;
   std::map<std::string, std::string> details;  ///< the first detail of each kind of error
   double client_cpu_s = 0;                     ///< that this thread ran
   /// That this thread was ready but had no CPU: what it saw late, the server is not to blame for.

@@ -1,6 +1,7 @@
 #include "tools/server_json.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace outrider::tools {
 
@@ -24,6 +25,10 @@ std::optional<std::string> error_of(const nlohmann::json& body) {
   const nlohmann::json& words = error.is_string() ? error : member_of(error, "message");
   std::string text = words.is_string() ? words.get<std::string>() : "";
   return shown(text.empty() ? error.dump() : text);
+}
+
+double rounded(double value) {
+  return std::round(value * 1e3) / 1e3;
 }
 
 uint32_t count_of(const nlohmann::json& object, const char* key) {

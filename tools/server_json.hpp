@@ -24,4 +24,7 @@ std::string text_of(const nlohmann::json& object, const char* key, const char* o
 /// Null for what is not there.
 const nlohmann::json& member_of(const nlohmann::json& object, const char* key);
 
+/// With three decimals, so that JSON does not have seventeen digits.
+double rounded(double value);
+
 }  // namespace outrider::tools

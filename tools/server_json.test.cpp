@@ -37,5 +37,11 @@ TEST(ServerJson, TakesNoTypeForGranted) {
   EXPECT_EQ(text_of(nlohmann::json::array(), "text"), "");
 }
 
+TEST(Rounded, HasThreeDecimals) {
+  EXPECT_EQ(nlohmann::json(rounded(0.1 + 0.2)).dump(), "0.3");
+  EXPECT_EQ(nlohmann::json(rounded(12345.67891)).dump(), "12345.679");
+  EXPECT_EQ(nlohmann::json(rounded(-0.0004)).dump(), "-0.0");
+}
+
 }  // namespace
 }  // namespace outrider::tools
