@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/limits.hpp"
+#include "base/utf8.hpp"
 
 namespace outrider::gateway {
 namespace {
@@ -26,6 +27,7 @@ std::string wrong_with(std::string_view key, std::string_view tenant) {
   if (key.empty() || tenant.empty() || tenant.size() > limits::name_bytes_max) {
     return "is not name:key";
   }
+  if (!utf8_valid(tenant)) return "has a name that is not valid UTF-8";
   if (std::ranges::any_of(key, [](char c) { return (c >= 0 && c <= ' ') || c == 0x7f; })) {
     return "has a key with a space or a control character inside";
   }
@@ -78,6 +80,14 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text) {
     return fail(ErrorCode::invalid_argument, "the API key file holds no key", "api_key_file");
   }
   return out;
+}
+
+Result<void> ApiKeys::check_admin(std::string_view tenant) const {
+  const auto is_its = [&](const Key& key) { return key.tenant == tenant; };
+  if (tenant.empty() || std::ranges::any_of(keys_, is_its)) return {};
+  return fail(ErrorCode::invalid_argument,
+              "admin-tenant: the API key file has no key of \"" + std::string(tenant) + "\"",
+              "admin_tenant");
 }
 
 std::optional<std::string> ApiKeys::tenant_of(std::string_view key) const {

@@ -23,6 +23,9 @@ class ApiKeys {
   static Result<ApiKeys> load(const std::string& path);
   static Result<ApiKeys> parse(std::string_view text);
 
+  bool empty() const { return keys_.empty(); }
+  /// "" or the tenant of a key; else an error of the field "admin_tenant".
+  Result<void> check_admin(std::string_view tenant) const;
   /// The tenant of a key, or nothing. Time depends on its length and the number of keys only.
   std::optional<std::string> tenant_of(std::string_view key) const;
   /// The same for an Authorization header's value ("Bearer …").

@@ -21,6 +21,10 @@ TEST(ApiKeys, ReadsNamesCommentsAndBareKeys) {
   EXPECT_EQ(keys->tenant_of("secret-4"), "bob");
   EXPECT_EQ(keys->tenant_of("secret-5"), std::nullopt);
   EXPECT_EQ(keys->tenant_of(""), std::nullopt);
+  EXPECT_TRUE(keys->check_admin("bob").ok());
+  EXPECT_TRUE(keys->check_admin("").ok());
+  EXPECT_EQ(keys->check_admin("secret-1").error().field, "admin_tenant");
+  EXPECT_FALSE(keys->empty());
 }
 
 TEST(ApiKeys, ReadsBearerHeadersOnly) {
@@ -60,6 +64,8 @@ TEST(ApiKeys, RefusesKeysThatAreSlipsOfThePenWithoutShowingThem) {
     EXPECT_EQ(refused(text),
               "line 1 of the API key file has a key with a space or a control character inside");
   }
+  EXPECT_EQ(refused("al\xE9:secret-1\n"),
+            "line 1 of the API key file has a name that is not valid UTF-8");
   EXPECT_EQ(refused("\nalice:secret7\n"),
             "line 2 of the API key file has a key of 7 bytes, the least is 8");
 }

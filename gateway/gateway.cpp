@@ -48,6 +48,7 @@ Result<std::unique_ptr<Gateway>> Gateway::open(kj::AsyncIoContext& io,
     auto loaded = ApiKeys::load(options.api_key_file);
     if (!loaded) return loaded.error();
     keys = std::move(*loaded);
+    OUTRIDER_TRY(keys.check_admin(options.admin_tenant));
   }
   auto http_port = bind_port(io, options.http_address, "http");
   if (!http_port) return http_port.error();
@@ -55,7 +56,7 @@ Result<std::unique_ptr<Gateway>> Gateway::open(kj::AsyncIoContext& io,
   std::unique_ptr<Gateway> gateway(
       new Gateway(timer, options,
                   Serving::Parts{parts.clock, parts.metrics, std::move(parts.log), std::move(keys),
-                                 options.version, options.log_prompts,
+                                 options.version, options.log_prompts, options.admin_tenant,
                                  std::move(parts.cluster_json), std::move(parts.before_metrics),
                                  std::move(parts.wall_time), std::move(parts.random_bits)}));
   gateway->http_ = std::make_unique<HttpServer>(gateway->serving_, timer, gateway->options_.http);

@@ -18,6 +18,7 @@ struct GatewayOptions {
   std::string http_address = "127.0.0.1:8080";  ///< "host:port"; port 0: any free one.
   std::string rpc_address = "127.0.0.1:8081";   ///< Empty: no RPC.
   std::string api_key_file;                     ///< Empty: no keys.
+  std::string admin_tenant;                     ///< See Serving::Parts.
   std::string version = "0.1.0";
   uint32_t drain_timeout_ms = limits::drain_timeout_ms;
   uint32_t stop_flush_ms = limits::stop_flush_ms;
@@ -38,8 +39,8 @@ class Gateway {
     const Clock& clock;
     ServingMetrics& metrics;
     std::shared_ptr<spdlog::logger> log;
-    std::function<std::string()> cluster_json;  ///< GET /cluster; may be empty
-    std::function<void()> before_metrics;       ///< brings gauges up to date; may be empty
+    std::function<std::string(const Viewer&)> cluster_json;  ///< GET /cluster; may be empty
+    std::function<void()> before_metrics;  ///< brings gauges up to date; may be empty
     std::function<UnixTime()> wall_time = outrider::wall_time;
     std::function<uint64_t()> random_bits = outrider::random_bits;
   };

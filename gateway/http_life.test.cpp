@@ -193,6 +193,8 @@ TEST(HttpGateway, CountsDeadlinesMetricsAndTheLogFromTheHeadersOn) {
   timed.run_until([&] { return lines.str().find("total_ms=") != std::string::npos; });
   EXPECT_NE(lines.str().find("ttft_ms=65.0"), std::string::npos) << lines.str();
   EXPECT_NE(lines.str().find("total_ms=65.0"), std::string::npos) << lines.str();
+  const std::string cached = "cached_tokens=" + std::to_string(ScriptedBackend::k_cached);
+  EXPECT_NE(lines.str().find(cached), std::string::npos) << lines.str();
   const std::string metrics = timed.metrics.render();
   for (const char* name :
        {"vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds"}) {

@@ -63,11 +63,11 @@ Reply model_page(const std::string& escaped, const Serving& serving) {
                    .code = "model_not_found"});
 }
 
-Reply metrics_page(const Serving& serving) {
+Reply metrics_page(const Serving& serving, const Viewer& viewer) {
   if (serving.parts().before_metrics) serving.parts().before_metrics();
   Reply reply;
   reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  reply.body = serving.metrics().render();
+  reply.body = visible_metrics(serving.metrics().render(), viewer);
   return reply;
 }
 
@@ -141,19 +141,19 @@ Result<Reply> page_of(const Result<Json>& result) {
 
 }  // namespace
 
-std::optional<Reply> get_page(const std::string& path, Serving& serving) {
+std::optional<Reply> get_page(const std::string& path, Serving& serving, const Viewer& viewer) {
   if (path == "/health" || path == "/ready") return phase_page(serving);
   if (path == "/live") return json_reply(Json::object({{"status", "live"}}));
   if (path == "/version") {
     return json_reply(Json::object({{"version", serving.parts().version}}));
   }
-  if (path == "/metrics") return metrics_page(serving);
+  if (path == "/metrics") return metrics_page(serving, viewer);
   if (path == "/v1/models") return models_page(serving);
   constexpr std::string_view k_one_model = "/v1/models/";
   if (path.starts_with(k_one_model)) return model_page(path.substr(k_one_model.size()), serving);
   if (path == "/cluster" && serving.parts().cluster_json) {
     Reply reply;
-    reply.body = serving.parts().cluster_json();
+    reply.body = serving.parts().cluster_json(viewer);
     return reply;
   }
   return std::nullopt;

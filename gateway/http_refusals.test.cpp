@@ -250,6 +250,46 @@ TEST(HttpKeys, GuardAllButTheProbes) {
   std::remove(path.c_str());
 }
 
+TEST(HttpKeys, ShowATenantItsOwnFiguresAndTheAdminAll) {
+  const std::string path = testing::TempDir() + "outrider_keys";
+  FILE* file = std::fopen(path.c_str(), "w");
+  std::fputs("ann:secret-ann\nbob:secret-bob\nops:secret-ops\n", file);
+  std::fclose(file);
+  const auto adjust = [](Gateway::Parts& parts) {
+    parts.cluster_json = [](const Viewer& viewer) {
+      return std::string(viewer.sees("ann") ? "ann " : "") + (viewer.sees("bob") ? "bob" : "");
+    };
+    parts.before_metrics = [&metrics = parts.metrics] {
+      for (const char* name : {"ann", "bob"}) metrics.store().tenant_bytes.of(name).Set(1);
+    };
+  };
+  using Shown = std::pair<std::string, std::string>;
+  const auto shown = [](LoopbackGateway& gateway, const std::string& key) {
+    const std::string header = key.empty() ? "" : "Authorization: Bearer " + key + "\r\n";
+    RawClient c(gateway);
+    const std::string metrics = c.request("GET", "/metrics", "", header).body;
+    const auto has = [&](const char* name) {
+      return metrics.find("tenant=\"" + std::string(name) + "\"") != std::string::npos;
+    };
+    EXPECT_NE(metrics.find("vllm:num_requests_running"), std::string::npos);
+    return Shown(c.request("GET", "/cluster", "", header).body,
+                 std::string(has("ann") ? "ann " : "") + (has("bob") ? "bob" : ""));
+  };
+  GatewayOptions options;
+  {
+    LoopbackGateway without_keys(options, true, adjust);
+    EXPECT_EQ(shown(without_keys, ""), Shown("ann bob", "ann bob"));
+  }
+  options.api_key_file = path;
+  options.admin_tenant = "ops";
+  LoopbackGateway with_keys(options, true, adjust);
+  EXPECT_EQ(shown(with_keys, "secret-ops"), Shown("ann bob", "ann bob"));
+  EXPECT_EQ(shown(with_keys, "secret-ann"), Shown("ann ", "ann "));
+  EXPECT_EQ(shown(with_keys, "secret-bob"), Shown("bob", "bob"));
+  for (const char* no_key : {"", "secret-eve"}) EXPECT_EQ(shown(with_keys, no_key).second, "");
+  std::remove(path.c_str());
+}
+
 TEST_F(HttpRefusals, BodiesOverTheLimitAre413Announced) {
   client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\n" k_json
               "Content-Length: 104857600\r\n\r\n");

@@ -31,7 +31,7 @@ const Post* post_route(const std::string& path) {
   return nullptr;
 }
 
-/// Probes and scrapers carry no key.
+/// Probes carry no key, scrapers need none.
 bool is_public(const std::string& path) {
   return path == "/health" || path == "/live" || path == "/ready" || path == "/version" ||
          path == "/metrics";
@@ -120,10 +120,10 @@ kj::Promise<void> HttpConnectionService::route(RequestHead head, kj::AsyncInputS
                                        std::to_string(limits::http_header_bytes_max)));
   }
   std::string tenant;
+  const auto authorization =
+      head.has_authorization ? std::optional<std::string_view>(head.authorization) : std::nullopt;
   if (!is_public(head.path)) {
-    auto owner = shared_.serving.parts().keys.tenant_of_header(
-        head.has_authorization ? std::optional<std::string_view>(head.authorization)
-                               : std::nullopt);
+    auto owner = shared_.serving.parts().keys.tenant_of_header(authorization);
     if (!owner) {
       return refuse(error_reply(
           fail(ErrorCode::unauthenticated, "a valid API key is needed: Authorization: Bearer …")));
@@ -136,7 +136,7 @@ kj::Promise<void> HttpConnectionService::route(RequestHead head, kj::AsyncInputS
     if (!is_post) return refuse(method_error("POST"), "POST");
     return post(std::move(head), body, response, std::move(tenant));
   }
-  auto page = get_page(head.path, shared_.serving);
+  auto page = get_page(head.path, shared_.serving, shared_.serving.viewer(authorization));
   if (!page) return refuse(error_reply(404, "there is nothing at " + head.path));
   if (!is_get) return refuse(method_error("GET"), "GET, HEAD");
   return reply(response, head, std::move(*page));

@@ -98,14 +98,17 @@ constexpr std::array k_without_effect = {
     "service_tier", "safety_identifier", "prompt_cache_key",
 };
 
+/// One that is not supported, and asks for nothing, is known.
 void list_unknown_fields(const Json& body, ParsedRequest& out) {
   const auto known = [&](const std::string& name) {
     const auto matches = [&](const RequestField& field) {
       return name == field.name && in_scope(field, out.kind);
     };
-    return std::ranges::any_of(sampling_fields(), matches) ||
+    return name == "modalities" || std::ranges::any_of(sampling_fields(), matches) ||
            std::ranges::any_of(input_fields(), matches) ||
-           std::ranges::find(k_without_effect, name) != k_without_effect.end();
+           std::ranges::find(k_without_effect, name) != k_without_effect.end() ||
+           std::ranges::any_of(k_unsupported,
+                               [&](const auto& field) { return name == field.name; });
   };
   for (const auto& [name, value] : body.items()) {
     if (out.unknown_fields.size() >= limits::unknown_fields_logged_max) return;

@@ -137,13 +137,24 @@ TEST(RequestParser, RefusesByNameWhatWouldHaveConstrainedTheAnswer) {
     EXPECT_EQ(r.error().code, ErrorCode::unsupported) << field;
     EXPECT_TRUE(std::string_view(field).substr(1).starts_with(r.error().field + "\"")) << field;
   }
-  parsed(k_chat,
-         with(k_chat, R"("guided_json":null,"bad_words":[],"continue_final_message":false)"));
-  parsed(k_chat, with(k_chat, R"("length_penalty":1.0,"repeat_penalty":1,"typical_p":1.0,
-                                 "mirostat":0,"dry_multiplier":0.0,"dry_base":1.75,
-                                 "top_n_sigma":-1,"documents":[],"chat_template":"",
-                                 "modalities":["text"],
-                                 "reasoning_effort":null)"));
+}
+
+TEST(RequestParser, TakesUnsupportedFieldsThatAskForNothingAsKnown) {
+  const auto r = parsed(k_chat, with(k_chat, R"("guided_json":null,"bad_words":[],
+      "continue_final_message":false,"length_penalty":1.0,"repeat_penalty":1,"typical_p":1.0,
+      "mirostat":0,"dry_multiplier":0.0,"top_n_sigma":-1,"documents":[],"chat_template":"",
+      "modalities":["text"],"reasoning_effort":null)"));
+  EXPECT_TRUE(r.unknown_fields.empty()) << r.unknown_fields[0];
+  const auto tuning = parsed(k_chat, with(k_chat, R"("dry_base":1.75)"));
+  EXPECT_EQ(tuning.unknown_fields, std::vector<std::string>{"dry_base"});
+}
+
+TEST(RequestParser, OfAFieldThatStandsTwiceTheLastCounts) {
+  const auto r =
+      parse_request_body(k_completion, R"({"prompt":"a","seed":1,"prompt":"b","seed":2})");
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ(r->seed, 2u);
+  EXPECT_EQ(std::get<std::string>(r->prompts.at(0)), "b");
 }
 
 TEST(RequestParser, ATextIsJsonToItsLastByte) {

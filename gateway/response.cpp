@@ -6,7 +6,7 @@ namespace outrider::gateway {
 namespace {
 
 double ms(uint64_t us) {
-  return static_cast<double>(us) * 1e-3;
+  return static_cast<double>(us) / 1e3;  // times 1e-3 would have 17 digits
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ class LoopbackGateway {
     options.rpc_address = "127.0.0.1:0";
     options.version = "9.9";
     Gateway::Parts parts{
-        clock ? *clock : steady, metrics, silent_logger(), [] { return "{}"; }, {}};
+        clock ? *clock : steady, metrics, silent_logger(), [](const Viewer&) { return "{}"; }, {}};
     if (adjust) adjust(parts);
     auto opened = Gateway::open(io, options, std::move(parts));
     OUTRIDER_CHECK(opened.ok());

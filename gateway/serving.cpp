@@ -78,6 +78,13 @@ void Serving::stop() {
   for (auto* generation : generations_) generation->abort(stopping());
 }
 
+Viewer Serving::viewer(std::optional<std::string_view> authorization) const {
+  if (parts_.keys.empty()) return {.sees_all = true};
+  std::string tenant = parts_.keys.tenant_of_header(authorization).value_or("");
+  const bool is_admin = !tenant.empty() && tenant == parts_.admin_tenant;
+  return {.sees_all = is_admin, .tenant = std::move(tenant)};
+}
+
 Result<void> Serving::admit() const {
   if (phase_ == Phase::loading) return fail(ErrorCode::unavailable, "the model is still loading");
   if (phase_ == Phase::draining) return fail(ErrorCode::unavailable, "the server is draining");
@@ -200,6 +207,7 @@ RequestScope::~RequestScope() {
   if (error) line.text("error", to_string(error->code));
   if (error && !error->field.empty()) line.word("param", error->field);
   line.number("prompt_tokens", totals.prompt_tokens)
+      .number("cached_tokens", totals.timings.cached_tokens)
       .number("tokens", totals.completion_tokens)
       .milliseconds("ttft_ms", totals.ttft_ms)
       .milliseconds("total_ms", to_ms(serving_.parts().clock.now() - caller_.arrived));

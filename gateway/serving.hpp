@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -17,6 +18,7 @@
 #include "gateway/generation.hpp"
 #include "gateway/prompt.hpp"
 #include "gateway/text_worker.hpp"
+#include "gateway/viewer.hpp"
 
 namespace outrider::gateway {
 
@@ -44,8 +46,9 @@ class Serving {
     ApiKeys keys;
     std::string version;
     bool log_prompts = false;
-    std::function<std::string()> cluster_json;  ///< GET /cluster; may be empty
-    std::function<void()> before_metrics;       ///< brings gauges up to date; may be empty
+    std::string admin_tenant = {};  ///< sees the figures of all; "": nobody does, with keys
+    std::function<std::string(const Viewer&)> cluster_json;  ///< GET /cluster; may be empty
+    std::function<void()> before_metrics;  ///< brings gauges up to date; may be empty
     std::function<UnixTime()> wall_time;
     std::function<uint64_t()> random_bits;  ///< For ids and drawn seeds.
   };
@@ -64,6 +67,8 @@ class Serving {
   const Parts& parts() const { return parts_; }
   ServingMetrics& metrics() const { return parts_.metrics; }
   spdlog::logger& log() const { return *parts_.log; }
+  /// By an Authorization header's value; a key that is none makes a viewer of no tenant.
+  Viewer viewer(std::optional<std::string_view> authorization) const;
   /// Null while loading.
   const std::shared_ptr<const ServedModel>& served() const { return served_; }
 

@@ -37,7 +37,7 @@ std::string placeholder(const Setting& setting) {
     case Kind::kv_kinds:
       return "KIND|k=KIND,v=KIND";
     case Kind::kv_kinds_list:
-      return "KINDS …";
+      return "KINDS,…";
     case Kind::origins:
       return "*|off|ORIGIN,…";
     case Kind::tenant_quotas:

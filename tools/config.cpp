@@ -3,6 +3,7 @@
 #include "tools/command.hpp"
 #include "tools/config_check.hpp"
 #include "tools/engine_options.hpp"
+#include "tools/settings_rules.hpp"
 
 namespace outrider::tools {
 
@@ -27,6 +28,11 @@ void add_config(CLI::App& app, Action& action) {
         }
         const auto model = check_configuration(*settings);
         if (!model) return report(model.error());
+        const auto warnings = check_together(*settings);
+        if (!warnings) return report(warnings.error());
+        for (const std::string& warning : *warnings) {
+          std::cerr << "outrider: " << warning << '\n';
+        }
         std::cout << "configuration is good; model " << *model << '\n';
         return k_exit_done;
       };

@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -84,6 +87,47 @@ TEST(ConfigCheck, ADirectoryIsNoFileNorBelowOne) {
   EXPECT_EQ(problem_of({{"weights-cache", file + "-not-there/yet"}}), "");
   EXPECT_EQ(problem_of({{"weights-cache", testing::TempDir()}}), "");
   std::filesystem::remove(file);
+}
+
+TEST(ConfigCheck, MakesNothing) {
+  const std::string directory = testing::TempDir() + "outrider_config_new";
+  std::filesystem::remove_all(directory);
+  const std::vector<std::pair<std::string, std::string>> names = {{"store-dir", directory},
+                                                                  {"weights-cache", directory},
+                                                                  {"plan-dir", directory},
+                                                                  {"kv-kind", "auto"}};
+  EXPECT_EQ(problem_of(names), "");
+  EXPECT_FALSE(std::filesystem::exists(directory));
+  std::filesystem::create_directories(directory);
+  EXPECT_EQ(problem_of(names), "");
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
+  std::ofstream(directory + "/cluster-secret") << "short";
+  EXPECT_THAT(problem_of(names), testing::StartsWith("store-dir: a cluster secret has "));
+  std::filesystem::remove_all(directory);
+}
+
+TEST(ConfigCheck, ADirectoryCanBeWrittenTo) {
+  char directory[] = "/tmp/outrider_config_XXXXXX";
+  ASSERT_NE(::mkdtemp(directory), nullptr);
+  std::filesystem::permissions(
+      directory, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec |
+                     std::filesystem::perms::others_read | std::filesystem::perms::others_exec);
+  const uid_t user = ::geteuid();
+  if (user == 0) {  // who may write anywhere
+    ASSERT_EQ(::seteuid(65534), 0);
+  }
+  for (const char* below : {"", "/not/there"}) {
+    EXPECT_EQ(problem_of({{"weights-cache", directory + std::string(below)}}),
+              "weights-cache: \"" + std::string(directory) +
+                  "\" cannot be written to: Permission denied");
+  }
+  ASSERT_EQ(::seteuid(user), 0);
+  std::filesystem::remove(directory);
+}
+
+TEST(ConfigCheck, SeesSettingsThatDoNotGoTogether) {
+  EXPECT_THAT(problem_of({{"store-cap-mb", "64"}, {"store-quota-mb", "65"}}),
+              testing::StartsWith("store-quota-mb: "));
 }
 
 }  // namespace

@@ -1,5 +1,10 @@
 #include "tools/config_check.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <string_view>
 
@@ -12,6 +17,7 @@
 #include "tools/engine_options.hpp"
 #include "tools/kv_store.hpp"
 #include "tools/parse_number.hpp"
+#include "tools/settings_rules.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -44,15 +50,29 @@ Result<void> check_addresses(const Settings& settings) {
               "rpc");
 }
 
-/// What is there, of a directory and those above it, must be a directory.
+namespace fs = std::filesystem;
+
+/// What is there, of a directory and those above it, must be a directory that can be written to.
 Result<void> check_directory(const Setting& setting) {
-  namespace fs = std::filesystem;
   std::error_code ignored;
   fs::path path = fs::absolute(setting.value, ignored);
   while (!fs::exists(path, ignored) && path.has_relative_path()) path = path.parent_path();
-  if (fs::is_directory(path, ignored)) return {};
+  const bool is_directory = fs::is_directory(path, ignored);
+  if (is_directory && ::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return {};
   return fail(ErrorCode::invalid_argument,
-              setting.name + ": \"" + path.string() + "\" is not a directory", setting.name);
+              setting.name + ": \"" + path.string() + "\" " +
+                  (is_directory ? std::string("cannot be written to: ") + std::strerror(errno)
+                                : "is not a directory"),
+              setting.name);
+}
+
+/// The store makes a secret of its own at its first start; looking must not.
+Result<void> check_secret(const Settings& settings) {
+  std::error_code ignored;
+  const bool own = settings.text("cluster-secret-file").empty();
+  if (own && !fs::exists(own_secret_path(settings.text("store-dir")), ignored)) return {};
+  const auto secret = cluster_secret(settings);
+  return secret ? Result<void>() : secret.error();
 }
 
 Result<void> check_model(const Settings& settings, const std::string& path) {
@@ -73,6 +93,7 @@ Result<void> check_model(const Settings& settings, const std::string& path) {
 
 Result<std::string> check_configuration(const Settings& settings) {
   OUTRIDER_TRY(check_addresses(settings));
+  if (const auto together = check_together(settings); !together) return together.error();
   for (const Setting& setting : settings.all()) {
     if (setting.kind != Setting::Kind::directory || setting.value.empty()) continue;
     OUTRIDER_TRY(check_directory(setting));
@@ -81,10 +102,12 @@ Result<std::string> check_configuration(const Settings& settings) {
   if (!model) return model.error();
   OUTRIDER_TRY(check_model(settings, *model));
   if (const std::string& keys = settings.text("api-key-file"); !keys.empty()) {
-    if (const auto loaded = gateway::ApiKeys::load(keys); !loaded) return loaded.error();
+    const auto loaded = gateway::ApiKeys::load(keys);
+    if (!loaded) return loaded.error();
+    OUTRIDER_TRY(loaded->check_admin(settings.text("admin-tenant")));
   }
   if (const auto store = store_options(settings); !store) return store.error();
-  if (const auto secret = cluster_secret(settings); !secret) return secret.error();
+  OUTRIDER_TRY(check_secret(settings));
   return model;
 }
 

@@ -201,7 +201,7 @@ std::string EmbeddedCluster::device() const {
   return std::string(state_->model->ops->description());
 }
 
-std::string EmbeddedCluster::describe() const {
+std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
   const auto snapshot = state_ ? state_->view->snapshot() : ClusterView::Snapshot{};
   nlohmann::ordered_json out;
   out["sessions_open"] = snapshot.sessions_open;
@@ -232,8 +232,15 @@ std::string EmbeddedCluster::describe() const {
     const model::DecodePlan& plan = state_->decode_plan;
     out["decode_plan"] = {{"contexts", plan.contexts}, {"rows", plan.rows}};
   }
-  if (store_) out["kv_store"] = describe_store(store_->stats());
-  return out.dump();
+  if (store_) {
+    kvstore::ColdStats stats = store_->stats();
+    for (kvstore::TenantUse& tenant : stats.tenants) {  // without a name it is one of the others
+      if (tenant.name && !viewer.sees(*tenant.name)) tenant.name.reset();
+    }
+    out["kv_store"] = describe_store(stats);
+  }
+  // Errors of the system quote paths, which may be any bytes.
+  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 void EmbeddedCluster::update_metrics() {

@@ -11,6 +11,7 @@
 #include "base/result.hpp"
 #include "gateway/backend.hpp"
 #include "gateway/prompt.hpp"
+#include "gateway/viewer.hpp"
 #include "kvstore/cold_store.hpp"
 #include "model/engine.hpp"
 #include "model/loaded_model.hpp"
@@ -45,8 +46,8 @@ class EmbeddedCluster {
   gateway::ServedModel served_model() const;
   std::string device() const;  ///< For people: "cpu avx512, 2 threads".
 
-  /// Members, roles and load as JSON (GET /cluster).
-  std::string describe() const;
+  /// Members, roles and load as JSON (GET /cluster), of tenants what the viewer sees.
+  std::string describe(const gateway::Viewer& viewer) const;
   /// Sets the engine's gauges from its last snapshot.
   void update_metrics();
 

@@ -14,6 +14,7 @@
 #include "tools/command.hpp"
 #include "tools/kv_store.hpp"
 #include "tools/progress.hpp"
+#include "tools/settings_rules.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -87,6 +88,7 @@ model::EngineOptions engine_options(const Settings& settings) {
 
 Result<std::string> cluster_secret(const Settings& settings) {
   std::string path = settings.text("cluster-secret-file");
+  const std::string field = path.empty() ? "store-dir" : "cluster-secret-file";
   if (path.empty() && !settings.text("store-dir").empty()) {
     OUTRIDER_ASSIGN(path, secret_file(settings.text("store-dir")));
   }
@@ -103,17 +105,18 @@ Result<std::string> cluster_secret(const Settings& settings) {
   file.read(secret.data(), static_cast<std::streamsize>(secret.size()));
   secret.resize(static_cast<size_t>(file.gcount()));
   if (secret.empty()) {
-    return fail(ErrorCode::invalid_argument, "cannot read a cluster secret from " + path,
-                "cluster-secret-file");
+    return fail(ErrorCode::invalid_argument, field + ": cannot read a cluster secret from " + path,
+                field);
   }
   const bool too_long = secret.size() > limits::cluster_secret_bytes_max;
   secret.resize(secret.find_last_not_of(" \t\r\n") + 1);
   if (too_long || secret.size() < limits::cluster_secret_bytes_min) {
     return fail(ErrorCode::invalid_argument,
-                "a cluster secret has " + std::to_string(limits::cluster_secret_bytes_min) +
-                    " to " + std::to_string(limits::cluster_secret_bytes_max) + " bytes; " + path +
-                    " has " + (too_long ? "more" : std::to_string(secret.size())),
-                "cluster-secret-file");
+                field + ": a cluster secret has " +
+                    std::to_string(limits::cluster_secret_bytes_min) + " to " +
+                    std::to_string(limits::cluster_secret_bytes_max) + " bytes; " + path + " has " +
+                    (too_long ? "more" : std::to_string(secret.size())),
+                field);
   }
   return secret;
 }
@@ -145,6 +148,10 @@ ThreadPlan plan_threads(const Settings& settings) {
   plan.threads = static_cast<uint32_t>(settings.count("threads"));
   const bool automatic = plan.threads == 0;
   if (automatic) plan.threads = usable.threads;
+  if (plan.threads > usable.threads) {
+    plan.warning = "threads: " + std::to_string(plan.threads) + " are more than auto would take, " +
+                   std::to_string(usable.threads) + ": they wait for each other";
+  }
   plan.text = "threads: " + std::to_string(plan.threads) + (automatic ? " (" : " as set (") +
               usable.why + "), pinning ";
   const std::string& mode = settings.text("pin-threads");
@@ -157,15 +164,16 @@ ThreadPlan plan_threads(const Settings& settings) {
   return plan;
 }
 
-Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(
-    const Settings& settings, const std::atomic<bool>* stop,
-    const std::function<void(const std::string&)>& warn) {
+Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings,
+                                                                     const std::atomic<bool>* stop,
+                                                                     const LoadWords& words) {
   const auto path = resolve_model(settings.text("model"));
   if (!path) return path.error();
   const auto isa = chosen_isa();
   if (!isa) return isa.error();
   std::vector<std::string> warnings;  // told when the bar is gone
   ThreadPlan plan = plan_threads(settings);
+  if (!plan.warning.empty()) warnings.push_back(plan.warning);
   if (!can_bind(plan.cpus)) {
     warnings.push_back("threads cannot be pinned: the system does not grant the CPUs");
     plan.cpus.clear();
@@ -174,7 +182,7 @@ Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(
   if (!opened) return opened.error();
   const std::shared_ptr<kernels::Ops> ops = std::move(opened).value();
   const auto load = [&] {
-    ProgressBar bar("loading " + *path);
+    ProgressBar bar("loading " + *path, words.inform);
     model::LoadOptions options;
     options.progress = [&](uint64_t done, uint64_t total) {
       bar.update(done, total);
@@ -185,14 +193,20 @@ Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(
     return model::load_model(*path, ops, options);
   };
   auto model = load();
-  for (const std::string& text : warnings) {
-    if (warn) {
-      warn(text);
-    } else {
-      std::cerr << "outrider: " << text << '\n';
-    }
+  for (const std::string& text : warnings) words.warn(text);
+  if (const std::string& cache = settings.text("weights-cache"); model && !cache.empty()) {
+    words.inform((*model)->weights.from_cache ? "packed weights from " + cache
+                                              : "weights packed anew, for " + cache);
   }
   return model;
+}
+
+Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings) {
+  const auto say = [](const std::string& text) { std::cerr << "outrider: " << text << '\n'; };
+  std::vector<std::string> warnings;
+  OUTRIDER_ASSIGN(warnings, check_together(settings));
+  for (const std::string& text : warnings) say(text);
+  return load_with_progress(settings, nullptr, {.inform = say, .warn = say});
 }
 
 }  // namespace outrider::tools

@@ -34,13 +34,22 @@ struct ThreadPlan {
   uint32_t threads = 1;
   std::vector<uint32_t> cpus;
   std::string text;
+  std::string warning;  ///< or empty
 };
 ThreadPlan plan_threads(const Settings& settings);
 
-/// Loads the model that the settings name, with a progress bar on a terminal. `stop` is looked at
-/// between tensors; null: never. `warn` hears what did not work as asked for; by default stderr.
-Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(
-    const Settings& settings, const std::atomic<bool>* stop = nullptr,
-    const std::function<void(const std::string&)>& warn = {});
+/// Hears what people should know: what goes on, and what did not work as asked for.
+struct LoadWords {
+  std::function<void(const std::string&)> inform;
+  std::function<void(const std::string&)> warn;
+};
+
+/// Loads the model that the settings name, with its progress. `stop` is looked at between tensors;
+/// null: never.
+Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings,
+                                                                     const std::atomic<bool>* stop,
+                                                                     const LoadWords& words);
+/// For commands that talk to a person: tells stderr, also what `check_together` says.
+Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings);
 
 }  // namespace outrider::tools

@@ -106,6 +106,10 @@ TEST(ThreadPlan, SaysHowManyAndWhy) {
   EXPECT_EQ(one.threads, 1u);
   EXPECT_EQ(one.cpus, std::vector<uint32_t>{usable.order.cpus.front()});
   EXPECT_THAT(one.text, HasSubstr("threads: 1 as set"));
+  EXPECT_EQ(one.warning, "");
+  ASSERT_TRUE(settings.set("threads", "1024", "flag").ok());
+  EXPECT_THAT(plan_threads(settings).warning,
+              AllOf(HasSubstr("threads: 1024"), HasSubstr(std::to_string(usable.threads))));
 }
 
 }  // namespace

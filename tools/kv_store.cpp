@@ -11,6 +11,7 @@
 #include "base/hash.hpp"
 #include "base/limits.hpp"
 #include "base/system.hpp"
+#include "tools/server_json.hpp"
 #include "tools/tenant_quotas.hpp"
 
 namespace outrider::tools {
@@ -110,6 +111,10 @@ Result<std::optional<kvstore::ColdStoreOptions>> store_options(const Settings& s
   return Optional(std::move(options));
 }
 
+std::string own_secret_path(const std::string& directory) {
+  return directory + "/cluster-secret";
+}
+
 Result<std::string> secret_file(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -117,7 +122,7 @@ Result<std::string> secret_file(const std::string& directory) {
     errno = error.value();
     return cannot("cannot make", directory);
   }
-  const std::string path = directory + "/cluster-secret";
+  const std::string path = own_secret_path(directory);
   if (!std::filesystem::exists(path, error)) OUTRIDER_TRY(make_secret(path));
   return path;
 }
@@ -135,8 +140,8 @@ nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats) {
                                 {"file_bytes", stats.file_bytes},
                                 {"queued_bytes", stats.queued_bytes},
                                 {"loads_waiting", stats.loads_waiting},
-                                {"read_mb_per_s", stats.speed.bytes_per_second / 1e6},
-                                {"read_latency_ms", stats.speed.latency_s * 1e3},
+                                {"read_mb_per_s", rounded(stats.speed.bytes_per_second / 1e6)},
+                                {"read_latency_ms", rounded(stats.speed.latency_s * 1e3)},
                                 {"loaded_blocks", c.loaded_blocks},
                                 {"loaded_bytes", c.loaded_bytes},
                                 {"stored_blocks", c.stored_blocks},

@@ -15,8 +15,10 @@ namespace outrider::tools {
 /// "store-dir".
 Result<std::optional<kvstore::ColdStoreOptions>> store_options(const Settings& settings);
 
-/// Path of the store's own secret, which is made if it is not there, so that a restart finds the
-/// blocks again. The error is of the field "store-dir".
+/// Where the store's own secret is.
+std::string own_secret_path(const std::string& directory);
+/// The same path; the secret is made if it is not there, so that a restart finds the blocks again.
+/// The error is of the field "store-dir".
 Result<std::string> secret_file(const std::string& directory);
 
 /// For GET /cluster.

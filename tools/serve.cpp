@@ -10,6 +10,7 @@
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "base/utf8.hpp"
 #include "gateway/gateway.hpp"
 #include "tools/banner.hpp"
 #include "tools/command.hpp"
@@ -17,6 +18,7 @@
 #include "tools/engine_options.hpp"
 #include "tools/kv_plan.hpp"
 #include "tools/kv_store.hpp"
+#include "tools/settings_rules.hpp"
 #include "tools/version.hpp"
 
 namespace outrider::tools {
@@ -24,7 +26,7 @@ namespace {
 
 std::string served_name(const Settings& settings, const std::string& path) {
   const std::string& given = settings.text("model-name");
-  return given.empty() ? std::filesystem::path(path).stem().string() : given;
+  return given.empty() ? utf8_replace_invalid(std::filesystem::path(path).stem().string()) : given;
 }
 
 /// ":8080" means all interfaces; "off" means no port.
@@ -38,6 +40,7 @@ gateway::GatewayOptions gateway_options(const Settings& settings) {
   options.http_address = bind_address(settings.text("http"));
   options.rpc_address = bind_address(settings.text("rpc"));
   options.api_key_file = settings.text("api-key-file");
+  options.admin_tenant = settings.text("admin-tenant");
   options.version = k_version;
   options.log_prompts = settings.flag("log-prompts");
   options.http.cors_origins = settings.text("cors-origins");
@@ -95,19 +98,20 @@ class BackgroundLoad {
  private:
   Result<Prepared> load(const Settings& settings, const EmbeddedCluster& cluster,
                         const std::string& name, model::EngineOptions options) const {
-    auto model = load_with_progress(settings, &stop_,
-                                    [&](const std::string& text) { log_->warn("{}", text); });
-    if (!model) return model.error();
-    if ((*model)->weights.from_cache) {
-      log_->info("packed weights from {}", settings.text("weights-cache"));
-    }
     const SteadyClock clock;
+    const TimePoint start = clock.now();
+    const LoadWords words = {.inform = [&](const std::string& text) { log_->info("{}", text); },
+                             .warn = [&](const std::string& text) { log_->warn("{}", text); }};
+    words.inform("loading " + settings.text("model"));
+    auto model = load_with_progress(settings, &stop_, words);
+    if (!model) return model.error();
+    log_->info("loaded in {:.1f} s; measuring this machine", to_seconds(clock.now() - start));
     OUTRIDER_TRY(plan_kv_kinds(*model, settings,
                                {.clock = clock,
                                 .now = wall_time(),
                                 .go_on = [&] { return !stop_; },
-                                .inform = [&](const std::string& text) { log_->info("{}", text); },
-                                .warn = [&](const std::string& text) { log_->warn("{}", text); }},
+                                .inform = words.inform,
+                                .warn = words.warn},
                                options));
     return cluster.prepare(std::move(*model), name, options);
   }
@@ -152,6 +156,9 @@ int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlo
 int serve(const Settings& settings, const std::string& path) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
+  const auto warnings = check_together(settings);
+  if (!warnings) return report(warnings.error());
+  for (const std::string& warning : *warnings) (*log)->warn("{}", warning);
   auto store = store_options(settings);
   if (!store) return report(store.error());
   model::EngineOptions options = engine_options(settings);
@@ -166,13 +173,14 @@ int serve(const Settings& settings, const std::string& path) {
   ServingMetrics metrics(name);
   EmbeddedCluster cluster(clock, metrics, *log, std::move(*store));
 
-  auto gateway =
-      gateway::Gateway::open(io, gateway_options(settings),
-                             {.clock = clock,
-                              .metrics = metrics,
-                              .log = *log,
-                              .cluster_json = [&cluster] { return cluster.describe(); },
-                              .before_metrics = [&cluster] { cluster.update_metrics(); }});
+  auto gateway = gateway::Gateway::open(
+      io, gateway_options(settings),
+      {.clock = clock,
+       .metrics = metrics,
+       .log = *log,
+       .cluster_json =
+           [&cluster](const gateway::Viewer& viewer) { return cluster.describe(viewer); },
+       .before_metrics = [&cluster] { cluster.update_metrics(); }});
   if (!gateway) return report(with_advice(gateway.error()));
   const Listening listening = listening_at(settings, **gateway);
   for (const std::string& warning : exposure_warnings(listening)) (*log)->warn("{}", warning);

@@ -3,24 +3,29 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <set>
 
-#include "base/limits.hpp"
 #include "base/sampling_ranges.hpp"
+#include "base/utf8.hpp"
 #include "kernels/kv_kind_flags.hpp"
 #include "tools/origins.hpp"
 #include "tools/parse_number.hpp"
+#include "tools/settings_table.hpp"
 #include "tools/tenant_quotas.hpp"
 
 namespace outrider::tools {
 namespace {
 
 using Kind = Setting::Kind;
+
+constexpr size_t k_column_bytes_max = 26;  ///< of `config show`
 
 std::string kebab(std::string_view key) {
   std::string name(key);
@@ -36,7 +41,10 @@ Result<void> check_kv_kinds(const Setting& setting, std::string_view value) {
   const auto is_it = [&](const std::string& word) { return word == value; };
   if (std::any_of(setting.choices.begin(), setting.choices.end(), is_it)) return {};
   const auto kinds = kernels::parse_kv_kinds(value);
-  return kinds ? Result<void>() : under_its_name(setting, kinds.error());
+  if (kinds) return {};
+  Error error = kinds.error();
+  for (const std::string& word : setting.choices) error.message += ", nor " + word;
+  return under_its_name(setting, error);
 }
 
 Result<void> check_kv_kinds_list(const Setting& setting, std::string_view value) {
@@ -123,6 +131,31 @@ Result<void> check_origins(const Setting& setting, std::string_view value) {
               setting.name);
 }
 
+bool is_path(const Setting& setting) {
+  return setting.kind == Kind::path || setting.kind == Kind::directory;
+}
+
+/// What is shown, logged or sent is text; a path may be any bytes.
+Result<void> check_text(const Setting& setting, std::string_view value) {
+  const size_t valid = utf8_valid_prefix(value);
+  if (is_path(setting) || valid == value.size()) return {};
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": is not valid UTF-8: byte " + std::to_string(valid) + " is wrong",
+              setting.name);
+}
+
+/// Neither YAML nor `--flag=~/kv` is read by a shell, so it is done here, for each path alike.
+Result<std::string> with_home(const Setting& setting, std::string_view value) {
+  if (!is_path(setting) || !value.starts_with('~')) return std::string(value);
+  const char* home = std::getenv("HOME");
+  const bool of_ours = value.size() == 1 || value[1] == '/';
+  if (of_ours && home != nullptr && *home != '\0') return home + std::string(value.substr(1));
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": \"" + std::string(value) + "\": " +
+                  (of_ours ? "there is no $HOME for ~" : "only ~ and ~/… are known, or write ./~…"),
+              setting.name);
+}
+
 Result<void> check_value(const Setting& setting, std::string_view value) {
   switch (setting.kind) {
     case Kind::count:
@@ -158,218 +191,12 @@ Result<void> check_value(const Setting& setting, std::string_view value) {
   return {};
 }
 
-std::vector<Setting> table() {
-  using limits::batch_tokens_max;
-  using limits::sequences_max;
-  return {
-      {.name = "model", .kind = Kind::path, .help = "GGUF file, or a fetched name"},
-      {.name = "model-name", .help = "what clients call it (default: the file's stem)"},
-      {.name = "http",
-       .kind = Kind::address,
-       .default_value = "127.0.0.1:8080",
-       .help = "OpenAI wire, health, metrics"},
-      {.name = "rpc",
-       .kind = Kind::address,
-       .default_value = "127.0.0.1:8081",
-       .help = "Cap'n Proto RPC; off: no port",
-       .choices = {"off"}},
-      {.name = "device",
-       .kind = Kind::choice,
-       .default_value = "cpu",
-       .help = "where the model runs",
-       .choices = {"cpu"}},
-      {.name = "threads",
-       .kind = Kind::count,
-       .unit = "threads",
-       .default_value = "auto",
-       .help = "compute threads; auto or 0: the physical cores of the affinity mask, up to the "
-               "cgroup's quota",
-       .choices = {"auto"},
-       .maximum = 1024},
-      {.name = "pin-threads",
-       .kind = Kind::choice,
-       .default_value = "auto",
-       .help = "keep each thread on one CPU; auto: with several caches or memory nodes, if threads "
-               "take all cores",
-       .choices = {"auto", "on", "off"}},
-      {.name = "weights-cache",
-       .kind = Kind::directory,
-       .help = "directory that keeps packed weights for fast starts; empty: none"},
-      {.name = "ctx",
-       .kind = Kind::count,
-       .unit = "tokens",
-       .default_value = "0",
-       .help = "longest sequence; 0: the model's own",
-       .maximum = 1 << 24},
-      {.name = "max-batch-tokens",
-       .kind = Kind::count,
-       .unit = "tokens",
-       .default_value = "512",
-       .help = "rows of one step",
-       .minimum = 1,
-       .maximum = batch_tokens_max},
-      {.name = "decode-plan",
-       .kind = Kind::choice,
-       .default_value = "none",
-       .help = "rows of a prefill chunk by the tokens before it; none: as many as a step has; "
-               "fixed: decode-chunks; auto: measured at start",
-       .choices = {"none", "fixed", "auto"}},
-      {.name = "decode-chunks",
-       .kind = Kind::counts,
-       .unit = "tokens",
-       .default_value = "128,256,512",
-       .help = "decode-plan fixed: rows behind up to 512 tokens, up to 2048, above",
-       .minimum = 1,
-       .maximum = batch_tokens_max},
-      {.name = "max-seqs",
-       .kind = Kind::count,
-       .unit = "sequences",
-       .default_value = "64",
-       .help = "running sequences at once",
-       .minimum = 1,
-       .maximum = sequences_max},
-      {.name = "max-waiting",
-       .kind = Kind::count,
-       .unit = "choices",
-       .default_value = "1024",
-       .help = "waiting choices; beyond it clients get 429",
-       .minimum = 1,
-       .maximum = limits::engine_inbox_choices_max},
-      {.name = "kv-kind",
-       .kind = Kind::kv_kinds,
-       .default_value = "fp16",
-       .help = "cached keys and values: fp32, fp16, bf16, fp8, q8_0, q4_0, nf4, q3, with +hadamard "
-               "keys are turned first; auto: measured",
-       .choices = {"auto"}},
-      {.name = "kv-candidates",
-       .kind = Kind::kv_kinds_list,
-       .default_value = "q8_0 fp8 k=q8_0,v=q4_0 k=q8_0+hadamard,v=q4_0 k=q8_0,v=nf4 q4_0 "
-                        "q4_0+hadamard nf4 q3",
-       .help =
-           "kinds that kv-kind auto measures, as far as the model's heads allow; fp16 is always "
-           "one"},
-      {.name = "kv-gate-nll",
-       .kind = Kind::decimal,
-       .unit = "nats",
-       .default_value = "0.05",
-       .help = "kv-kind auto: what a token's mean NLL may rise by from fp16",
-       .maximum = 100},
-      {.name = "kv-gate-ppl",
-       .kind = Kind::decimal,
-       .default_value = "1.05",
-       .help = "kv-kind auto: what the perplexity may be multiplied by",
-       .minimum = 1,
-       .maximum = 100},
-      {.name = "kv-gate-needle-kl",
-       .kind = Kind::decimal,
-       .unit = "nats",
-       .default_value = "0.1",
-       .help = "kv-kind auto: mean KL where facts have to be found again",
-       .maximum = 100},
-      {.name = "kv-probe-prompt",
-       .kind = Kind::count,
-       .unit = "tokens",
-       .default_value = "64",
-       .help = "kv-kind auto: tokens of each of the four passages that the probe reads",
-       .minimum = 8,
-       .maximum = 512},
-      {.name = "kv-probe-decode",
-       .kind = Kind::count,
-       .unit = "tokens",
-       .default_value = "4",
-       .help = "kv-kind auto: tokens of each answer to what was hidden between them",
-       .minimum = 1,
-       .maximum = 64},
-      {.name = "plan-dir",
-       .kind = Kind::directory,
-       .help = "directory that keeps what kv-kind auto found; empty: each start measures"},
-      {.name = "plan-max-age-s",
-       .kind = Kind::count,
-       .unit = "s",
-       .default_value = "604800",
-       .help = "a start measures anew when a plan is as old as this; 0: never",
-       .maximum = int64_t{1} << 40},
-      {.name = "kv-memory-mb",
-       .kind = Kind::count,
-       .unit = "MB",
-       .default_value = "1024",
-       .help = "size of the KV pool",
-       .minimum = 1,
-       .maximum = 1 << 24},
-      {.name = "block-tokens",
-       .kind = Kind::choice,
-       .unit = "tokens",
-       .default_value = "16",
-       .help = "positions in one KV block",
-       .choices = {"16", "32", "64"}},
-      {.name = "local-window",
-       .kind = Kind::count,
-       .unit = "tokens",
-       .default_value = "0",
-       .help = "each token attends to so many, itself the last; 0: all. Changes answers",
-       .maximum = 1 << 24},
-      {.name = "prefix-caching",
-       .kind = Kind::choice,
-       .default_value = "on",
-       .help = "keep full KV blocks for prompts that begin alike",
-       .choices = {"on", "off"}},
-      {.name = "store-dir",
-       .kind = Kind::directory,
-       .help = "directory that keeps KV blocks across restarts; empty: none"},
-      {.name = "store-cap-mb",
-       .kind = Kind::count,
-       .unit = "MB",
-       .default_value = "4096",
-       .help = "bytes of that directory, all files together",
-       .minimum = 64,
-       .maximum = 1 << 24},
-      {.name = "store-quota-mb",
-       .kind = Kind::count,
-       .unit = "MB",
-       .default_value = "0",
-       .help = "bytes of one tenant's blocks; 0: store-cap-mb",
-       .maximum = 1 << 24},
-      {.name = "store-tenant-quota-mb",
-       .kind = Kind::tenant_quotas,
-       .unit = "MB",
-       .help = "the same for some tenants: NAME=MB by commas"},
-      {.name = "store-write-mb-s",
-       .kind = Kind::count,
-       .unit = "MB/s",
-       .default_value = "128",
-       .help = "how fast the store writes at most; 0: no limit",
-       .maximum = 1 << 20},
-      {.name = "cluster-secret-file",
-       .kind = Kind::path,
-       .help =
-           "keys the names of cached blocks; empty: one in store-dir, or without it a random one"},
-      {.name = "api-key-file",
-       .kind = Kind::path,
-       .help = "one key a line (tenant:key or key); empty: no keys"},
-      {.name = "cors-origins",
-       .kind = Kind::origins,
-       .default_value = "*",
-       .help = "web pages that may ask: *, or origins (https://my.page) by commas; off: none"},
-      {.name = "drain-timeout-s",
-       .kind = Kind::count,
-       .unit = "s",
-       .default_value = "30",
-       .help = "time for admitted streams after SIGTERM",
-       .maximum = 86'400},
-      {.name = "log-level",
-       .kind = Kind::choice,
-       .default_value = "info",
-       .help = "what is logged",
-       .choices = {"trace", "debug", "info", "warn", "error", "off"}},
-      {.name = "log-json",
-       .kind = Kind::flag,
-       .default_value = "false",
-       .help = "JSON lines instead of text"},
-      {.name = "log-prompts",
-       .kind = Kind::flag,
-       .default_value = "false",
-       .help = "log prompt text"},
-  };
+/// What stands where one value should.
+Error not_one_value(const std::string& name, const YAML::Node& node) {
+  const std::string what = node.IsSequence() ? "a YAML list; write the entries of a list by commas"
+                           : node.IsMap()    ? "a YAML map; settings are not nested"
+                                             : "nothing; write \"\" for an empty value";
+  return fail(ErrorCode::invalid_argument, name + ": takes one value, here is " + what, name);
 }
 
 }  // namespace
@@ -389,7 +216,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-Settings::Settings() : settings_(table()) {
+Settings::Settings() : settings_(setting_table()) {
   for (Setting& setting : settings_) setting.value = setting.default_value;
 }
 
@@ -418,8 +245,9 @@ Result<void> Settings::set(std::string_view name, std::string_view value,
         "unknown setting \"" + std::string(name) + "\"; did you mean \"" + nearest->name + "\"?",
         std::string(name));
   }
+  OUTRIDER_TRY(check_text(*setting, value));
   OUTRIDER_TRY(check_value(*setting, value));
-  setting->value = value;
+  OUTRIDER_ASSIGN(setting->value, with_home(*setting, value));
   setting->origin = origin;
   return {};
 }
@@ -444,17 +272,17 @@ Result<void> Settings::load_yaml(const std::string& path) {
   }
   std::set<std::string> seen;
   for (const auto& entry : root) {
-    if (!entry.first.IsScalar() || !entry.second.IsScalar()) {
-      return fail(
-          ErrorCode::invalid_argument,
-          path + ": line " + std::to_string(entry.first.Mark().line + 1) + ": expected key: value",
-          "config");
+    const std::string name = entry.first.IsScalar() ? kebab(entry.first.as<std::string>()) : "";
+    Result<void> result;
+    if (name.empty()) {
+      result = fail(ErrorCode::invalid_argument, "expected the name of a setting", "config");
+    } else if (!seen.insert(name).second) {
+      result = fail(ErrorCode::invalid_argument, "\"" + name + "\" is set twice", name);
+    } else if (!entry.second.IsScalar()) {
+      result = not_one_value(name, entry.second);
+    } else {
+      result = set(name, entry.second.as<std::string>(), "file " + path);
     }
-    const std::string name = kebab(entry.first.as<std::string>());
-    const Result<void> result =
-        seen.insert(name).second
-            ? set(name, entry.second.as<std::string>(), "file " + path)
-            : fail(ErrorCode::invalid_argument, "\"" + name + "\" is set twice", name);
     if (!result) {
       return fail(result.error().code,
                   path + ": line " + std::to_string(entry.first.Mark().line + 1) + ": " +
@@ -490,18 +318,37 @@ bool Settings::flag(std::string_view name) const {
   return get(name).value == "true";
 }
 
+bool Settings::is_given(std::string_view name) const {
+  return get(name).origin != "default";
+}
+
 std::string Settings::render() const {
-  const auto pad = [](std::string text, size_t width) {
-    text.resize(std::max(width, text.size() + 1), ' ');
-    return text;
-  };
-  std::string out =
-      pad("setting", 18) + pad("value", 26) + pad("unit", 11) + pad("default", 17) + "origin\n";
+  using Row = std::array<std::string, 5>;
+  std::vector<Row> rows = {{"setting", "value", "unit", "default", "origin"}};
+  const auto shown = [](const std::string& text) { return text.empty() ? "-" : text; };
   for (const Setting& setting : settings_) {
-    out += pad(setting.name, 18) + pad(setting.value.empty() ? "-" : setting.value, 26) +
-           pad(setting.unit.empty() ? "-" : setting.unit, 11) +
-           pad(setting.default_value.empty() ? "-" : setting.default_value, 17) + setting.origin +
-           "\n";
+    rows.push_back({setting.name, shown(setting.value), shown(setting.unit),
+                    shown(setting.default_value), setting.origin});
+  }
+  std::array<size_t, 5> widths{};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (row[i].size() <= k_column_bytes_max) widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    size_t column = 0;  // of what stands there now
+    size_t wanted = 0;  // where the next entry begins
+    for (size_t i = 0; i < row.size(); wanted += widths[i] + 2, ++i) {
+      if (i > 0 && column + 2 > wanted) {  // what is too long for its column ends the line
+        out += '\n';
+        column = 0;
+      }
+      out += std::string(wanted - column, ' ') + row[i];
+      column = wanted + row[i].size();
+    }
+    out += '\n';
   }
   return out;
 }

@@ -46,7 +46,8 @@ class Settings {
 
   const std::vector<Setting>& all() const { return settings_; }
 
-  /// Checks and stores. The error names the setting; an unknown name comes with the nearest one.
+  /// Checks and stores; "~/" at the start of a path is $HOME. The error names the setting; an
+  /// unknown name comes with the nearest one.
   Result<void> set(std::string_view name, std::string_view value, const std::string& origin);
   /// A flat YAML map with snake_case keys.
   Result<void> load_yaml(const std::string& path);
@@ -56,6 +57,8 @@ class Settings {
   std::vector<uint32_t> counts(std::string_view name) const;
   double decimal(std::string_view name) const;
   bool flag(std::string_view name) const;
+  /// By a file or a flag.
+  bool is_given(std::string_view name) const;
 
   /// `outrider config show`: name, value, unit, default, origin.
   std::string render() const;

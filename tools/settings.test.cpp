@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -56,6 +57,7 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
                                                         {"kv-candidates", ""},
                                                         {"kv-candidates", "q8_0 auto"},
                                                         {"kv-candidates", "q8_0 k=q8_0,v=q8_0"},
+                                                        {"kv-candidates", "q8_0,"},
                                                         {"kv-gate-nll", "-0.1"},
                                                         {"kv-gate-nll", "nan"},
                                                         {"kv-gate-ppl", "0.9"},
@@ -76,6 +78,9 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
                                                         {"cors-origins", "my.page"},
                                                         {"store-tenant-quota-mb", "ann"},
                                                         {"store-tenant-quota-mb", "ann=0"},
+                                                        {"store-tenant-quota-mb", "an\xE9=5"},
+                                                        {"model-name", "\xFF"},
+                                                        {"store-dir", "~ann/kv"},
                                                         {"max-batch-tokens", "0"}}) {
     const auto result = settings.set(name, value, "flag");
     ASSERT_FALSE(result.ok()) << name << "=" << value;
@@ -83,6 +88,44 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
   }
   EXPECT_EQ(settings.set("threads", "two", "flag").error().message,
             "threads: \"two\" is not a whole number from 0 to 1024 threads or auto");
+  EXPECT_THAT(settings.set("kv-kind", "fp12", "flag").error().message, HasSubstr(", nor auto"));
+}
+
+TEST(Settings, PathsMayBeginAtHome) {
+  const std::string home = std::getenv("HOME") == nullptr ? "" : std::getenv("HOME");
+  ::setenv("HOME", "/nest/ann", 1);
+  Settings settings;
+  for (const char* name :
+       {"model", "store-dir", "weights-cache", "plan-dir", "api-key-file", "cluster-secret-file"}) {
+    ASSERT_TRUE(settings.set(name, "~/x y", "flag").ok());
+    EXPECT_EQ(settings.text(name), "/nest/ann/x y") << name;
+  }
+  for (const char* as_it_is : {"./~/kv", "a~/b", "/~", "an\xE9/kv"}) {
+    ASSERT_TRUE(settings.set("store-dir", as_it_is, "flag").ok());
+    EXPECT_EQ(settings.text("store-dir"), as_it_is);
+  }
+  ASSERT_TRUE(settings.set("model-name", "~/x", "flag").ok());
+  EXPECT_EQ(settings.text("model-name"), "~/x") << "no path";
+  ::unsetenv("HOME");
+  EXPECT_THAT(settings.set("store-dir", "~/kv", "flag").error().message, HasSubstr("no $HOME"));
+  if (!home.empty()) ::setenv("HOME", home.c_str(), 1);
+}
+
+TEST(Settings, AreShownInColumnsWhateverTheirLength) {
+  Settings settings;
+  ASSERT_TRUE(settings.set("store-dir", "/data/" + std::string(60, 'x'), "flag").ok());
+  const std::string text = settings.render();
+  const size_t unit = text.find("unit");
+  const size_t origin = text.find("origin");
+  ASSERT_LT(origin, text.find('\n'));
+  for (const auto& [name, row] : std::vector<std::pair<std::string, std::string>>{
+           {"store-tenant-quota-mb", "MB"}, {"kv-memory-mb", "MB"}}) {
+    const std::string line = text.substr(text.find("\n" + name) + 1);
+    EXPECT_EQ(line.substr(unit, row.size()), row) << name;
+    EXPECT_EQ(line.substr(origin, 8), "default\n") << name;
+  }
+  const std::string after = text.substr(text.find(std::string(60, 'x') + "\n") + 61);
+  EXPECT_EQ(after.substr(origin, 5), "flag\n");
 }
 
 TEST(Settings, AutomaticThreadsCountAsZero) {
@@ -121,6 +164,17 @@ TEST(Settings, RefusesAFileThatIsNoMapOfScalars) {
     const YamlFile file(text);
     Settings settings;
     EXPECT_FALSE(settings.load_yaml(file.path()).ok()) << text;
+  }
+  for (const auto& [text, what] : std::vector<std::pair<std::string, std::string>>{
+           {"ctx: 5\ndecode_chunks: [1, 2, 3]\n",
+            "line 2: decode-chunks: takes one value, here is "
+            "a YAML list; write the entries of a list by commas"},
+           {"store: {dir: kv}\n", "line 1: store: takes one value, here is a YAML map"},
+           {"store_dir: ~\n", "line 1: store-dir: takes one value, here is nothing"},
+           {"[a]: 1\n", "line 1: expected the name of a setting"}}) {
+    const YamlFile file(text);
+    Settings settings;
+    EXPECT_THAT(settings.load_yaml(file.path()).error().message, HasSubstr(what));
   }
   Settings settings;
   const auto missing = settings.load_yaml("no-such-file.yaml");

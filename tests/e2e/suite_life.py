@@ -397,7 +397,9 @@ class LifeSuite(unittest.TestCase):
         for choice in choices:
             del choice["timings"]
         self.assertEqual(choices[1:], choices[:1] * 3)
-        self.assertEqual([start.stderr for start in starts[:3]], [""] * 3)
+        self.assertEqual([start.stderr for start in starts[:3]],
+                         ["", f"outrider: weights packed anew, for {directory}\n",
+                          f"outrider: packed weights from {directory}\n"])
         self.assertIn("weights cache not used", starts[3].stderr)
 
     def test_a_limit_of_file_sizes_costs_the_weights_cache_only(self):

@@ -1,0 +1,80 @@
+#include "tools/settings_rules.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "tools/tenant_quotas.hpp"
+
+namespace outrider::tools {
+namespace {
+
+/// Settings that begin with `prefix` have an effect only where `condition` says so.
+struct Need {
+  std::string_view prefix;
+  bool (*met)(const Settings&);
+  const char* condition;
+};
+
+bool is_automatic(const Settings& settings) {
+  return settings.text("kv-kind") == "auto";
+}
+
+constexpr Need k_needs[] = {
+    {"store-", [](const Settings& s) { return !s.text("store-dir").empty(); }, "without store-dir"},
+    {"kv-candidates", is_automatic, "unless kv-kind is auto"},
+    {"kv-gate-", is_automatic, "unless kv-kind is auto"},
+    {"kv-probe-", is_automatic, "unless kv-kind is auto"},
+    {"plan-", is_automatic, "unless kv-kind is auto"},
+    {"plan-max-age-s", [](const Settings& s) { return !s.text("plan-dir").empty(); },
+     "without plan-dir"},
+    {"admin-tenant", [](const Settings& s) { return !s.text("api-key-file").empty(); },
+     "without api-key-file"},
+    {"decode-chunks", [](const Settings& s) { return s.text("decode-plan") == "fixed"; },
+     "unless decode-plan is fixed"},
+};
+
+Result<void> check_quotas(const Settings& settings) {
+  const uint64_t cap = settings.count("store-cap-mb");
+  const auto over = [&](const char* name, const std::string& what) {
+    return fail(ErrorCode::invalid_argument,
+                std::string(name) + ": " + what + " are more than store-cap-mb, " +
+                    settings.text("store-cap-mb") + " MB",
+                name);
+  };
+  if (settings.count("store-quota-mb") > cap) {
+    return over("store-quota-mb", settings.text("store-quota-mb") + " MB of a tenant");
+  }
+  std::map<std::string, uint64_t> quotas;
+  OUTRIDER_ASSIGN(quotas, parse_tenant_quotas(settings.text("store-tenant-quota-mb")));
+  for (const auto& [tenant, mb] : quotas) {
+    if (mb <= cap) continue;
+    return over("store-tenant-quota-mb", std::to_string(mb) + " MB of \"" + tenant + "\"");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> check_together(const Settings& settings) {
+  OUTRIDER_TRY(check_quotas(settings));
+  std::vector<std::string> warnings;
+  for (const Setting& setting : settings.all()) {
+    if (!settings.is_given(setting.name) || setting.value.empty()) continue;
+    const auto unmet = std::find_if(std::begin(k_needs), std::end(k_needs), [&](const Need& need) {
+      return setting.name.starts_with(need.prefix) && !need.met(settings);
+    });
+    if (unmet != std::end(k_needs)) {
+      warnings.push_back(setting.name + " has no effect " + unmet->condition);
+    }
+  }
+  const auto chunks = settings.counts("decode-chunks");
+  const uint64_t rows = settings.count("max-batch-tokens");
+  if (settings.text("decode-plan") == "fixed" && settings.is_given("decode-chunks") &&
+      *std::max_element(chunks.begin(), chunks.end()) > rows) {
+    warnings.push_back("decode-chunks " + settings.text("decode-chunks") +
+                       ": a step has max-batch-tokens rows at most, " + std::to_string(rows));
+  }
+  return warnings;
+}
+
+}  // namespace outrider::tools

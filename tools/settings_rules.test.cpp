@@ -1,0 +1,57 @@
+#include "tools/settings_rules.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace outrider::tools {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Values = std::vector<std::pair<std::string, std::string>>;
+
+Result<std::vector<std::string>> checked(const Values& values) {
+  Settings settings;
+  for (const auto& [name, value] : values) EXPECT_TRUE(settings.set(name, value, "flag")) << name;
+  return check_together(settings);
+}
+
+TEST(SettingsTogether, AreGoodByDefault) {
+  EXPECT_THAT(*checked({}), IsEmpty());
+  EXPECT_THAT(*checked({{"max-batch-tokens", "16"}, {"decode-plan", "fixed"}}), IsEmpty());
+  EXPECT_THAT(*checked({{"store-dir", "kv"}, {"store-cap-mb", "64"}, {"store-quota-mb", "64"}}),
+              IsEmpty());
+}
+
+TEST(SettingsTogether, RefuseAQuotaOverTheCapAndNameIt) {
+  for (const char* cap : {"64", "99"}) {
+    for (const auto& [name, value] :
+         Values{{"store-quota-mb", "100"}, {"store-tenant-quota-mb", "ann=1,bob=100"}}) {
+      const auto refused = checked({{"store-dir", "kv"}, {"store-cap-mb", cap}, {name, value}});
+      ASSERT_FALSE(refused.ok()) << name;
+      EXPECT_EQ(refused.error().field, name);
+      EXPECT_THAT(refused.error().message, HasSubstr(std::string("store-cap-mb, ") + cap));
+    }
+  }
+}
+
+TEST(SettingsTogether, WarnOfWhatHasNoEffect) {
+  EXPECT_THAT(*checked({{"store-cap-mb", "64"}}),
+              ElementsAre("store-cap-mb has no effect without store-dir"));
+  EXPECT_THAT(*checked({{"plan-dir", "plans"}, {"kv-gate-nll", "1"}}),
+              ElementsAre("kv-gate-nll has no effect unless kv-kind is auto",
+                          "plan-dir has no effect unless kv-kind is auto"));
+  EXPECT_THAT(*checked({{"kv-kind", "auto"}, {"plan-max-age-s", "5"}}),
+              ElementsAre("plan-max-age-s has no effect without plan-dir"));
+  EXPECT_THAT(*checked({{"decode-chunks", "1,2,3"}}),
+              ElementsAre("decode-chunks has no effect unless decode-plan is fixed"));
+  EXPECT_THAT(
+      *checked(
+          {{"decode-plan", "fixed"}, {"decode-chunks", "1,2,300"}, {"max-batch-tokens", "256"}}),
+      ElementsAre(HasSubstr("max-batch-tokens rows at most, 256")));
+}
+
+}  // namespace
+}  // namespace outrider::tools
