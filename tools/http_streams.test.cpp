@@ -63,7 +63,7 @@ TEST(HttpStreams, EndAtAnInterruptWithWhatTheyHave) {
   bool ended = false;
   streams->start(
       "/", "{}", [](unsigned, std::string_view) {}, [&](const HttpEnd&) { ended = true; });
-  streams->after(Duration(0), [] { ::kill(::getpid(), SIGINT); });
+  streams->after(Duration(0), [] { ::raise(SIGINT); });
   streams->run();
   EXPECT_TRUE(streams->interrupted());
   EXPECT_FALSE(ended);
