@@ -16,6 +16,7 @@ struct CaseLimits {
   uint32_t long_prompt_tokens = 260;  ///< … one in ten, and none at all with shared ones, more.
   /// A far prompt has as many, or up to k_far_slack fewer: over two chunks of attention.
   uint32_t far_prompt_tokens = 640;
+  uint32_t far_every = 24;  ///< The first of so many requests has a far prompt.
   uint32_t output_tokens = 24;
   uint32_t families = 2;     ///< Of prompts that begin alike.
   uint64_t family_seed = 0;  ///< What they begin with.

@@ -9,9 +9,7 @@ namespace outrider::exactness {
 namespace {
 
 constexpr size_t k_failures_kept = 10;
-/// The first of so many requests has a far prompt …
-constexpr uint32_t k_far_every = 24;
-/// … and so many of these run under one window, so that they meet in batches.
+/// So many requests with far prompts run under one window, so that they meet in batches.
 constexpr uint32_t k_far_group = 4;
 
 /// What an engine has one of, and so has a request's answer.
@@ -71,11 +69,11 @@ class Harness {
         options_.limits.far_prompt_tokens - k_far_slack - k_chunk_tokens;
     Numerics far;
     for (uint32_t i = 0; i < options_.count; ++i) {
-      const bool is_far = i % k_far_every == 0;
+      const bool is_far = i % options_.limits.far_every == 0;
       requests_.push_back(random_request(random_, options_.limits,
                                          is_far ? PromptLength::far : PromptLength::usual,
                                          *model.tokenizer));
-      if (i % (k_far_every * k_far_group) == 0) {
+      if (i % (options_.limits.far_every * k_far_group) == 0) {
         far = {random_kinds(0.5f), 1 + random_.below(far_window_max)};
       }
       const Numerics usual = {random_kinds(0.7f), random_.chance(0.25f) ? window : 0};

@@ -72,6 +72,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
     Options options = tiny(name, 1, 96);
     const LongerModel longer(options.model);
     options.model = longer.path();
+    options.limits.far_every = 6;
     const Report report = must_run(options);
     EXPECT_THAT(report.failures, IsEmpty()) << name << ": " << to_string(report.tally);
     EXPECT_TRUE(report.tally.exact());
