@@ -11,6 +11,7 @@ namespace outrider::tools {
 namespace {
 
 constexpr size_t k_shown_bytes_max = 200;
+constexpr double k_mb = 1 << 20;  ///< as in the settings
 
 /// On one line that is not too long.
 std::string line_of(std::string text) {
@@ -57,8 +58,8 @@ std::string reasons_text(const nlohmann::json& counts) {
 }
 
 std::string use_text(const nlohmann::json& tenant) {
-  return whole(tenant, "blocks") + " blocks, " + whole(tenant, "bytes", 1e6) + " MB, " +
-         whole(tenant, "pinned_bytes", 1e6) + " MB of them pinned";
+  return whole(tenant, "blocks") + " blocks, " + whole(tenant, "bytes", k_mb) + " MB, " +
+         whole(tenant, "pinned_bytes", k_mb) + " MB of them pinned";
 }
 
 std::string tenants_text(const nlohmann::json& store) {
@@ -66,7 +67,7 @@ std::string tenants_text(const nlohmann::json& store) {
   if (const auto& tenants = member_of(store, "tenants"); tenants.is_object()) {
     for (const auto& [name, tenant] : tenants.items()) {
       out += "  tenant " + line_of(name) + ": " + use_text(tenant) + "; quota " +
-             whole(tenant, "quota_bytes", 1e6) + " MB, " + whole(tenant, "over_quota_blocks") +
+             whole(tenant, "quota_bytes", k_mb) + " MB, " + whole(tenant, "over_quota_blocks") +
              " blocks over it were not stored\n";
     }
   }
@@ -82,9 +83,9 @@ std::string store_text(const nlohmann::json& store) {
   const std::string outage = word(store, "outage");
   const std::string why = line_of(text_of(store, "outage_text"));
   std::string out = "KV store: " + (outage == "none" ? "open" : "out of order, " + outage) + "; " +
-                    whole(store, "blocks") + " blocks, " + whole(store, "bytes", 1e6) +
-                    " MB; files " + whole(store, "file_bytes", 1e6) + " MB, " +
-                    whole(store, "queued_bytes", 1e6) + " MB to be written\n";
+                    whole(store, "blocks") + " blocks, " + whole(store, "bytes", k_mb) +
+                    " MB; files " + whole(store, "file_bytes", k_mb) + " MB, " +
+                    whole(store, "queued_bytes", k_mb) + " MB to be written\n";
   if (!why.empty()) {
     out += (outage == "none" ? "  an earlier database was given up: " : "  ") + why + "\n";
   }

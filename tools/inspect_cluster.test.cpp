@@ -44,7 +44,7 @@ TEST(InspectCluster, TellsOfTheStoreWhatItDoesAndForWhom) {
   const char* const store = R"({"kv_kind":"q8_0","kv_store":{"outage":"none",
       "outage_text":"it was\ncut short","blocks":7,"bytes":8123456,"file_bytes":9e6,
       "queued_bytes":2e6,"loaded_blocks":5,"stored_blocks":6,"loads":{"absent":2,"gated":1},
-      "skipped":{},"removed":{"quota":3},"tenants":{"ann":{"quota_bytes":5e8,"blocks":4,
+      "skipped":{},"removed":{"quota":3},"tenants":{"ann":{"quota_bytes":536870912,"blocks":4,
       "bytes":6e6,"pinned_bytes":1e6,"over_quota_blocks":9}},"other_tenants":{"tenants":2,
       "blocks":3,"bytes":2123456,"pinned_bytes":0,"over_quota_blocks":0}}})";
   EXPECT_EQ(cluster_text(nlohmann::json::parse(store)),
@@ -56,7 +56,7 @@ TEST(InspectCluster, TellsOfTheStoreWhatItDoesAndForWhom) {
             "  since the start: 5 blocks loaded, 6 stored\n"
             "  loads by end: absent 2, gated 1\n"
             "  blocks removed: quota 3\n"
-            "  tenant ann: 4 blocks, 6 MB, 1 MB of them pinned; quota 500 MB, 9 blocks over it "
+            "  tenant ann: 4 blocks, 6 MB, 1 MB of them pinned; quota 512 MB, 9 blocks over it "
             "were not stored\n"
             "  2 other tenants: 3 blocks, 2 MB, 0 MB of them pinned\n");
   const char* const broken = R"({"kv_store":{"outage":"no_space","outage_text":"No space left"}})";

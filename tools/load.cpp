@@ -375,7 +375,11 @@ void add_load_flags(CLI::App& command, LoadFlags& flags) {
       ->capture_default_str();
   command.add_option("--prompts", flags.prompts, "random token ids, or their text by /detokenize")
       ->type_name("ids|text")
-      ->check(CLI::IsMember({"ids", "text"}).description(""))
+      ->check(CLI::Validator(
+          [](const std::string& word) {
+            return word == "ids" || word == "text" ? "" : "\"" + word + "\" is not ids or text";
+          },
+          ""))
       ->capture_default_str();
   command.add_option("--vocab", flags.vocabulary, "ids are below it [the server's, or 16384]")
       ->type_name("N")
