@@ -101,7 +101,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    std::fprintf(stderr, "model_golden: %s\nRun with --help for more.\n", error.what());
+    return 2;
   }
   return run(options);
 }
