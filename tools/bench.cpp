@@ -1,10 +1,14 @@
+#include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/limits.hpp"
+#include "base/system.hpp"
 #include "kernels/kv_kind_flags.hpp"
 #include "tools/bench_run.hpp"
 #include "tools/command.hpp"
@@ -13,6 +17,7 @@
 #include "tools/number_list.hpp"
 #include "tools/progress.hpp"
 #include "tools/sampling_flags.hpp"
+#include "tools/version.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -60,8 +65,43 @@ uint64_t resident_bytes() {
   return std::strtoull(proc_value("/proc/self/status", "VmRSS").c_str(), nullptr, 10) << 10;
 }
 
+/// "2026-01-31T09:30:00Z".
+std::string utc_text(UnixTime time) {
+  const std::time_t seconds = time.time_since_epoch().count();
+  std::tm parts{};
+  char text[32] = "";
+  if (gmtime_r(&seconds, &parts) != nullptr) {
+    std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  }
+  return text;
+}
+
+/// Of a GGUF: the encoding that most of its weights have, and how many it has in all.
+struct FileFacts {
+  std::string quantisation;
+  uint64_t parameters = 0;
+};
+
+Result<FileFacts> file_facts(const std::string& path) {
+  const auto file = model::GgufFile::open(path);
+  if (!file) return file.error();
+  std::map<std::string_view, uint64_t> weights;
+  FileFacts facts;
+  for (const model::GgufTensor& tensor : file->tensors()) {
+    const uint64_t count =
+        tensor.dims[0] * tensor.dims[1] * tensor.dims[2] * tensor.dims[3];  // 1 where it has fewer
+    weights[kernels::weight_type_info(tensor.type)->name] += count;
+    facts.parameters += count;
+  }
+  const auto most = std::ranges::max_element(weights, {}, [](const auto& e) { return e.second; });
+  if (most != weights.end()) facts.quantisation = most->first;
+  return facts;
+}
+
 struct Loaded {
   std::shared_ptr<const model::LoadedModel> model;
+  FileFacts facts;
+  std::string started;
   std::string kv_kinds;
   double seconds = 0;
   uint64_t resident_bytes = 0;
@@ -70,7 +110,11 @@ struct Loaded {
 nlohmann::ordered_json row_json(const BenchRow& row, const Loaded& loaded, const Machine& machine) {
   nlohmann::ordered_json out;
   out["test"] = row.bench.name();
+  out["version"] = k_version;
+  out["started"] = loaded.started;
   out["model"] = loaded.model->path;
+  out["quantisation"] = loaded.facts.quantisation;
+  out["parameters"] = loaded.facts.parameters;
   out["threads"] = loaded.model->ops->threads();
   out["prompt"] = row.bench.prompt;
   out["gen"] = row.bench.generate;
@@ -79,6 +123,10 @@ nlohmann::ordered_json row_json(const BenchRow& row, const Loaded& loaded, const
   out["depth"] = row.bench.depth;
   out["rows"] = static_cast<double>(row.bench.tokens()) / row.steps;
   out["tokens_per_s"] = row.tokens_per_s;
+  out["samples_tokens_per_s"] = row.samples_per_s;
+  out["min_tokens_per_s"] = row.least_per_s();
+  out["max_tokens_per_s"] = row.most_per_s();
+  out["stddev_tokens_per_s"] = row.deviation_per_s();
   out["ms_per_step"] = row.ms_per_step;
   out["share_of_limit"] = row.limit_share();
   out["limit"] = row.bandwidth_bound() ? "bandwidth" : "compute";
@@ -107,8 +155,10 @@ nlohmann::ordered_json row_json(const BenchRow& row, const Loaded& loaded, const
 
 void print_head(const Loaded& loaded, const ModelCost& cost, const Machine& machine) {
   const auto mb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  std::printf("%s, %s, %s\n", loaded.model->name.c_str(),
+  std::printf("%s, %s, %.1f M parameters, %s, %s\n", loaded.model->name.c_str(),
+              loaded.facts.quantisation.c_str(), static_cast<double>(loaded.facts.parameters) / 1e6,
               std::string(loaded.model->ops->description()).c_str(), machine.cpu.c_str());
+  std::printf("outrider %s, %s\n", k_version, loaded.started.c_str());
   std::printf("%s\n", machine.features.c_str());
   std::printf(
       "loaded in %.2f s%s, %.0f MB resident (weights: %.0f MB in the file, %.0f MB read by "
@@ -116,8 +166,8 @@ void print_head(const Loaded& loaded, const ModelCost& cost, const Machine& mach
       loaded.seconds, loaded.model->weights.from_cache ? " from the weights cache" : "",
       mb(loaded.resident_bytes), mb(loaded.model->weights.file_bytes), mb(cost.weight_bytes),
       loaded.kv_kinds.c_str());
-  std::printf("%-16s %10s %9s %7s %9s %8s %9s %9s\n", "test", "tokens/s", "ms/step", "GB/s",
-              "of a read", "Gop/s", "of int16", "of int8");
+  std::printf("%-16s %10s %17s %9s %7s %9s %8s %9s %9s\n", "test", "tokens/s", "least..most",
+              "ms/step", "GB/s", "of a read", "Gop/s", "of int16", "of int8");
 }
 
 std::string percent(double share) {
@@ -130,8 +180,10 @@ void print_row(const BenchRow& row) {
   char read[32] = "-";
   const bool decode = !row.bench.is_prefill();
   if (decode) std::snprintf(read, sizeof(read), "%.1f", row.bytes_per_s / 1e9);
-  std::printf("%-16s %10.1f %9.2f %7s %9s %8.0f %9s %9s\n", row.bench.name().c_str(),
-              row.tokens_per_s, row.ms_per_step, read,
+  char spread[64];
+  std::snprintf(spread, sizeof(spread), "%.1f..%.1f", row.least_per_s(), row.most_per_s());
+  std::printf("%-16s %10.1f %17s %9.2f %7s %9s %8.0f %9s %9s\n", row.bench.name().c_str(),
+              row.tokens_per_s, spread, row.ms_per_step, read,
               decode ? percent(row.read_share).c_str() : "-", row.operations_per_s / 1e9,
               percent(row.dot16_share).c_str(), percent(row.dot8_share).c_str());
   std::fflush(stdout);
@@ -186,6 +238,12 @@ int bench(const BenchFlags& flags) {
   loaded.model = *model;
   loaded.seconds = to_seconds(clock.now() - start);
   loaded.resident_bytes = resident_bytes();
+  loaded.started = utc_text(wall_time());
+  if (auto facts = file_facts(loaded.model->path)) {
+    loaded.facts = *facts;
+  } else {
+    return report(facts.error());
+  }
   const auto cases = fitting_cases(flags.axes, loaded.model->config.context_length);
   if (cases.empty()) {
     return report(fail(ErrorCode::invalid_argument, "bench: no test is left to run", "depth"));
@@ -207,7 +265,8 @@ int bench(const BenchFlags& flags) {
   if (flags.json) std::cout << "[\n";
   const auto done = run_cases(flags, **runner, loaded, cases);
   if (flags.json) std::cout << "\n]" << std::endl;
-  return done ? k_exit_done : report(done.error());
+  if (!done) return report(done.error());
+  return cases.size() == bench_cases(flags.axes).size() ? k_exit_done : k_exit_failed;
 }
 
 }  // namespace
@@ -247,6 +306,7 @@ void add_bench(CLI::App& app, Action& action) {
       "that are filled once; the middle one starts at the depth.\n"
       "of int16, of int8: two operations for each weight and token, by the rate of this machine's\n"
       "integer dot products in the same run. Attention is not counted.\n"
+      "Exit code 1: a test was left out, because the model's context is too short for it.\n"
       "Example: outrider bench --model smollm2-135m --depth 0,1024 --batch 1,8,32");
   command->callback([flags, &action] { action = [flags] { return bench(*flags); }; });
 }

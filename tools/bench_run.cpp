@@ -1,6 +1,8 @@
 #include "tools/bench_run.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "model/transformer.hpp"
 #include "tools/load_metrics.hpp"
@@ -21,6 +23,15 @@ double median(std::span<const BenchSample> samples, Value value) {
 
 }  // namespace
 
+double BenchRow::deviation_per_s() const {
+  if (samples_per_s.size() < 2) return 0;
+  const auto count = static_cast<double>(samples_per_s.size());
+  const double mean = std::accumulate(samples_per_s.begin(), samples_per_s.end(), 0.0) / count;
+  double squares = 0;
+  for (const double sample : samples_per_s) squares += (sample - mean) * (sample - mean);
+  return std::sqrt(squares / (count - 1));
+}
+
 BenchRow bench_row(const BenchCase& bench, const ModelCost& cost,
                    std::span<const BenchSample> samples) {
   OUTRIDER_CHECK(!samples.empty());
@@ -31,6 +42,9 @@ BenchRow bench_row(const BenchCase& bench, const ModelCost& cost,
   row.steps = samples.front().steps;
   const double seconds = median(samples, [](const BenchSample& s) { return s.seconds; });
   row.tokens_per_s = static_cast<double>(bench.tokens()) / seconds;
+  for (const BenchSample& sample : samples) {
+    row.samples_per_s.push_back(static_cast<double>(bench.tokens()) / sample.seconds);
+  }
   row.ms_per_step = seconds * 1e3 / row.steps;
   row.operations_per_s = operations / seconds;
   row.dot8_per_s = median(samples, [](const BenchSample& s) { return s.dot8_per_s; });

@@ -30,6 +30,7 @@ struct BenchRow {
   uint32_t repetitions = 0;
   uint32_t steps = 0;
   double tokens_per_s = 0;
+  std::vector<double> samples_per_s;  ///< tokens, of each repetition
   double ms_per_step = 0;
   double step_bytes = 0;        ///< 0 for a prefill
   double bytes_per_s = 0;       ///< 0 for a prefill
@@ -41,6 +42,10 @@ struct BenchRow {
   double dot16_per_s = 0;
   double dot16_share = 0;
 
+  double least_per_s() const { return std::ranges::min(samples_per_s); }
+  double most_per_s() const { return std::ranges::max(samples_per_s); }
+  /// Of the samples, as an estimate from them (n - 1); 0 for one.
+  double deviation_per_s() const;
   /// The nearer of the two limits: reading what a step must read, or multiplying.
   bool bandwidth_bound() const { return read_share > dot16_share; }
   double limit_share() const { return std::max(read_share, dot16_share); }

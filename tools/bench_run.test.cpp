@@ -83,6 +83,10 @@ TEST(BenchRow, TakesMediansAndPairsEachShareWithItsOwnRepetition) {
   };
   const BenchRow row = bench_row(bench, cost, samples);
   EXPECT_DOUBLE_EQ(row.tokens_per_s, 2 / 4.0);
+  EXPECT_EQ(row.samples_per_s, (std::vector<double>{1, 0.25, 0.5}));
+  EXPECT_DOUBLE_EQ(row.least_per_s(), 0.25);
+  EXPECT_DOUBLE_EQ(row.most_per_s(), 1);
+  EXPECT_NEAR(row.deviation_per_s(), 0.381881, 1e-6);  // sqrt(((5/12)² + (1/3)² + (1/12)²) / 2)
   EXPECT_DOUBLE_EQ(row.ms_per_step, 2000);
   EXPECT_DOUBLE_EQ(row.bytes_per_s, 30);
   EXPECT_DOUBLE_EQ(row.plain_read_per_s, 60 / 1.6);
@@ -98,6 +102,8 @@ TEST(BenchRow, TakesTheMeanOfTheMiddleTwoOfAnEvenNumber) {
                                    {.bench = bench, .seconds = 1, .steps = 2, .read_seconds = 1});
   samples[1].seconds = 3;
   EXPECT_DOUBLE_EQ(bench_row(bench, cost, samples).ms_per_step, 1000);
+  samples.pop_back();
+  EXPECT_EQ(bench_row(bench, cost, samples).deviation_per_s(), 0) << "nothing is known of one";
 }
 
 TEST(BenchRow, NamesTheNearerLimit) {

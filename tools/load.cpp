@@ -207,6 +207,14 @@ Result<CellResult> run_cell(const LoadFlags& flags, const LoadCell& cell, Target
   return result;
 }
 
+std::string mismatch(const LoadFlags& flags, const LoadSummary& summary) {
+  return mismatch_text(summary, {.prompt = flags.prompt_tokens, .answer = flags.output_tokens});
+}
+
+Json or_null(bool there, Json value) {
+  return there ? std::move(value) : Json();
+}
+
 /// Null where nothing was measured.
 Json distribution_json(const Distribution& d) {
   if (d.count == 0) return nullptr;
@@ -219,8 +227,9 @@ Json result_json(const LoadFlags& flags, const CellResult& result, const Target&
   const LoadSummary& summary = result.summary;
   Json out;
   out["load"] = result.cell.name();
-  out["concurrency"] = result.cell.streams;
-  out["rate"] = result.cell.rate;
+  const bool closed = result.cell.rate == 0;
+  out["concurrency"] = or_null(closed, result.cell.streams);
+  out["rate"] = or_null(!closed, result.cell.rate);
   out["url"] = flags.url;
   out["model"] = target.model();
   out["isl"] = flags.prompt_tokens;
@@ -235,9 +244,15 @@ Json result_json(const LoadFlags& flags, const CellResult& result, const Target&
   out["duration_s"] = rounded(summary.duration_s);
   out["requests_per_s"] = rounded(summary.requests_per_s);
   out["output_tokens_per_s"] = rounded(summary.output_tokens_per_s);
-  out["prompt_tokens"] = summary.prompt_tokens;
+  out["prompt_tokens"] = summary.prompts.sum;
+  out["prompt_tokens_mean"] =
+      or_null(summary.prompts.requests > 0, rounded(summary.prompts.mean()));
   out["cached_tokens"] = summary.cached_tokens;
-  out["output_tokens"] = summary.output_tokens;
+  out["output_tokens"] = summary.answers.sum;
+  out["output_tokens_mean"] =
+      or_null(summary.answers.requests > 0, rounded(summary.answers.mean()));
+  const std::string other = mismatch(flags, summary);
+  out["mismatch"] = or_null(!other.empty(), other);
   out["goodput_per_s"] = rounded(summary.goodput_per_s);
   out["slo"] = {{"ttft_ms", flags.slo_ttft_ms}, {"tpot_ms", flags.slo_tpot_ms}};
   if (flags.slo_e2e_ms) out["slo"]["e2e_ms"] = *flags.slo_e2e_ms;
@@ -265,7 +280,7 @@ void print_head(const LoadFlags& flags, const Target& target) {
               "tokens/s", "TTFT", "TPOT", "ITL", "E2E", "good/s");
 }
 
-void print_row(const CellResult& result) {
+void print_row(const LoadFlags& flags, const CellResult& result) {
   const LoadSummary& summary = result.summary;
   const auto both = [](const Distribution& d) {
     char text[48] = "-";
@@ -279,10 +294,13 @@ void print_row(const CellResult& result) {
               summary.requests_per_s, summary.output_tokens_per_s, both(summary.ttft_ms).c_str(),
               both(summary.tpot_ms).c_str(), both(summary.itl_ms).c_str(),
               both(summary.e2e_ms).c_str(), summary.goodput_per_s);
+  if (const auto other = mismatch(flags, summary); !other.empty()) {
+    std::printf("  not what was asked: %s\n", other.c_str());
+  }
   if (summary.cached_tokens > 0) {
     std::printf("  the server had %llu of %llu prompt tokens in its cache\n",
                 static_cast<unsigned long long>(summary.cached_tokens),
-                static_cast<unsigned long long>(summary.prompt_tokens));
+                static_cast<unsigned long long>(summary.prompts.sum));
   }
   if (result.interrupted) std::printf("  interrupted: of the requests that had ended\n");
   const double waiting = result.of_duration(result.outcome.client_wait_s);
@@ -335,7 +353,7 @@ int load(const LoadFlags& flags) {
     if (flags.json) {
       std::cout << result_json(flags, *result, target).dump() << std::endl;
     } else {
-      print_row(*result);
+      print_row(flags, *result);
     }
     if (result->interrupted) return k_exit_interrupted;
   }

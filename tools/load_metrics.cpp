@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <numeric>
 
 #include "base/check.hpp"
@@ -42,6 +43,13 @@ Distribution Distribution::of(std::vector<double> samples) {
   return out;
 }
 
+void TokenCounts::add(uint32_t tokens) {
+  least = requests == 0 ? tokens : std::min(least, tokens);
+  most = std::max(most, tokens);
+  sum += tokens;
+  ++requests;
+}
+
 LoadSummary summarise(std::span<const RequestRecord> records, const Slo& slo) {
   LoadSummary out;
   if (records.empty()) return out;
@@ -57,9 +65,9 @@ LoadSummary summarise(std::span<const RequestRecord> records, const Slo& slo) {
       continue;
     }
     ++out.completed;
-    out.prompt_tokens += record.prompt_tokens;
+    if (record.prompt_tokens != 0) out.prompts.add(record.prompt_tokens);
     out.cached_tokens += record.cached_tokens;
-    out.output_tokens += record.output_tokens;
+    out.answers.add(record.output_tokens);
     out.good += slo.kept_by(record) ? 1 : 0;
     ttft.push_back(record.ttft_s() * 1e3);
     e2e.push_back(record.e2e_s() * 1e3);
@@ -73,13 +81,35 @@ LoadSummary summarise(std::span<const RequestRecord> records, const Slo& slo) {
     return out.duration_s > 0 ? static_cast<double>(count) / out.duration_s : 0;
   };
   out.requests_per_s = per_second(out.completed);
-  out.output_tokens_per_s = per_second(out.output_tokens);
+  out.output_tokens_per_s = per_second(out.answers.sum);
   out.goodput_per_s = per_second(out.good);
   out.ttft_ms = Distribution::of(std::move(ttft));
   out.tpot_ms = Distribution::of(std::move(tpot));
   out.itl_ms = Distribution::of(std::move(itl));
   out.e2e_ms = Distribution::of(std::move(e2e));
   out.late_ms = Distribution::of(std::move(late));
+  return out;
+}
+
+std::string mismatch_text(const LoadSummary& summary, const AskedTokens& asked) {
+  const TokenCounts& prompts = summary.prompts;
+  const TokenCounts& answers = summary.answers;
+  std::string out;
+  const auto add = [&out](const std::string& text) { out += (out.empty() ? "" : "; ") + text; };
+  const auto of = [](double mean, uint32_t all) {
+    char text[64];
+    std::snprintf(text, sizeof(text), "%.1f of %u", mean, all);
+    return std::string(text);
+  };
+  if (answers.requests == 0) return out;
+  if (answers.least != asked.answer || answers.most != asked.answer) {
+    add("answers had " + of(answers.mean(), asked.answer) + " tokens in the mean");
+  }
+  if (prompts.requests == 0) {
+    add("the server counted no prompt tokens");
+  } else if (prompts.least < asked.prompt || prompts.most > asked.prompt + 1) {
+    add("the server counted " + of(prompts.mean(), asked.prompt) + " prompt tokens");
+  }
   return out;
 }
 

@@ -15,7 +15,7 @@ struct RequestRecord {
   double ended_s = 0;             ///< nothing more came
   double last_s = 0;              ///< the last event of the answer proper: text or finish reason
   std::vector<double> outputs_s;  ///< each event that brought text
-  uint32_t prompt_tokens = 0;     ///< as the server counts
+  uint32_t prompt_tokens = 0;     ///< as the server counts; 0: it does not
   uint32_t cached_tokens = 0;     ///< of the prompt, as the server says
   uint32_t output_tokens = 0;     ///< as the server counts, else events with text
   double late_s = 0;              ///< sent after the time that the schedule said
@@ -54,6 +54,17 @@ struct Distribution {
 /// Value at `share` (0 … 1) of ascending samples, linear between neighbours (numpy's default).
 double percentile(std::span<const double> ascending, double share);
 
+/// Tokens of some requests, each counted apart.
+struct TokenCounts {
+  uint64_t requests = 0;
+  uint64_t sum = 0;
+  uint32_t least = 0;
+  uint32_t most = 0;
+
+  void add(uint32_t tokens);
+  double mean() const { return static_cast<double>(sum) / static_cast<double>(requests); }
+};
+
 /// One run of a load. Rates are per second from the first request sent to the last one ended.
 struct LoadSummary {
   uint64_t completed = 0;
@@ -63,16 +74,26 @@ struct LoadSummary {
   double output_tokens_per_s = 0;  ///< of completed requests
   double goodput_per_s = 0;        ///< completed requests that kept the objectives
   uint64_t good = 0;
-  uint64_t prompt_tokens = 0;
+  TokenCounts prompts;         ///< of completed requests whose prompt the server counted
   uint64_t cached_tokens = 0;  ///< of these
-  uint64_t output_tokens = 0;
-  Distribution ttft_ms;  ///< first non-empty output - send
-  Distribution tpot_ms;  ///< (e2e - ttft) / (output tokens - 1)
-  Distribution itl_ms;   ///< gaps between events with text, of completed requests
-  Distribution e2e_ms;   ///< last event - send
-  Distribution late_ms;  ///< send - schedule, of all requests
+  TokenCounts answers;         ///< of completed requests
+  Distribution ttft_ms;        ///< first non-empty output - send
+  Distribution tpot_ms;        ///< (e2e - ttft) / (output tokens - 1)
+  Distribution itl_ms;         ///< gaps between events with text, of completed requests
+  Distribution e2e_ms;         ///< last event - send
+  Distribution late_ms;        ///< send - schedule, of all requests
 };
 
 LoadSummary summarise(std::span<const RequestRecord> records, const Slo& slo);
+
+/// Tokens of each request.
+struct AskedTokens {
+  uint32_t prompt = 0;
+  uint32_t answer = 0;
+};
+
+/// What completed requests had other than was asked, for people; empty: nothing. A server may count
+/// one token more before a prompt (BOS).
+std::string mismatch_text(const LoadSummary& summary, const AskedTokens& asked);
 
 }  // namespace outrider::tools

@@ -81,7 +81,8 @@ TEST(LoadSummary, PoolsSamplesAndCountsErrorsByKind) {
   EXPECT_NEAR(summary.requests_per_s, 1, 1e-12);
   EXPECT_NEAR(summary.output_tokens_per_s, 5, 1e-12);
   EXPECT_NEAR(summary.goodput_per_s, 0.5, 1e-12);
-  EXPECT_EQ(summary.prompt_tokens, 14u);
+  EXPECT_EQ(summary.prompts.sum, 14u);
+  EXPECT_EQ(summary.answers.sum, 10u);
   EXPECT_EQ(summary.cached_tokens, 6u);
   // Gaps 100, 200, 200 and 400 ms of both requests together.
   EXPECT_EQ(summary.itl_ms.count, 4u);
@@ -91,6 +92,29 @@ TEST(LoadSummary, PoolsSamplesAndCountsErrorsByKind) {
   EXPECT_NEAR(summary.tpot_ms.max, 200, 1e-9);
   EXPECT_NEAR(summary.e2e_ms.max, 1200, 1e-9);
   EXPECT_EQ(summary.late_ms.count, 4u);
+}
+
+TEST(LoadSummary, SaysWhatRequestsHadOtherThanAsked) {
+  RequestRecord record = worked_example();  // 7 prompt tokens, 5 of output
+  const auto told = [&](std::vector<RequestRecord> records, AskedTokens asked) {
+    return mismatch_text(summarise(records, {}), asked);
+  };
+  EXPECT_EQ(told({record}, {.prompt = 7, .answer = 5}), "");
+  EXPECT_EQ(told({record}, {.prompt = 6, .answer = 5}), "") << "a BOS token";
+  EXPECT_EQ(told({record}, {.prompt = 5, .answer = 5}),
+            "the server counted 7.0 of 5 prompt tokens");
+  EXPECT_EQ(
+      told({record}, {.prompt = 128, .answer = 64}),
+      "answers had 5.0 of 64 tokens in the mean; the server counted 7.0 of 128 prompt tokens");
+  RequestRecord longer = record;
+  longer.output_tokens = 7;
+  EXPECT_EQ(told({record, longer}, {.prompt = 7, .answer = 6}),
+            "answers had 6.0 of 6 tokens in the mean")
+      << "a right mean of wrong answers";
+  record.prompt_tokens = 0;
+  EXPECT_EQ(told({record}, {.prompt = 7, .answer = 5}), "the server counted no prompt tokens");
+  record.error = "timeout";
+  EXPECT_EQ(told({record}, {.prompt = 7, .answer = 5}), "");
 }
 
 TEST(LoadSummary, OfFailuresAloneHasNoRates) {

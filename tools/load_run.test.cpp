@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "tools/canned_server.test.hpp"
+
 namespace outrider::tools {
 namespace {
 
@@ -112,6 +114,25 @@ TEST(PoissonGap, HasTheMeanAndTheShareBelowItOfAnExponential) {
   EXPECT_NEAR(sum / k_draws, 0.25, 0.005) << "seed " << k_seed;
   EXPECT_NEAR(static_cast<double>(below_mean) / k_draws, 1 - std::exp(-1.0), 0.01)
       << "seed " << k_seed;
+}
+
+TEST(RunLoad, KnowsOfAnswersThatAreShortAndPromptsThatWereCut) {
+  const CannedServer::Reply cut = {
+      200,
+      "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":\"stop\"}]}\n\n"
+      "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":3}}\n\n"};
+  const CannedServer server({cut, cut});
+  auto streams = HttpStreams::create(server.url(), "", std::chrono::minutes(1));
+  ASSERT_TRUE(streams.ok());
+  const std::vector<std::string> bodies(2, "{}");
+  const SteadyClock clock;
+  Random random(1);
+  const LoadOutcome outcome = run_load(**streams, clock, {.streams = 1}, bodies, random);
+  const LoadSummary summary = summarise(outcome.records, {});
+  EXPECT_EQ(summary.completed, 2u) << outcome.details.size();
+  EXPECT_EQ(
+      mismatch_text(summary, {.prompt = 128, .answer = 64}),
+      "answers had 3.0 of 64 tokens in the mean; the server counted 7.0 of 128 prompt tokens");
 }
 
 TEST(RunLoad, CountsEachRequestToAServerThatIsNotThereAsOneError) {

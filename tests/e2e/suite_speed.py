@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import statistics
 import subprocess
 import threading
 import unittest
@@ -49,13 +50,20 @@ class BenchSuite(unittest.TestCase):
             for field in ("step_bytes", "bytes_per_s", "plain_read_bytes_per_s",
                           "share_of_plain_read"):
                 self.assertEqual(row.get(field, 0) > 0, row["gen"] > 0, f"{row['test']}: {field}")
-            self.assertTrue(row["cpu"] and row["backend"])
+            self.assertTrue(row["cpu"] and row["backend"] and row["version"])
+            self.assertEqual((row["quantisation"], row["parameters"]), ("Q4_1", 134515008))
+            self.assertRegex(row["started"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+            samples = row["samples_tokens_per_s"]
+            self.assertEqual(len(samples), 2)
+            self.assertEqual((min(samples), max(samples)),
+                             (row["min_tokens_per_s"], row["max_tokens_per_s"]))
+            self.assertAlmostEqual(row["stddev_tokens_per_s"], statistics.stdev(samples), 5)
 
     def test_the_table_has_a_line_for_each_test(self):
         done = subprocess.run([str(binary), "bench", "--model", str(model), "--prompt", "16", "--gen",
                                "4", "--repetitions", "1"], capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
-        for name in ("pp16 ", "tg4 ", "of a read", "of int16"):
+        for name in ("pp16 ", "tg4 ", "least..most", "of a read", "of int16"):
             self.assertIn(name, done.stdout)
 
     def test_what_does_not_fit_the_context_is_said(self):
@@ -63,6 +71,9 @@ class BenchSuite(unittest.TestCase):
                               capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 2)
         self.assertIn("the model's context is", done.stderr)
+        rows = json.loads(printed("bench", "--model", str(model), "--prompt", "8", "--gen", "0",
+                                  "--depth", "0,1000000", "--repetitions", "1", code=1))
+        self.assertEqual([row["test"] for row in rows], ["pp8"])
 
 
 class LoadSuite(unittest.TestCase):
@@ -74,6 +85,9 @@ class LoadSuite(unittest.TestCase):
         self.assertEqual(row["completed"], requests)
         self.assertEqual(row["prompt_tokens"], 12 * requests)
         self.assertEqual(row["output_tokens"], 6 * requests)
+        self.assertEqual((row["prompt_tokens_mean"], row["output_tokens_mean"]), (12, 6))
+        self.assertIsNone(row["mismatch"])
+        self.assertIsNone(row["rate" if row["concurrency"] else "concurrency"])
         self.assertTrue(row["ignore_eos"])
         for field in ("duration_s", "requests_per_s", "output_tokens_per_s"):
             self.assertGreater(row[field], 0, field)
@@ -184,3 +198,5 @@ class ForeignSuite(unittest.TestCase):
         self.assertEqual(row["errors"], {"cut stream": 3})
         self.assertEqual(row["completed"], 6)
         self.assertEqual(row["output_tokens"], 12)  # it counts nothing: events with text
+        self.assertIsNone(row["prompt_tokens_mean"])
+        self.assertEqual(row["mismatch"], "the server counted no prompt tokens")
