@@ -9,6 +9,7 @@ namespace {
 
 GenerationRequest pinned(uint64_t seed, uint32_t tokens, uint32_t ttl_s = 0) {
   GenerationRequest request = EngineWorld::request(seed, tokens, 4);
+  request.tenant = "tenant " + std::to_string(seed);
   request.kv.pin = true;
   request.kv.ttl_s = ttl_s;
   return request;
@@ -66,6 +67,19 @@ TEST(EnginePins, BeyondTheirShareOfThePoolAreRefusedAndCounted) {
   fill(world);
   EXPECT_EQ(found(world, pinned(2, 90)), 80u);
   EXPECT_EQ(found(world, pinned(3, 90)), 0u);
+}
+
+TEST(EnginePins, OneTenantHasHalfOfTheirShareAtMost) {
+  EngineWorld world(EngineWorld::with_blocks(40));
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    GenerationRequest request = pinned(seed, 90);
+    request.tenant = "greedy";
+    world.alone(request);
+  }
+  EXPECT_EQ(world.engine->stats().blocks_pinned, 5u);
+  EXPECT_EQ(world.engine->stats().pins_refused, 5u);
+  world.alone(pinned(3, 90));
+  EXPECT_EQ(world.engine->stats().blocks_pinned, 10u);
 }
 
 TEST(EnginePins, ARunningSequenceGetsPinnedBlocksWhenThereAreNoOthers) {

@@ -103,8 +103,9 @@ void Engine::State::publish_blocks(const StepPlan& plan) {
 /// first one first.
 void Engine::State::pin(const ActiveRequest& request, const Choice& choice, uint32_t first) {
   if (!request.pin_until || *request.pin_until <= now) return;
+  const uint64_t owner = hash64(request.request.tenant);
   for (const int32_t block : choice.kv.table().subspan(first, choice.kv.published() - first)) {
-    if (!cache->pin(block, *request.pin_until)) ++counters.pins_refused;
+    if (!cache->pin(block, owner, *request.pin_until)) ++counters.pins_refused;
   }
 }
 

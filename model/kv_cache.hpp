@@ -87,7 +87,9 @@ class KvCache {
   /// head_dim] of each layer, for keys and for values. Empty: zeros, as at the start.
   void fill_new_blocks(std::span<const float> numbers);
   /// As in the index.
-  bool pin(int32_t block, TimePoint until) { return index_.pin(block, until); }
+  bool pin(int32_t block, uint64_t owner, TimePoint until) {
+    return index_.pin(block, owner, until);
+  }
   void end_pins(TimePoint now) { index_.end_pins(now); }
 
   /// Aborts unless each block's count is the number of tables that hold it, and one for the index.

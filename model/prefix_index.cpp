@@ -74,7 +74,7 @@ int32_t PrefixIndex::evict() {
   Entry& entry = at(block);
   OUTRIDER_CHECK(entry.children == 0, block, entry.children);
   if (entry.pinned_until) {
-    pins_.erase(pin_of(block));
+    unpin(block);
     ++pins_evicted_;
   }
   if (entry.parent != k_none) --at(entry.parent).children;
@@ -84,7 +84,7 @@ int32_t PrefixIndex::evict() {
   return block;
 }
 
-bool PrefixIndex::pin(int32_t block, TimePoint until) {
+bool PrefixIndex::pin(int32_t block, uint64_t owner, TimePoint until) {
   Entry& entry = at(block);
   OUTRIDER_CHECK(entry.listed && !entry.is_idle, block);
   if (entry.pinned_until && *entry.pinned_until >= until) return true;
@@ -93,22 +93,32 @@ bool PrefixIndex::pin(int32_t block, TimePoint until) {
     if (!parents || *parents < until) return false;
   }
   if (entry.pinned_until) {
-    pins_.erase(pin_of(block));
-  } else if (pins_.size() >= pins_max_) {
-    return false;
+    unpin(block);
+  } else {
+    const auto own = pins_by_.find(owner);
+    const uint32_t of_owner = own == pins_by_.end() ? 0 : own->second;
+    if (pins_.size() >= pins_max_ || of_owner >= (pins_max_ + 1) / 2) return false;
   }
   entry.pinned_until = until;
+  entry.pinned_by = owner;
   pins_.insert(pin_of(block));
+  ++pins_by_[owner];
   return true;
+}
+
+void PrefixIndex::unpin(int32_t block) {
+  pins_.erase(pin_of(block));
+  at(block).pinned_until.reset();
+  const auto own = pins_by_.find(at(block).pinned_by);
+  if (--own->second == 0) pins_by_.erase(own);
 }
 
 void PrefixIndex::end_pins(TimePoint now) {
   while (!pins_.empty() && std::get<TimePoint>(*pins_.begin()) <= now) {
     const int32_t block = std::get<int32_t>(*pins_.begin());
-    pins_.erase(pins_.begin());
     const bool idle = at(block).is_idle;
     if (idle) unlink(block);
-    at(block).pinned_until.reset();
+    unpin(block);
     if (idle) link(block);
     ++pins_ended_;
   }
@@ -142,6 +152,8 @@ void PrefixIndex::check_entries(std::span<const uint32_t> refs) const {
   }
   OUTRIDER_CHECK(listed == size() && idle_here == idle(), listed, size(), idle_here, idle());
   OUTRIDER_CHECK(pinned_here == pinned() && pinned() <= pins_max_, pinned_here, pinned());
+  for (const auto& [owner, pins] : pins_by_) pinned_here -= pins;
+  OUTRIDER_CHECK(pinned_here == 0, pinned_here);
   for (size_t i = 0; i < entries_.size(); ++i) {
     OUTRIDER_CHECK(children[i] == entries_[i].children, i, children[i], entries_[i].children);
   }

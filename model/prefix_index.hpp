@@ -24,7 +24,7 @@ class PrefixIndex {
  public:
   static constexpr int32_t k_none = -1;
 
-  /// At most `pins_max` of the pool's `blocks` are pinned at a time.
+  /// At most `pins_max` of the pool's `blocks` are pinned at a time, and half as many by one owner.
   PrefixIndex(uint32_t blocks, uint32_t pins_max);
 
   uint32_t size() const { return static_cast<uint32_t>(by_id_.size()); }
@@ -52,9 +52,9 @@ class PrefixIndex {
   /// or k_none.
   int32_t evict();
 
-  /// Pins a block that is held until then at least. False, and nothing has changed, where its
-  /// parent is not pinned as long, or too many are pinned.
-  bool pin(int32_t block, TimePoint until);
+  /// Pins a block that is held until then at least, for the owner of the whole chain. False, and
+  /// nothing has changed, where its parent is not pinned as long, or too many are pinned.
+  bool pin(int32_t block, uint64_t owner, TimePoint until);
   /// Pins whose time has come end; their idle blocks are the youngest of the others.
   void end_pins(TimePoint now);
 
@@ -73,6 +73,7 @@ class PrefixIndex {
     bool listed = false;
     bool is_idle = false;
     std::optional<TimePoint> pinned_until;
+    uint64_t pinned_by = 0;
   };
   struct IdleList {
     int32_t oldest = k_none;
@@ -86,6 +87,7 @@ class PrefixIndex {
   const Entry& at(int32_t block) const { return entries_[static_cast<size_t>(block)]; }
   IdleList& list_of(const Entry& entry) { return idle_[entry.pinned_until ? 1 : 0]; }
   Pin pin_of(int32_t block) const;
+  void unpin(int32_t block);
   void link(int32_t block);
   void unlink(int32_t block);
   void check_entries(std::span<const uint32_t> refs) const;
@@ -95,6 +97,7 @@ class PrefixIndex {
   std::unordered_map<BlockId, int32_t, BlockIdHash> by_id_;
   std::array<IdleList, 2> idle_;  ///< Not pinned, pinned.
   std::set<Pin> pins_;
+  std::unordered_map<uint64_t, uint32_t> pins_by_;  ///< of each owner that has any
   uint32_t pins_max_;
   uint64_t evictions_ = 0;
   uint64_t pins_evicted_ = 0;

@@ -46,10 +46,15 @@ struct Cached {
   Handle block;
   uint64_t released = 0;      ///< When the last sequence let go.
   int64_t pinned_until = -1;  ///< -1: it is not.
+  uint64_t pinned_by = 0;
 };
 
 uint32_t pins_max(uint32_t blocks) {
   return blocks * limits::kv_pool_pinned_percent / 100;
+}
+/// Of one owner.
+uint32_t own_max(uint32_t blocks) {
+  return (pins_max(blocks) + 1) / 2;
 }
 
 struct Pair {
@@ -167,6 +172,12 @@ class Twin {
     }));
   }
 
+  uint32_t pinned_by(uint64_t owner) const {
+    return static_cast<uint32_t>(std::count_if(cached_.begin(), cached_.end(), [&](const auto& at) {
+      return at.second.pinned_until >= 0 && at.second.pinned_by == owner;
+    }));
+  }
+
   /// The least recently used leaf that nobody holds, of those that are not pinned if there is one.
   bool evict() {
     auto oldest = cached_.end();
@@ -279,16 +290,20 @@ class Twin {
 
   /// Each time no two ends are equal, as in a chain they would be in the order of its blocks.
   void pin(const Pair& pair) {
+    if (pair.published() == 0) return;
+    const uint64_t owner = pair.blocks[0]->node % 2;
     const int64_t until = ((now_ + 1 + random_.below(60)) << 24) + (++pins_ & 0xFFFFFF);
     for (uint32_t i = 0; i < pair.published(); ++i) {
       Cached& cached = cached_.at(pair.blocks[i]->node);
       bool expected = cached.pinned_until >= until;
       const bool follows = i == 0 || cached_.at(pair.blocks[i - 1]->node).pinned_until >= until;
-      if (!expected && follows && (cached.pinned_until >= 0 || pinned() < pins_max(total_))) {
+      const bool has_room = pinned() < pins_max(total_) && pinned_by(owner) < own_max(total_);
+      if (!expected && follows && (cached.pinned_until >= 0 || has_room)) {
         expected = true;
         cached.pinned_until = until;
+        cached.pinned_by = owner;
       }
-      ASSERT_EQ(cache_->pin(pair.real.table()[i], TimePoint(until)), expected) << i;
+      ASSERT_EQ(cache_->pin(pair.real.table()[i], owner, TimePoint(until)), expected) << i;
     }
   }
 
@@ -411,12 +426,15 @@ TEST(PrefixIndex, AppendingInsideAPublishedBlockCopiesItFirst) {
 }
 
 /// A sequence that computed, published and pinned these blocks, and went. How many pins it got.
-uint32_t leave_pinned(KvCache& cache, std::span<const BlockId> chain, int64_t until) {
+uint32_t leave_pinned(KvCache& cache, std::span<const BlockId> chain, int64_t until,
+                      uint64_t owner = 1) {
   leave(cache, chain);
   KvSequence sequence(cache);
   sequence.take(chain);
   uint32_t pins = 0;
-  for (const int32_t block : sequence.table()) pins += cache.pin(block, TimePoint(until)) ? 1 : 0;
+  for (const int32_t block : sequence.table()) {
+    pins += cache.pin(block, owner, TimePoint(until)) ? 1 : 0;
+  }
   return pins;
 }
 
@@ -437,8 +455,13 @@ TEST(PrefixIndex, PinnedBlocksAreEvictedLast) {
 
 TEST(PrefixIndex, PinsBeyondTheirShareAreRefused) {
   const auto cache = make_cache(16);
-  EXPECT_EQ(leave_pinned(*cache, chain_of({1, 2, 3, 4, 5, 6}), 100), pins_max(16));
+  EXPECT_EQ(leave_pinned(*cache, chain_of({1, 2, 3, 4, 5, 6}), 100), own_max(16));
+  EXPECT_EQ(leave_pinned(*cache, chain_of({7, 8, 9}), 100), 0u) << "one owner has half at most";
+  EXPECT_EQ(leave_pinned(*cache, chain_of({10, 11, 12}), 100, 2), pins_max(16) - own_max(16));
+  EXPECT_EQ(leave_pinned(*cache, chain_of({13}), 100, 3), 0u);
   EXPECT_EQ(cache->index().pinned(), pins_max(16));
+  cache->end_pins(TimePoint(100));
+  EXPECT_EQ(leave_pinned(*cache, chain_of({13}), 200, 1), 1u) << "its share is free again";
 }
 
 TEST(PrefixIndex, APinThatEndedSparesNothing) {
