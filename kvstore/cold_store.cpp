@@ -29,6 +29,10 @@ ColdStore::~ColdStore() {
   close();
 }
 
+void ColdStore::describe(const Digest256& ns, std::string text) {
+  parts_->writer.describe(ns, std::move(text));
+}
+
 std::vector<bool> ColdStore::touch(std::span<const BlockId> chain, bool hint) {
   StoreCore& core = parts_->core;
   const int64_t now = core.now_s();

@@ -119,6 +119,9 @@ class ColdStore {
   ColdStore(const ColdStore&) = delete;
   ColdStore& operator=(const ColdStore&) = delete;
 
+  /// What a namespace is of, for people who look into the directory: kept with its first block.
+  void describe(const Digest256& ns, std::string text);
+
   /// Notes the use of a chain, root first, whether from here or computed; element i says whether
   /// block i is worth a `put`: not stored yet, and used twice, branched from, or hinted.
   std::vector<bool> touch(std::span<const BlockId> chain, bool hint = false);

@@ -83,6 +83,10 @@ void ColdWriter::change_later(Task task, size_t ids) {
   }
 }
 
+void ColdWriter::describe(const Digest256& ns, std::string text) {
+  enqueue([this, ns, text] { descriptions_[short_of(ns)] = text; }, 0, false);
+}
+
 void ColdWriter::keep_until(std::vector<BlockId> ids, int64_t expires_at) {
   if (ids.empty()) return;
   const size_t count = ids.size();

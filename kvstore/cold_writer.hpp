@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,6 +35,7 @@ class ColdWriter {
   void unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> done);
   void keep_until(std::vector<BlockId> ids, int64_t expires_at);
   void drop(std::vector<BlockId> ids);
+  void describe(const Digest256& ns, std::string text);
   /// Deletes the row (already erased from the index) and what is pinned of it.
   void forget(const BlockId& id, Place place);
   void drain();
@@ -73,7 +75,8 @@ class ColdWriter {
   TimePoint uses_written_{0};
   RowBatch deletions_;  // go with the next write, before what it adds
   std::vector<uint64_t> named_tenants_, named_namespaces_;
-  BlockId refused_{};  // the last block that was, and why
+  std::map<uint64_t, std::string> descriptions_;  // of namespaces
+  BlockId refused_{};                             // the last block that was, and why
   Skip refused_why_ = Skip::orphan;
   std::thread thread_;
 

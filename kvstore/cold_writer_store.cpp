@@ -104,8 +104,9 @@ void ColdWriter::name_in_marks(const Block& block, const std::string& tenant) {
     const auto set = database_->set_mark(tenant_mark(number), tenant);
     if (!set) return begin_outage(set.error());
   }
-  if (once(named_namespaces_, short_of(block.ns))) {
-    const auto set = database_->set_mark(namespace_mark(short_of(block.ns)), to_hex(block.ns));
+  if (const uint64_t ns = short_of(block.ns); once(named_namespaces_, ns)) {
+    const auto set =
+        database_->set_mark(namespace_mark(ns), to_hex(block.ns) + ' ' + descriptions_[ns]);
     if (!set) begin_outage(set.error());
   }
 }

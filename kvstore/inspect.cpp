@@ -169,6 +169,10 @@ class Inspection {
     }
     for (auto& [number, use] : namespaces) {
       use.ns = database_->mark(namespace_mark(number)).value_or(hex_of(number));
+      if (const size_t end = use.ns.find(' '); end != std::string::npos) {
+        use.about = use.ns.substr(end + 1);
+        use.ns.resize(end);
+      }
       report_.namespaces.push_back(std::move(use));
     }
     for (auto& [number, use] : tenants) {

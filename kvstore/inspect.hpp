@@ -18,7 +18,8 @@ struct InspectOptions {
 };
 
 struct NamespaceUse {
-  std::string ns;  ///< hex, all of it where the store knows it
+  std::string ns;     ///< hex, all of it where the store knows it
+  std::string about;  ///< model and kinds, as the server described it
   uint64_t records = 0;
   uint64_t bytes = 0;
   uint64_t tokens = 0;

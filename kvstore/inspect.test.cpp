@@ -169,5 +169,19 @@ TEST_F(Faults, AServersDirectoryCanBeInspectedWhileItRuns) {
       << in_use.error().message;
 }
 
+TEST_F(Faults, InspectSaysWhatANamespaceIsOf) {
+  {
+    auto store = open();
+    store->describe(k_test_ns, "a model q8_0");
+    store->put(chain_blocks(1, 2), {});
+    store->drain();
+  }
+  const auto report = inspect(store_path(), {});
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->namespaces.size(), 1u);
+  EXPECT_EQ(report->namespaces[0].ns, to_hex(k_test_ns));
+  EXPECT_EQ(report->namespaces[0].about, "a model q8_0");
+}
+
 }  // namespace
 }  // namespace outrider::kvstore

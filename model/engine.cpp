@@ -205,6 +205,9 @@ EngineStats Engine::stats() const {
 const Digest256& Engine::fingerprint() const {
   return state_->fingerprint;
 }
+const Digest256& Engine::kv_namespace() const {
+  return state_->kv_namespace;
+}
 uint32_t Engine::context_tokens() const {
   return state_->context_tokens;
 }

@@ -117,6 +117,8 @@ class Engine {
   EngineStats stats() const;
   /// Digest of all that output depends on: weights, numerics class, KV kinds, tokenizer, context.
   const Digest256& fingerprint() const;
+  /// What its blocks mean: part of their names.
+  const Digest256& kv_namespace() const;
   uint32_t context_tokens() const;
   const DecodePlan& decode_plan() const;
   uint32_t local_window() const;  ///< 0 also where the context is no longer.

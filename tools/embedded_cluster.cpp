@@ -31,6 +31,13 @@ const char* role_name(schema::Role role) {
   return "unknown";
 }
 
+/// Of the blocks that an engine with these options computes.
+std::string describe_blocks(const std::string& model, const model::EngineOptions& options) {
+  std::string text = model + ' ' + kernels::kv_kinds_text(options.kv_kinds);
+  if (options.local_window != 0) text += " window " + std::to_string(options.local_window);
+  return text;
+}
+
 schema::Announce announcement(const model::Engine& engine, const std::string& name,
                               const model::EngineOptions& options) {
   schema::Announce announce;
@@ -149,6 +156,7 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
   announce_costs(costs, announce);
   if (store_) {
     store_->drain();  // It has been opening meanwhile; from the first request on it answers.
+    store_->describe((*engine)->kv_namespace(), describe_blocks(name, options));
     (*engine)->attach_tier(actors::make_store_tier(store_), costs);
   }
   return Prepared{std::move(model), std::move(*engine), std::move(announce),

@@ -65,8 +65,8 @@ std::string inspect_text(const kvstore::InspectReport& report) {
       << '\n';
   out << "\nnamespaces (" << report.namespaces.size() << ")\n";
   for (const auto& use : report.namespaces) {
-    out << "  " << shown(use.ns) << "  " << use.records << " records, " << use.tokens << " tokens, "
-        << size_text(use.bytes) << '\n';
+    out << "  " << shown(use.ns) << "  " << (use.about.empty() ? "" : shown(use.about) + "  ")
+        << use.records << " records, " << use.tokens << " tokens, " << size_text(use.bytes) << '\n';
   }
   out << "\ntenants (" << report.tenants.size() << ")\n";
   for (const auto& use : report.tenants) {
@@ -108,8 +108,11 @@ std::string inspect_json(const kvstore::InspectReport& report) {
                                 {"unpinned", report.unpinned},
                                 {"dropped", report.dropped}};
   for (const auto& use : report.namespaces) {
-    out["namespaces"].push_back(
-        {{"ns", use.ns}, {"records", use.records}, {"tokens", use.tokens}, {"bytes", use.bytes}});
+    out["namespaces"].push_back({{"ns", use.ns},
+                                 {"about", use.about},
+                                 {"records", use.records},
+                                 {"tokens", use.tokens},
+                                 {"bytes", use.bytes}});
   }
   for (const auto& use : report.tenants) {
     out["tenants"].push_back(

@@ -13,8 +13,8 @@ kvstore::InspectReport a_report() {
   report.disk_bytes = 3'000'000;
   report.records = 5;
   report.format = report.store_uuid = "\x1b[1m";
-  report.namespaces.push_back({"ab12", 5, 2'500'000, 80});
-  report.namespaces.push_back({"\x1b]0;title\x07", 0, 0, 0});
+  report.namespaces.push_back({"ab12", "tiny fp16", 5, 2'500'000, 80});
+  report.namespaces.push_back({"\x1b]0;title\x07", "", 0, 0, 0});
   report.tenants.push_back({"", 2, 1'000'000});
   report.tenants.push_back({"evil\x1b[2J\xff", 3, 1'500'000});
   return report;
@@ -23,6 +23,7 @@ kvstore::InspectReport a_report() {
 TEST(InspectKv, TextNamesThePublicTenantAndMovesNoCursor) {
   const std::string text = inspect_text(a_report());
   EXPECT_NE(text.find("(public)  2 records, 1.0 MB"), std::string::npos) << text;
+  EXPECT_NE(text.find("ab12  tiny fp16  5 records"), std::string::npos) << text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_EQ(text.find("verified"), std::string::npos) << "nothing was";
 }
