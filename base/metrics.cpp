@@ -117,7 +117,7 @@ StoreMetrics& ServingMetrics::store() {
       .load_seconds =
           counter("outrider_kv_store_load_seconds_total", "Time of loads that read something."),
       .loads = labelled("outrider_kv_store_loads_total",
-                        "Loads by why they ended; none: with all that was asked for.", "end"),
+                        "Loads by why they ended; complete: with all that was asked for.", "end"),
       .skipped = labelled("outrider_kv_store_skipped_blocks_total", "Blocks that were not stored.",
                           "reason"),
       .removed = labelled("outrider_kv_store_removed_blocks_total", "Blocks that left.", "reason"),

@@ -49,7 +49,7 @@ struct StoreMetrics {
   prometheus::Counter& payload_written_bytes;  ///< to its files, what moves again included
   prometheus::Counter& quarantined;            ///< directories
   prometheus::Counter& load_seconds;
-  LabelledCounter loads;    ///< by why each ended; "complete": it did not before
+  LabelledCounter loads;    ///< by why each ended; "complete": with all that was asked for
   LabelledCounter skipped;  ///< blocks that were not stored, by reason
   LabelledCounter removed;  ///< blocks, by reason
   LabelledCounter outages;  ///< that began, by reason

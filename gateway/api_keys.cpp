@@ -38,6 +38,12 @@ std::string wrong_with(std::string_view key, std::string_view tenant) {
   return {};
 }
 
+/// The same wherever the key stands, since what a tenant stored outlives edits of the file.
+std::string name_of(std::string_view key) {
+  constexpr size_t k_digits = 16;
+  return "key-" + to_hex(sha256(key)).substr(0, k_digits);
+}
+
 }  // namespace
 
 Result<ApiKeys> ApiKeys::load(const std::string& path) {
@@ -64,8 +70,7 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text) {
     const auto colon = line.find(':');
     const bool named = colon != std::string_view::npos;
     const auto key = named ? trim(line.substr(colon + 1)) : line;
-    const std::string tenant =
-        named ? std::string(trim(line.substr(0, colon))) : "key" + std::to_string(number);
+    const std::string tenant = named ? std::string(trim(line.substr(0, colon))) : name_of(key);
     if (const auto what = wrong_with(key, tenant); !what.empty()) return wrong_line(number, what);
     const auto [first, fresh] = lines.emplace(key, number);
     if (!fresh) return wrong_line(number, "has the key of line " + std::to_string(first->second));

@@ -17,7 +17,8 @@ class ApiKeys {
   /// No keys: everybody may, as the tenant "".
   ApiKeys() = default;
 
-  /// One key a line, `key` or `name:key`; blank lines and lines starting with # are skipped.
+  /// One key a line, `key` or `tenant:key`; blank lines and lines starting with # are skipped. A
+  /// key without a tenant is one of its own, named by the key's digest.
   /// Errors: a file without keys (it would lock everybody out, or open to everybody), a key that
   /// stands there twice, is shorter than limits::api_key_bytes_min or has a space inside.
   static Result<ApiKeys> load(const std::string& path);

@@ -120,7 +120,6 @@ Result<void> read_speculation(const Json& v, R&) {
   return wrong_type("speculation", "\"off\" or \"auto\"", v);
 }
 
-/// No KV tier keeps anything yet, so only what asks for nothing is true.
 Result<void> read_stop_rule(const Json& v, const std::string& name, KvStopRule& rule) {
   static const std::map<std::string_view, KvStopRule> rules = {
       {"best_effort", KvStopRule::best_effort},

@@ -47,21 +47,29 @@ void ColdIndex::use(std::span<const BlockId> chain, int64_t now) {
   }
 }
 
-/// What is here of the chain that the row continues, as far as the tenant's own and not pinned.
-ColdIndex::Kept ColdIndex::ancestors_of(const Row& row) const {
-  Kept kept;
+/// Here or on its way; null: neither.
+const Row* ColdIndex::parent_of(const Row& row) const {
+  if (const auto here = by_short_.find(row.parent); here != by_short_.end()) {
+    return &nodes_.at(here->second).row;
+  }
+  const auto coming = promised_by_short_.find(row.parent);
+  return coming == promised_by_short_.end() ? nullptr : &promised_.at(coming->second);
+}
+
+/// Of the chain that the row continues, what could make room for others, but not for it: the
+/// tenant's own records that are here and not pinned.
+uint64_t ColdIndex::bytes_kept_for(const Row& row) const {
+  uint64_t bytes = 0;
   const Row* child = &row;
   for (;;) {
-    const auto found = by_short_.find(child->parent);
-    if (found == by_short_.end()) return kept;
-    const Row& parent = nodes_.at(found->second).row;
+    const Row* parent = parent_of(*child);
     // Of a hostile directory: depths that do not fall could lead round for ever.
-    if (parent.depth >= child->depth || parent.tenant != row.tenant) return kept;
-    if (parent.place == Place::fifo) {
-      ++kept.rows;
-      kept.bytes += parent.bytes;
+    if (parent == nullptr || parent->depth >= child->depth || parent->tenant != row.tenant) {
+      return bytes;
     }
-    child = &parent;
+    // What is on its way counts as reserved.
+    if (parent->place == Place::fifo && by_short_.contains(child->parent)) bytes += parent->bytes;
+    child = parent;
   }
 }
 
@@ -72,9 +80,9 @@ Room ColdIndex::reserve(const BlockId& id, const Row& row, std::vector<BlockId>&
   const auto too_many_bytes = [&] {
     return owner.bytes + owner.reserved_bytes + bytes > owner.quota_bytes;
   };
-  const auto too_many_rows = [&] { return nodes_.size() + reserved_rows_ >= limits_.rows_max; };
+  const auto too_many_rows = [&] { return nodes_.size() + promised_.size() >= limits_.rows_max; };
   if (too_many_bytes() || too_many_rows()) {
-    const uint64_t fixed = owner.pinned_bytes + owner.reserved_bytes + ancestors_of(row).bytes;
+    const uint64_t fixed = owner.pinned_bytes + owner.reserved_bytes + bytes_kept_for(row);
     if (bytes > owner.quota_bytes || fixed > owner.quota_bytes - bytes) return Room::over_quota;
   }
   while (too_many_bytes() || too_many_rows()) {
@@ -87,8 +95,10 @@ Room ColdIndex::reserve(const BlockId& id, const Row& row, std::vector<BlockId>&
   }
   owner.reserved_bytes += bytes;
   reserved_bytes_ += bytes;
-  ++owner.reserved_rows;
-  ++reserved_rows_;
+  const bool fresh = promised_.try_emplace(id, row).second;
+  OUTRIDER_CHECK(fresh);
+  promised_by_short_.try_emplace(short_of(id), id);
+  add_child(row.parent);
   return Room::granted;
 }
 
@@ -105,17 +115,20 @@ void ColdIndex::trim(std::vector<BlockId>& evicted) {
   }
 }
 
-void ColdIndex::release(uint64_t tenant, uint64_t bytes) {
-  Account& owner = account(tenant);
-  OUTRIDER_CHECK(owner.reserved_bytes >= bytes && owner.reserved_rows > 0);
-  owner.reserved_bytes -= bytes;
-  reserved_bytes_ -= bytes;
-  --owner.reserved_rows;
-  --reserved_rows_;
+void ColdIndex::release(const BlockId& id) {
+  const auto at = promised_.find(id);
+  OUTRIDER_CHECK(at != promised_.end());
+  const Row row = at->second;
+  promised_.erase(at);
+  const auto known = promised_by_short_.find(short_of(id));
+  if (known != promised_by_short_.end() && known->second == id) promised_by_short_.erase(known);
+  account(row.tenant).reserved_bytes -= row.bytes;
+  reserved_bytes_ -= row.bytes;
+  drop_child(row.parent);
 }
 
 bool ColdIndex::insert(const BlockId& id, const Row& row) {
-  if (nodes_.size() + reserved_rows_ >= limits_.rows_max) return false;
+  if (nodes_.size() + promised_.size() >= limits_.rows_max) return false;
   // From a hostile directory too: two rows of one write.
   if (row.place == Place::fifo && by_sequence_.contains(row.sequence)) return false;
   const auto [at, fresh] = nodes_.try_emplace(id);
@@ -123,9 +136,8 @@ bool ColdIndex::insert(const BlockId& id, const Row& row) {
   at->second.row = row;
   at->second.used = ++uses_;
   by_short_.try_emplace(short_of(id), id);
-  ++children_[row.parent];
   attach(at->second, id);
-  update_parent(row.parent);
+  add_child(row.parent);
   if (row.expires_at != 0) by_expiry_[{row.expires_at, id}] = true;
   Account& owner = account(row.tenant);
   ++owner.rows;
@@ -152,7 +164,7 @@ void ColdIndex::set_used(Node& node, const BlockId& id) {
   update_leaf(id, node);
 }
 
-/// A leaf is what can make room: not pinned, and nothing here continues it.
+/// A leaf is what can make room: not pinned, and nothing here or on its way continues it.
 void ColdIndex::update_leaf(const BlockId& id, Node& node) {
   Account& owner = account(node.row.tenant);
   const bool is_leaf = node.row.place == Place::fifo && !children_.contains(short_of(id));
@@ -161,6 +173,16 @@ void ColdIndex::update_leaf(const BlockId& id, Node& node) {
   } else {
     owner.leaves.erase(node.used);
   }
+}
+
+void ColdIndex::add_child(uint64_t parent) {
+  ++children_[parent];
+  update_parent(parent);
+}
+
+void ColdIndex::drop_child(uint64_t parent) {
+  if (--children_.at(parent) == 0) children_.erase(parent);
+  update_parent(parent);
 }
 
 void ColdIndex::update_parent(uint64_t parent) {
@@ -195,11 +217,10 @@ void ColdIndex::erase(Nodes::iterator at) {
   if (row.expires_at != 0) by_expiry_.erase({row.expires_at, at->first});
   detach(at->second);
   const uint64_t parent = row.parent;
-  if (--children_.at(parent) == 0) children_.erase(parent);
   const auto known = by_short_.find(short_of(at->first));
   if (known != by_short_.end() && known->second == at->first) by_short_.erase(known);
   nodes_.erase(at);
-  update_parent(parent);
+  drop_child(parent);
 }
 
 void ColdIndex::move(const BlockId& id, Place place, uint64_t sequence) {
@@ -280,13 +301,12 @@ std::vector<BlockId> ColdIndex::eviction_order(uint64_t tenant) const {
 }
 
 bool ColdIndex::consistent() const {
-  uint64_t rows = 0, bytes = 0, pinned = 0, reserved = 0, reserved_rows = 0, leaves = 0;
+  uint64_t rows = 0, bytes = 0, pinned = 0, reserved = 0, leaves = 0, promised = 0, children = 0;
   for (const auto& [tenant, use] : accounts_) {
     rows += use.rows;
     bytes += use.bytes;
     pinned += use.pinned_bytes;
     reserved += use.reserved_bytes;
-    reserved_rows += use.reserved_rows;
     for (const auto& [used, id] : use.leaves) {
       const auto leaf = nodes_.find(id);
       if (leaf == nodes_.end() || leaf->second.used != used) return false;
@@ -294,6 +314,8 @@ bool ColdIndex::consistent() const {
       ++leaves;
     }
   }
+  for (const auto& [id, row] : promised_) promised += row.bytes;
+  for (const auto& [parent, count] : children_) children += count;
   size_t expiring = 0, fifo_leaves = 0;
   uint64_t row_bytes = 0;
   for (const auto& [id, node] : nodes_) {
@@ -304,8 +326,9 @@ bool ColdIndex::consistent() const {
     fifo_leaves += children_.contains(short_of(id)) ? 0 : 1;
   }
   return rows == nodes_.size() && bytes == bytes_ && row_bytes == bytes_ &&
-         pinned == pinned_bytes_ && reserved == reserved_bytes_ &&
-         reserved_rows == reserved_rows_ && leaves == fifo_leaves && expiring == by_expiry_.size();
+         pinned == pinned_bytes_ && reserved == reserved_bytes_ && promised == reserved_bytes_ &&
+         children == nodes_.size() + promised_.size() && leaves == fifo_leaves &&
+         expiring == by_expiry_.size();
 }
 
 }  // namespace outrider::kvstore

@@ -46,10 +46,11 @@ class ColdIndex {
   /// Counts a use of each block of a chain (root first).
   void use(std::span<const BlockId> chain, int64_t now);
 
-  /// Promises room for a record, which `insert` takes up or `release` gives back. The records that
-  /// left to make it are appended to `evicted`; what the new one continues is never among them.
+  /// Promises room for a record on its way here, until `release` (then `insert`, if it came). The
+  /// records that left to make it are appended to `evicted`; what the new one continues, or another
+  /// that is promised room, is never among them.
   Room reserve(const BlockId& id, const Row& row, std::vector<BlockId>& evicted);
-  void release(uint64_t tenant, uint64_t bytes);
+  void release(const BlockId& id);
 
   /// Newest of its tenant. The id must not be here. Returns false (and does nothing) if the index
   /// is full or knows another FIFO row of this sequence: only for rows that are read back at start.
@@ -69,6 +70,9 @@ class ColdIndex {
   /// Removes FIFO rows written before `oldest_sequence`, and rows that expired; ids are appended.
   void age_out(uint64_t oldest_sequence, std::vector<BlockId>& removed);
   void expire(int64_t now, std::vector<std::pair<BlockId, Place>>& removed);
+  bool any_expired(int64_t now) const {
+    return !by_expiry_.empty() && by_expiry_.begin()->first.first <= now;
+  }
 
   size_t rows() const { return nodes_.size(); }
   uint64_t bytes() const { return bytes_; }
@@ -90,7 +94,7 @@ class ColdIndex {
   };
   struct Account {
     std::map<uint64_t, BlockId> leaves;  ///< what can make room, by order of use
-    uint64_t rows = 0, bytes = 0, pinned_bytes = 0, reserved_bytes = 0, reserved_rows = 0;
+    uint64_t rows = 0, bytes = 0, pinned_bytes = 0, reserved_bytes = 0;
     uint64_t quota_bytes = 0, over_quota = 0;
   };
   using Nodes = std::unordered_map<BlockId, Node, BlockIdHash>;
@@ -102,9 +106,11 @@ class ColdIndex {
   std::map<std::pair<int64_t, BlockId>, bool> by_expiry_;
   // By short id, as rows name their parents.
   std::unordered_map<uint64_t, BlockId> by_short_;
-  std::unordered_map<uint64_t, uint32_t> children_;
+  std::unordered_map<uint64_t, uint32_t> children_;  // of both
+  std::unordered_map<BlockId, Row, BlockIdHash> promised_;
+  std::unordered_map<uint64_t, BlockId> promised_by_short_;
   uint64_t uses_ = 0;
-  uint64_t bytes_ = 0, pinned_bytes_ = 0, reserved_bytes_ = 0, reserved_rows_ = 0;
+  uint64_t bytes_ = 0, pinned_bytes_ = 0, reserved_bytes_ = 0;
 
   Account& account(uint64_t tenant);
   void evict(std::map<uint64_t, BlockId>::iterator victim, std::vector<BlockId>& evicted);
@@ -112,12 +118,11 @@ class ColdIndex {
   void detach(Node& node);
   void set_used(Node& node, const BlockId& id);
   void update_leaf(const BlockId& id, Node& node);
+  void add_child(uint64_t parent);
+  void drop_child(uint64_t parent);
   void update_parent(uint64_t parent);
-  struct Kept {
-    uint64_t rows = 0;
-    uint64_t bytes = 0;
-  };
-  Kept ancestors_of(const Row& row) const;
+  const Row* parent_of(const Row& row) const;
+  uint64_t bytes_kept_for(const Row& row) const;
   void erase(Nodes::iterator at);
 };
 

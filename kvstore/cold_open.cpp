@@ -177,6 +177,7 @@ OpenedStore open_store(const ColdStoreOptions& options,
   out = try_open(options, random_bits);
   out.quarantined = 1;
   out.quarantined_why = why;
+  if (out.database) out.outage_text = why;
   return out;
 }
 

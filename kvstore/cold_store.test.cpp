@@ -243,6 +243,36 @@ TEST_F(ColdStoreTest, WhatAQuotaLeavesOfAChainCanBeMatched) {
   EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 6)), 3u);
 }
 
+TEST_F(ColdStoreTest, AConversationThatGrowsOverItsQuotaKeepsItsBeginning) {
+  const uint64_t record = encoded_bytes(make_block(0, 0));
+  ColdStoreOptions options = small_options(directory_.path());
+  options.quota_bytes["small"] = 6 * record;
+  auto store = open(options);
+  store->put(chain_blocks(1, 4), {.tenant = "small"});
+  store->drain();
+  store->put(chain_blocks(1, 10), {.tenant = "small"});
+  store->drain();
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 10)), 6u);
+  EXPECT_EQ(store->stats().counters.removed[Removal::quota], 0u);
+  EXPECT_EQ(store->stats().counters.stored_blocks, 6u);
+}
+
+TEST_F(ColdStoreTest, APinThatEndedMakesRoomForTheNext) {
+  ColdStoreOptions options = small_options(directory_.path());
+  auto store = open(options);
+  const auto pin_all = [&](uint64_t chain, const char* tenant) {
+    store->put(chain_blocks(chain, 200),
+               {.tenant = tenant, .pin = true, .expires_at = clock_.wall_s() + 10});
+    store->drain();
+    return store->stats().pinned_bytes;
+  };
+  const uint64_t share = pin_all(1, "first");
+  EXPECT_GT(share, 0u);
+  EXPECT_GT(store->stats().counters.refused_pins, 0u) << "there was no room for all";
+  clock_.advance(std::chrono::seconds(11));
+  EXPECT_EQ(pin_all(2, "first"), share);
+}
+
 TEST_F(ColdStoreTest, ExpiredBlocksAreMissesAndLeave) {
   auto store = open();
   store->put(chain_blocks(1, 3), {.expires_at = clock_.wall_s() + 10});

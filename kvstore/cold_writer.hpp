@@ -123,6 +123,7 @@ class ColdWriter {
   void publish(const std::vector<Pending>& pending);
   void give_up(const std::vector<Pending>& pending);
   void sweep();
+  void sweep_expired();
   uint64_t pending_bytes() const;
   void settle(std::span<const BlockId> ids);
   void skip(const BlockId& id, Skip reason);

@@ -22,7 +22,7 @@ void ColdWriter::store_pinned(const BlockId& id, const Row& row, std::vector<std
   const bool written = write(batch);
   {
     const std::lock_guard lock(core_.mutex);
-    core_.index.release(row.tenant, row.bytes);
+    core_.index.release(id);
     core_.in_flight.erase(id);
     if (written) {
       core_.index.insert(id, row);
@@ -110,6 +110,7 @@ void ColdWriter::settle(std::span<const BlockId> ids) {
 /// False if no further one can be pinned either.
 bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summary) {
   if (!can_write()) return false;
+  sweep_expired();
   Row row;
   {
     const std::lock_guard lock(core_.mutex);

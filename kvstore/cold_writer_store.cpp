@@ -17,6 +17,7 @@ Skip reason_of(Room room) {
 
 void ColdWriter::store(const Block& block, const PutOptions& options) {
   if (!can_write()) return skip(block.id, Skip::unavailable);
+  sweep_expired();
   auto record = encode(block);
   if (!record) return refuse(block, Skip::invalid);
   Row row;
@@ -36,6 +37,7 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   if (options.pin && !pin) count_refused_pins(1);
   row.place = pin ? Place::pinned : Place::fifo;
   const Room room = room_for(block.id, row);
+  if (!can_write()) return refuse(block, Skip::unavailable);
   if (room == Room::duplicate) keep({block.id}, options);
   if (room != Room::granted) return refuse(block, reason_of(room), row.tenant);
   name_in_marks(block, options.tenant);
@@ -154,6 +156,7 @@ uint64_t ColdWriter::pending_bytes() const {
 
 void ColdWriter::commit_if_old() {
   if (pending_.empty()) {
+    sweep_expired();
     if (!deletions_.empty() || uses_are_old()) commit();
     return;
   }
@@ -232,7 +235,7 @@ void ColdWriter::publish(const std::vector<Pending>& pending) {
         continue;
       }
       core_.in_flight.erase(one.id);
-      core_.index.release(one.row.tenant, one.row.bytes);
+      core_.index.release(one.id);
       if (!core_.index.insert(one.id, one.row)) {
         deletions_.delete_row(one.id);
         ++core_.counters.skipped[Skip::index_full];
@@ -252,9 +255,20 @@ void ColdWriter::give_up(const std::vector<Pending>& pending) {
   for (const Pending& one : pending) {
     core_.in_flight.erase(one.id);
     if (!one.fresh) continue;
-    core_.index.release(one.row.tenant, one.row.bytes);
+    core_.index.release(one.id);
     ++core_.counters.skipped[Skip::write_failed];
   }
+}
+
+/// What expired must not stand in the way of what comes.
+void ColdWriter::sweep_expired() {
+  {
+    const std::lock_guard lock(core_.mutex);
+    if (!core_.index.any_expired(core_.now_s())) return;
+  }
+  if (!can_write()) return;
+  sweep();
+  write({});  // what is deleted only on paper holds room in the files
 }
 
 /// Lets go of rows whose file has left the FIFO and of those that expired.

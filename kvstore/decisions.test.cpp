@@ -98,6 +98,31 @@ TEST(ColdIndex, TheLeavesOfAChainMakeRoomBeforeItsRoot) {
   EXPECT_TRUE(index.consistent());
 }
 
+TEST(ColdIndex, AChainThatGrowsOverItsQuotaKeepsWhatIsHere) {
+  ColdIndex index({100, 10, 60});
+  const auto chain = chain_ids(1, 8);
+  const auto link = [&](uint32_t i) {
+    Row row = row_of(1, 10, i + 1);
+    row.depth = i;
+    row.parent = i == 0 ? 0 : short_of(chain[i - 1]);
+    return row;
+  };
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(index.insert(chain[i], link(i)));
+  std::vector<BlockId> evicted;
+  EXPECT_EQ(index.reserve(chain[4], link(4), evicted), Room::granted);
+  EXPECT_EQ(index.reserve(chain[5], link(5), evicted), Room::granted);
+  EXPECT_EQ(index.reserve(chain[6], link(6), evicted), Room::over_quota);
+  EXPECT_EQ(index.reserve(block_id(2, 0), row_of(1, 10, 0), evicted), Room::over_quota)
+      << "what is here is continued by what is on its way";
+  EXPECT_TRUE(evicted.empty());
+  index.release(chain[5]);
+  index.release(chain[4]);
+  ASSERT_TRUE(index.insert(chain[4], link(4)));
+  EXPECT_EQ(index.match(7, chain, 0), 5u);
+  EXPECT_EQ(index.eviction_order(1), std::vector<BlockId>{chain[4]});
+  EXPECT_TRUE(index.consistent());
+}
+
 TEST(ColdIndex, OneTenantNeverMakesRoomForAnother) {
   ColdIndex index({100, 10, 40});
   index.set_quota(2, 20);

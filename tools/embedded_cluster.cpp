@@ -241,11 +241,7 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
     out["decode_plan"] = {{"contexts", plan.contexts}, {"rows", plan.rows}};
   }
   if (store_) {
-    kvstore::ColdStats stats = store_->stats();
-    for (kvstore::TenantUse& tenant : stats.tenants) {  // without a name it is one of the others
-      if (tenant.name && !viewer.sees(*tenant.name)) tenant.name.reset();
-    }
-    out["kv_store"] = describe_store(stats);
+    out["kv_store"] = describe_store(store_->stats(), viewer);
   }
   // Errors of the system quote paths, which may be any bytes.
   return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

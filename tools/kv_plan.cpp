@@ -64,7 +64,9 @@ std::string why_stale(const StoredKvPlan& stored, const std::string& fingerprint
   const auto most = static_cast<int64_t>(settings.count("plan-max-age-s"));
   if (age < 0) return "made in the future";
   if (most != 0 && age >= most) return std::to_string(age) + " s old (plan-max-age-s)";
-  if (most != 0 && is_noisy(stored.plan) && age >= k_noisy_plan_max_age_s) {
+  // Other kinds would find none of the blocks that a store has.
+  const bool may_change = settings.text("store-dir").empty();
+  if (most != 0 && may_change && is_noisy(stored.plan) && age >= k_noisy_plan_max_age_s) {
     return std::to_string(age) + " s old, and its timings varied by " + kv_spread_text(stored.plan);
   }
   return {};

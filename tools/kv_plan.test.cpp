@@ -212,6 +212,9 @@ TEST_F(Starts, MeasureSoonerAnewWhatWasTimedOnABusyMachine) {
   now_ -= 1;
   EXPECT_THAT(start(), HasSubstr(path)) << "young";
   now_ += 1;
+  set("store-dir", "store");
+  EXPECT_THAT(start(), HasSubstr(path)) << "blocks of these kinds are stored";
+  set("store-dir", "");
   EXPECT_THAT(start(), HasSubstr("measured in"));
   EXPECT_THAT(warned_, HasSubstr("its timings varied by 100 %: the machine was busy"));
 }

@@ -63,8 +63,9 @@ void count_reasons(const kvstore::Counts<Reason>& counts, const LabelledCounter&
   }
 }
 
-/// Those with a quota of their own by name, all others together.
-void describe_tenants(const std::vector<kvstore::TenantUse>& tenants, nlohmann::ordered_json& out) {
+/// To one tenant itself; else those with a quota of their own by name, all others together.
+void describe_tenants(const std::vector<kvstore::TenantUse>& tenants, const gateway::Viewer& viewer,
+                      nlohmann::ordered_json& out) {
   const auto use = [](const kvstore::TenantUse& tenant) {
     return nlohmann::ordered_json{{"blocks", tenant.rows},
                                   {"bytes", tenant.bytes},
@@ -74,9 +75,12 @@ void describe_tenants(const std::vector<kvstore::TenantUse>& tenants, nlohmann::
   kvstore::TenantUse others;
   uint64_t count = 0;
   out["tenants"] = nlohmann::ordered_json::object();
+  const uint64_t own = kvstore::tenant_number(viewer.tenant);
   for (const kvstore::TenantUse& tenant : tenants) {
-    if (tenant.name) {
-      auto& named = out["tenants"][*tenant.name] = {{"quota_bytes", tenant.quota_bytes}};
+    const bool is_own = !viewer.tenant.empty() && tenant.tenant == own;
+    if (is_own || (viewer.sees_all && tenant.name)) {
+      auto& named = out["tenants"][is_own ? viewer.tenant : *tenant.name];
+      named = {{"quota_bytes", tenant.quota_bytes}};
       named.update(use(tenant));
       continue;
     }
@@ -86,6 +90,7 @@ void describe_tenants(const std::vector<kvstore::TenantUse>& tenants, nlohmann::
     others.pinned_bytes += tenant.pinned_bytes;
     others.over_quota += tenant.over_quota;
   }
+  if (!viewer.sees_all) return;
   auto& rest = out["other_tenants"] = {{"tenants", count}};
   rest.update(use(others));
 }
@@ -127,7 +132,8 @@ Result<std::string> secret_file(const std::string& directory) {
   return path;
 }
 
-nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats) {
+nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats,
+                                      const gateway::Viewer& viewer) {
   const kvstore::ColdCounters& c = stats.counters;
   nlohmann::ordered_json out = {{"outage", kvstore::to_string(stats.outage)},
                                 {"outage_text", stats.outage_text},
@@ -153,7 +159,7 @@ nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats) {
                                 {"skipped", reasons(c.skipped)},
                                 {"removed", reasons(c.removed)},
                                 {"outages", reasons(c.outages)}};
-  describe_tenants(stats.tenants, out);
+  describe_tenants(stats.tenants, viewer, out);
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/metrics.hpp"
 #include "base/result.hpp"
+#include "gateway/viewer.hpp"
 #include "kvstore/cold_store.hpp"
 #include "tools/settings.hpp"
 
@@ -22,7 +23,8 @@ std::string own_secret_path(const std::string& directory);
 Result<std::string> secret_file(const std::string& directory);
 
 /// For GET /cluster.
-nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats);
+nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats,
+                                      const gateway::Viewer& viewer);
 
 /// Brings the store's instruments up to date.
 void update_store_metrics(const kvstore::ColdStats& stats, StoreMetrics& metrics);

@@ -82,7 +82,7 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   stats.counters.skipped[kvstore::Skip::queue_full] = 5;
   stats.counters.quarantined = 1;
   stats.payload_written_bytes = 4096;
-  const auto json = describe_store(stats);
+  const auto json = describe_store(stats, {.sees_all = true});
   EXPECT_EQ(json["blocks"], 3);
   EXPECT_EQ(json["loads"].dump(), R"({"corrupt":2})");
   EXPECT_EQ(json["payload_written_bytes"], 4096);
@@ -106,12 +106,19 @@ TEST_F(KvStore, TellsOfTenantsWithAQuotaOfTheirOwnByNameAndOfTheOthersTogether) 
   stats.tenants = {{.name = "ann", .rows = 2, .bytes = 20, .quota_bytes = 50, .over_quota = 7},
                    {.rows = 1, .bytes = 5, .over_quota = 1},
                    {.rows = 3, .bytes = 6, .pinned_bytes = 4}};
-  const auto json = describe_store(stats);
+  const auto json = describe_store(stats, {.sees_all = true});
   EXPECT_EQ(json["tenants"].dump(),
             R"({"ann":{"quota_bytes":50,"blocks":2,"bytes":20,"pinned_bytes":0,)"
             R"("over_quota_blocks":7}})");
   EXPECT_EQ(json["other_tenants"].dump(),
             R"({"tenants":2,"blocks":4,"bytes":11,"pinned_bytes":4,"over_quota_blocks":1})");
+  stats.tenants[1].tenant = kvstore::tenant_number("bob");
+  const auto of_bob = describe_store(stats, {.tenant = "bob"});
+  EXPECT_EQ(of_bob["tenants"].dump(),
+            R"({"bob":{"quota_bytes":0,"blocks":1,"bytes":5,"pinned_bytes":0,)"
+            R"("over_quota_blocks":1}})");
+  EXPECT_FALSE(of_bob.contains("other_tenants"));
+  EXPECT_TRUE(describe_store(stats, {})["tenants"].empty());
   ServingMetrics metrics("tiny");
   update_store_metrics(stats, metrics.store());
   const std::string text = metrics.render();

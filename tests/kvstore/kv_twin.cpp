@@ -34,8 +34,8 @@ class NaiveIndex {
     uint32_t failed_reads = 0;
   };
   struct Promise {
-    uint64_t tenant = 0;
-    uint64_t bytes = 0;
+    BlockId id{};
+    Row row;
   };
   std::vector<Entry> entries;
   std::vector<Promise> promises;
@@ -63,18 +63,25 @@ class NaiveIndex {
   }
   uint64_t promised(uint64_t tenant) const {
     uint64_t bytes = 0;
-    for (const Promise& promise : promises) bytes += promise.tenant == tenant ? promise.bytes : 0;
+    for (const Promise& promise : promises)
+      bytes += promise.row.tenant == tenant ? promise.row.bytes : 0;
     return bytes;
   }
   bool is_continued(const BlockId& id) const {
-    return std::any_of(entries.begin(), entries.end(),
-                       [&](const Entry& entry) { return entry.row.parent == short_of(id); });
+    const auto continues = [&](const auto& other) { return other.row.parent == short_of(id); };
+    return std::any_of(entries.begin(), entries.end(), continues) ||
+           std::any_of(promises.begin(), promises.end(), continues);
   }
   /// Of the chain that a row continues: bytes that could make room, but not for it.
   uint64_t kept(const Row& row) const {
     for (const Entry& entry : entries) {
       if (short_of(entry.id) != row.parent || entry.row.tenant != row.tenant) continue;
       return kept(entry.row) + (entry.row.place == Place::fifo ? entry.row.bytes : 0);
+    }
+    for (const Promise& promise : promises) {
+      if (short_of(promise.id) == row.parent && promise.row.tenant == row.tenant) {
+        return kept(promise.row);
+      }
     }
     return 0;
   }
@@ -111,7 +118,7 @@ class NaiveIndex {
       evicted.push_back(leaves.front());
       erase(evicted.back());
     }
-    promises.push_back({tenant, row.bytes});
+    promises.push_back({id, row});
     return Room::granted;
   }
 };
@@ -207,7 +214,7 @@ class Twins {
       bytes += row->bytes;
       pinned += row->place == Place::pinned ? row->bytes : 0;
     }
-    for (const auto& promise : naive_.promises) promised += promise.bytes;
+    for (const auto& promise : naive_.promises) promised += promise.row.bytes;
     OUTRIDER_CHECK(bytes == index_.bytes() && pinned == index_.pinned_bytes());
     OUTRIDER_CHECK(promised == index_.reserved_bytes());
     for (uint64_t tenant = 1; tenant <= k_tenants; ++tenant) {
@@ -276,9 +283,9 @@ class Twins {
     const auto promise = naive_.promises[at];
     promised_ids_.erase(promised_ids_.begin() + offset);
     naive_.promises.erase(naive_.promises.begin() + offset);
-    index_.release(promise.tenant, promise.bytes);
+    index_.release(id);
     if (random_.chance(0.2f)) return;  // the write failed
-    Row row = row_of(id, promise.tenant, promise.bytes);
+    Row row = promise.row;
     row.ns = 1 + random_.below(2);
     row.place = random_.chance(0.15f) ? Place::pinned : Place::fifo;
     row.sequence = row.place == Place::pinned ? 0 : ++sequence_;
