@@ -131,7 +131,8 @@ TEST(ConfigCheck, ADirectoryCanBeWrittenTo) {
 }
 
 TEST(ConfigCheck, SeesSettingsThatDoNotGoTogether) {
-  EXPECT_THAT(problem_of({{"store-cap-mb", "64"}, {"store-quota-mb", "65"}}),
+  const std::string store = testing::TempDir() + "outrider_config_store";
+  EXPECT_THAT(problem_of({{"store-dir", store}, {"store-cap-mb", "64"}, {"store-quota-mb", "65"}}),
               testing::StartsWith("store-quota-mb: "));
 }
 
