@@ -37,7 +37,6 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   if (options.pin && !pin) count_refused_pins(1);
   row.place = pin ? Place::pinned : Place::fifo;
   const Room room = room_for(block.id, row);
-  if (!can_write()) return refuse(block, Skip::unavailable);
   if (room == Room::duplicate) keep({block.id}, options);
   if (room != Room::granted) return refuse(block, reason_of(room), row.tenant);
   name_in_marks(block, options.tenant);
