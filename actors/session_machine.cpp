@@ -33,6 +33,8 @@ void merge_timings(RequestTimings& into, const RequestTimings& from) {
   into.cached_tokens = std::max(into.cached_tokens, from.cached_tokens);
   into.cached_tokens_cold = std::max(into.cached_tokens_cold, from.cached_tokens_cold);
   into.preemptions += from.preemptions;
+  into.draft_tokens += from.draft_tokens;
+  into.accepted_tokens += from.accepted_tokens;
 }
 
 }  // namespace

@@ -145,7 +145,13 @@ inline constexpr uint32_t tenant_reserve_percent = 13;
 // -- engine --------------------------------------------------------------------------------------
 inline constexpr uint32_t batch_tokens_max = 4096;  ///< rows of one step, upper bound of the flag
 inline constexpr uint32_t sequences_max = 1024;     ///< running sequences, upper bound of the flag
-inline constexpr uint32_t block_tokens_unit = 16;   ///< block size is a multiple of this
+/// Tokens beyond the committed text that a hint may reach.
+inline constexpr uint32_t draft_depth_max = 32;
+/// Tokens of past answers that drafts are taken from, of one tenant's salt and of all; 52 to 100
+/// bytes each.
+inline constexpr uint32_t past_output_scope_tokens_max = 65'536;
+inline constexpr uint32_t past_output_tokens_max = 524'288;
+inline constexpr uint32_t block_tokens_unit = 16;  ///< block size is a multiple of this
 /// A secret that names of KV blocks are keyed with: no shorter than 128 bits; a file, not a disk.
 inline constexpr size_t cluster_secret_bytes_min = 16;
 inline constexpr size_t cluster_secret_bytes_max = 4096;

@@ -69,6 +69,16 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
           "KV blocks that were to be pinned and were not (share: enough are) or no longer (memory: "
           "what runs needed them).",
           "reason")),
+      drafts(counter("vllm:spec_decode_num_drafts_total",
+                     "Steps of a sequence that verified drafted tokens.")),
+      draft_tokens(
+          counter("vllm:spec_decode_num_draft_tokens_total", "Drafted tokens that were verified.")),
+      accepted_tokens(counter("vllm:spec_decode_num_accepted_tokens_total",
+                              "Of these, those that were the answer's.")),
+      accepted_at(labelled("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                           "The same, by place in the draft.", "position")),
+      hints(labelled("outrider_hints_total", "Drafts that came, by what was found of them.",
+                     "outcome")),
       prompt_tokens(counter("vllm:prompt_tokens_total", "Prompt tokens of finished requests.")),
       generation_tokens(counter("vllm:generation_tokens_total", "Tokens sent to clients.")),
       time_to_first_token_seconds(histogram("vllm:time_to_first_token_seconds",

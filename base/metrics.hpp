@@ -113,6 +113,11 @@ class ServingMetrics {
   prometheus::Counter& prefix_cache_hits_cold;  ///< of these, what the store brought
   prometheus::Counter& prefix_cache_evictions;
   LabelledCounter prefix_cache_pins_denied;  ///< blocks, by reason
+  prometheus::Counter& drafts;               ///< steps of a sequence that verified hints
+  prometheus::Counter& draft_tokens;         ///< hints verified
+  prometheus::Counter& accepted_tokens;      ///< of these, those that came true
+  LabelledCounter accepted_at;               ///< the same, by place in the draft
+  LabelledCounter hints;                     ///< that came, by outcome
   // -- recorded as requests move ---------------------------------------------------------------
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& generation_tokens;

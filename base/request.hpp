@@ -58,6 +58,14 @@ struct KvParams {
   friend bool operator==(const KvParams&, const KvParams&) = default;
 };
 
+/// How far drafting may go for one request. It changes speed, and nothing else.
+struct SpeculationParams {
+  bool enabled = true;
+  uint32_t depth_max = 0;  ///< Hints that a step verifies of a choice; 0: as many as the engine.
+
+  friend bool operator==(const SpeculationParams&, const SpeculationParams&) = default;
+};
+
 /// Identity of one attempt to serve one request. A session that is placed again raises the
 /// generation; messages of an older generation are dropped.
 struct RequestKey {
@@ -84,6 +92,7 @@ struct GenerationRequest {
   std::string tenant;            ///< Owner of the API key; scope of sharing and of fairness.
   std::string cache_salt;
   KvParams kv;
+  SpeculationParams speculation;
 
   friend bool operator==(const GenerationRequest&, const GenerationRequest&) = default;
 };
@@ -136,6 +145,8 @@ struct RequestTimings {
   uint32_t preemptions = 0;
   uint32_t cached_tokens = 0;       ///< Of the prompt, whose KV was there already.
   uint32_t cached_tokens_cold = 0;  ///< Of these, what came from the store for this request.
+  uint32_t draft_tokens = 0;        ///< Hints that were verified.
+  uint32_t accepted_tokens = 0;     ///< Of these, those that came true.
 
   friend bool operator==(const RequestTimings&, const RequestTimings&) = default;
 };

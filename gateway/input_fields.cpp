@@ -111,13 +111,28 @@ Result<void> read_stream_options(const Json& v, R& r) {
   return {};
 }
 
-/// Nothing speculates yet, so both words are true.
-Result<void> read_speculation(const Json& v, R&) {
+Result<void> read_speculation(const Json& v, R& r) {
+  SpeculationParams& speculation = r.generation.speculation;
+  speculation.enabled = v != "off";
   if (v == "off" || v == "auto") return {};
-  if (v.is_object()) {
-    return unsupported("speculation", "speculation by method is not supported yet");
+  if (!v.is_object()) return wrong_type("speculation", "\"off\", \"auto\" or an object", v);
+  for (const auto& [key, value] : v.items()) {
+    const std::string name = "speculation." + key.substr(0, 64);
+    if (value.is_null()) continue;
+    if (key == "method") {
+      const auto method = read_text(value, name, k_name);
+      if (!method) return method.error();
+      if (*method != "exact") return unsupported(name.c_str(), name + " must be exact");
+    } else if (key == "depth_max") {
+      const auto depth = read_integer(value, name, {0, limits::draft_depth_max});
+      if (!depth) return depth.error();
+      speculation.depth_max = static_cast<uint32_t>(*depth);
+      speculation.enabled = *depth > 0;
+    } else {
+      return unsupported(name.c_str(), name + " is not supported");
+    }
   }
-  return wrong_type("speculation", "\"off\" or \"auto\"", v);
+  return {};
 }
 
 Result<void> read_stop_rule(const Json& v, const std::string& name, KvStopRule& rule) {

@@ -53,7 +53,9 @@ Json ResponseWriter::timings() const {
       {"prefill_ms", ms(totals.timings.prefill_us)},
       {"decode_ms", ms(totals.timings.decode_us)},
       {"cached_tokens_device", totals.timings.cached_tokens - totals.timings.cached_tokens_cold},
-      {"cached_tokens_cold", totals.timings.cached_tokens_cold}};
+      {"cached_tokens_cold", totals.timings.cached_tokens_cold},
+      {"draft_n", totals.timings.draft_tokens},
+      {"draft_n_accepted", totals.timings.accepted_tokens}};
 }
 
 std::string ResponseWriter::event(const Json& body) const {

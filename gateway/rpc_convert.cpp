@@ -295,6 +295,8 @@ void write_result(const Generation& generation, const std::string& id,
   timings.setDecodeMs(static_cast<double>(totals.timings.decode_us) * 1e-3);
   timings.setCachedTokensDevice(totals.timings.cached_tokens - totals.timings.cached_tokens_cold);
   timings.setCachedTokensCold(totals.timings.cached_tokens_cold);
+  timings.setDraftN(totals.timings.draft_tokens);
+  timings.setDraftNAccepted(totals.timings.accepted_tokens);
 }
 
 void write_prompts(const Generation& generation, rpc::GenerateResult::Builder out) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "base/clock.hpp"
 #include "base/hash.hpp"
+#include "base/limits.hpp"
 #include "base/request.hpp"
 #include "base/result.hpp"
 #include "kernels/ops.hpp"
@@ -17,6 +19,13 @@
 #include "model/loaded_model.hpp"
 
 namespace outrider::model {
+
+/// Drafting. Bits do not depend on it.
+struct SpeculationOptions {
+  bool ngram = false;        ///< Drafts from how the request's own text went on before.
+  uint32_t depth_max = 8;    ///< Hints that a step verifies of one sequence, at most.
+  bool fixed_depth = false;  ///< Always as many as there are, whatever they promise.
+};
 
 /// Sizes of one engine. All are fixed at start: a step allocates no KV.
 struct EngineOptions {
@@ -30,12 +39,24 @@ struct EngineOptions {
   /// Positions that a row attends to, its own the last; 0: all. Changes answers.
   uint32_t local_window = 0;
   bool prefix_caching = true;  ///< Full blocks stay as long as memory does, for whoever wants them.
+  SpeculationOptions speculation;
   DecodePlan decode_plan;      ///< Of prefill chunks. Bits do not depend on it.
   std::string cluster_secret;  ///< Keys the ids of blocks: equal ones name equal blocks equally.
 };
 
 class BlockTier;
+enum class HintOutcome : uint8_t;
+struct Hint;
 struct StepCosts;
+
+/// Hints of all requests: how they came, and what became of those that were verified.
+struct HintCounters {
+  std::array<uint64_t, 6> hints{};  ///< by HintOutcome
+  uint64_t drafts = 0;              ///< Rows that sampled with hints behind them.
+  uint64_t draft_tokens = 0;        ///< Hints verified.
+  uint64_t accepted_tokens = 0;     ///< Of these, those that were the token drawn.
+  std::array<uint64_t, limits::draft_depth_max> accepted_at{};  ///< By place in the draft.
+};
 
 /// What one step did for one choice of one request. In order of token index, no gaps.
 struct ChoiceUpdate {
@@ -82,6 +103,7 @@ struct EngineStats {
   uint64_t prefix_hits_cold = 0;  ///< Of the hits, tokens that the tier below brought for them.
   uint32_t reading = 0;           ///< Waiting choices for which the tier reads.
   TierCounters tier;
+  HintCounters hints;
 };
 
 /// Continuous batching over one model: submit, step, read updates. Deterministic: what a request
@@ -102,12 +124,24 @@ class Engine {
   /// A parked request keeps its place and (while memory allows) its blocks, but gets no rows.
   void set_parked(RequestKey key, bool parked);
 
+  /// The output of a request, which has one choice and no stop strings, is `output` from now on:
+  /// a draft goes another way. What was computed of their common beginning stays. False if there is
+  /// no such request any more; its next update begins behind `output`.
+  bool redirect(RequestKey key, std::span<const int32_t> output);
+
   /// From now on full blocks go to `tier`, and prompts are looked for there as well: a waiting
-  /// request whose blocks it reads waits for them as its stop rule says. `costs` tell what
-  /// computing would take; empty: nothing is too slow to read. Needs prefix caching and idleness.
-  void attach_tier(std::shared_ptr<BlockTier> tier, const StepCosts& costs);
+  /// request whose blocks it reads waits for them as its stop rule says. Needs prefix caching and
+  /// idleness.
+  void attach_tier(std::shared_ptr<BlockTier> tier);
   /// Called on the tier's threads when a step has something to take in. It must not block.
   void on_arrival(std::function<void()> wake);
+
+  /// What steps take here: by it the depth of drafts is chosen, and what is worth reading from the
+  /// tier. Without, nothing is drafted unless the depth is fixed, and nothing is too slow to read.
+  void set_step_costs(const StepCosts& costs);
+  /// What somebody expects `choice` to go on with. Kept until the text says otherwise; whatever it
+  /// says, output stays the same.
+  HintOutcome hint(RequestKey key, uint32_t choice, const Hint& hint);
 
   /// No request, and nothing on its way to the tier.
   bool idle() const;

@@ -82,21 +82,23 @@ void Engine::State::take_cached(ActiveRequest& request, Choice& choice, uint32_t
   counters.prefix_hits_cold += request.cached_tokens_cold;
 }
 
-/// Blocks that this step filled: from now on others find them.
+/// Blocks that this step filled with known tokens: from now on others find them.
 void Engine::State::publish_blocks(const StepPlan& plan) {
-  if (!options.prefix_caching) return;
   for (const PlannedRows& planned : plan.rows) {
-    auto& [request, choice] = scheduled[planned.sequence];
-    const uint32_t full = choice->kv.length() / options.block_tokens;
-    const uint32_t before = choice->kv.published();
-    if (before == full) continue;
-    name_blocks(*request, *choice);
-    while (choice->kv.published() < full) {
-      choice->kv.publish(choice->chain[choice->kv.published()]);
-    }
-    pin(*request, *choice, before);
-    offer(*request, *choice, before, full);
+    const Scheduled& entry = scheduled[planned.sequence];
+    publish(*entry.request, *entry.choice);
   }
+}
+
+void Engine::State::publish(const ActiveRequest& request, Choice& choice) {
+  const uint32_t known = std::min(choice.kv.length(), request.length(choice));
+  const uint32_t full = known / options.block_tokens;
+  const uint32_t before = choice.kv.published();
+  if (!options.prefix_caching || before == full) return;
+  name_blocks(request, choice);
+  while (choice.kv.published() < full) choice.kv.publish(choice.chain[choice.kv.published()]);
+  pin(request, choice, before);
+  offer(request, choice, before, full);
 }
 
 /// Its published blocks from `first` on: each block of a choice comes by once while it runs, the

@@ -99,13 +99,23 @@ uint32_t ActiveRequest::cacheable_tokens(const Choice& choice) const {
   return (scores ? std::max(prompt_scored, 1u) : length(choice)) - 1;
 }
 
-std::span<const int32_t> ActiveRequest::forbidden(const Choice& choice) const {
-  if (choice.output.size() >= request.stop.min_tokens) return {};
+std::span<const int32_t> ActiveRequest::forbidden(const Choice& choice, size_t ahead) const {
+  if (choice.output.size() + ahead >= request.stop.min_tokens) return {};
   return enders;
+}
+
+void ActiveRequest::set_output(Choice& choice, std::span<const int32_t> output) const {
+  choice.output.assign(output.begin(), output.end());
+  choice.drafts.reset();
+  if (!TokenCounts::needed(request.sampling)) return;
+  choice.counts = {};
+  for (const int32_t id : request.prompt) choice.counts.add_prompt(id);
+  for (const int32_t id : output) choice.counts.add_output(id);
 }
 
 std::optional<Finish> ActiveRequest::commit(Choice& choice, int32_t id) {
   choice.output.push_back(id);
+  if (choice.drafts) choice.drafts->commit(id);
   if (TokenCounts::needed(request.sampling)) choice.counts.add_output(id);
   if (std::binary_search(enders.begin(), enders.end(), id)) {
     return Finish{.reason = FinishReason::stop, .stop_token = id};
@@ -132,7 +142,9 @@ RequestTimings ActiveRequest::timings(TimePoint now) const {
           .prompt_tokens = prompt_size(),
           .preemptions = preemptions,
           .cached_tokens = cached_tokens,
-          .cached_tokens_cold = cached_tokens_cold};
+          .cached_tokens_cold = cached_tokens_cold,
+          .draft_tokens = draft_tokens,
+          .accepted_tokens = accepted_tokens};
 }
 
 Result<ActiveRequest> make_active_request(RequestKey key, GenerationRequest request,

@@ -10,14 +10,34 @@
 #include "base/clock.hpp"
 #include "base/request.hpp"
 #include "base/result.hpp"
+#include "model/acceptance.hpp"
+#include "model/hint_trie.hpp"
 #include "model/kv_cache.hpp"
 #include "model/loaded_model.hpp"
+#include "model/ngram_index.hpp"
 #include "model/sampler.hpp"
 #include "model/stopping.hpp"
 #include "model/tier_work.hpp"
 
 /// The engine's own record of a request: internal to engine*.cpp.
 namespace outrider::model {
+
+/// What is hinted at for one choice that decodes.
+struct Drafts {
+  Drafts(uint32_t length, uint64_t hash) : trie(length, hash) {}
+
+  void commit(int32_t id) {
+    trie.commit(id);
+    own_text.append(id);
+  }
+
+  HintTrie trie;
+  NgramIndex own_text;               ///< Prompt and output.
+  Acceptance acceptance{0.95f};      ///< A window of 20 or so.
+  uint32_t plain_steps = 0;          ///< Since hints were verified last.
+  std::vector<HintTrie::Step> path;  ///< The best one in this step, cut to what is verified.
+  std::vector<float> survival;
+};
 
 /// One choice. Everything but `kv` and `stage` is a pure function of the request and `output`, so
 /// a preempted choice goes on as if nothing had happened.
@@ -40,6 +60,7 @@ struct Choice {
   std::shared_ptr<TierRead> reading;  ///< Waiting: what is under way, for it or for another.
   bool owns_read = false;             ///< It asked for `reading`.
   bool asked_tier = false;            ///< In this stay in the queue.
+  std::unique_ptr<Drafts> drafts;     ///< Since it decodes and somebody drafts.
   std::vector<int32_t> output;
   TokenCounts counts;                ///< Kept only where the penalties need it.
   std::unique_ptr<TextStream> text;  ///< Kept only where there are stop strings.
@@ -61,6 +82,8 @@ struct ActiveRequest {
   BlockId root{};                   ///< Parent of its first block.
   uint32_t cached_tokens = 0;       ///< Of the prompt, taken from the index before any preemption.
   uint32_t cached_tokens_cold = 0;  ///< Of these, what the tier had brought for it.
+  uint32_t draft_tokens = 0;        ///< Hints verified.
+  uint32_t accepted_tokens = 0;     ///< Of these, those that came true.
   uint32_t read_tokens = 0;         ///< That came from the tier for it.
   std::shared_ptr<const TierRetention> retention;
   std::optional<TimePoint> pin_until;  ///< Its blocks are pinned in the pool, too.
@@ -78,8 +101,10 @@ struct ActiveRequest {
   /// Leading tokens that the choice may find in the cache: not the last one, whose row gives the
   /// next token, and no row that gives the logprob of a prompt token.
   uint32_t cacheable_tokens(const Choice& choice) const;
-  /// Ids that may not be chosen now.
-  std::span<const int32_t> forbidden(const Choice& choice) const;
+  /// Ids that may not be chosen once the output has `ahead` more tokens.
+  std::span<const int32_t> forbidden(const Choice& choice, size_t ahead = 0) const;
+  /// Replaces the output of a choice that has no stop strings.
+  void set_output(Choice& choice, std::span<const int32_t> output) const;
   /// Appends `id` to the output; the end of the choice if this token is the last.
   std::optional<Finish> commit(Choice& choice, int32_t id);
   RequestTimings timings(TimePoint now) const;

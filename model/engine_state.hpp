@@ -4,10 +4,12 @@
 #include <memory>
 #include <vector>
 
+#include "model/draft_depth.hpp"
 #include "model/engine.hpp"
 #include "model/engine_request.hpp"
 #include "model/fair_share.hpp"
 #include "model/kv_cache.hpp"
+#include "model/past_outputs.hpp"
 #include "model/sampler.hpp"
 #include "model/scheduler.hpp"
 #include "model/step_costs.hpp"
@@ -34,6 +36,7 @@ struct Engine::State {
   void find_cached(ActiveRequest& request, Choice& choice, SequenceView& view);
   void take_cached(ActiveRequest& request, Choice& choice, uint32_t blocks);
   void publish_blocks(const StepPlan& plan);
+  void publish(const ActiveRequest& request, Choice& choice);
   void pin(const ActiveRequest& request, const Choice& choice, uint32_t first);
 
   // The tier below the pool (engine_tier.cpp).
@@ -43,20 +46,31 @@ struct Engine::State {
   void leave_read(ActiveRequest& request, Choice& choice);
   void offer(const ActiveRequest& request, const Choice& choice, uint32_t first, uint32_t end);
 
-  /// One use of one row's logits.
+  // Drafting (engine_hints.cpp).
+  Drafts& drafts_of(const ActiveRequest& request, Choice& choice) const;
+  void find_path(const ActiveRequest& request, Choice& choice);
+  void draft_from_texts(const ActiveRequest& request, Drafts& drafts, uint32_t depth);
+  void choose_hints();
+  void learn(ActiveRequest& request, Choice& choice, size_t drawn);
+
+  /// One use of one row's logits, and of those of the hints behind it.
   struct Reading {
     uint32_t row = 0;
     ActiveRequest* request = nullptr;
     Choice* choice = nullptr;
     uint32_t scored = 0;  ///< Prompt index whose logprob it gives; 0: the row samples.
+    uint32_t hints = 0;   ///< Rows behind it, of the choice's path.
   };
-  /// A token that a row gives, drawn or scored: what it is found from, and the token.
+  /// What a row gives, drawn or scored: what it is found from, and the token; behind it those that
+  /// the rows of its hints give, as long as the hints come true.
   struct Draw {
     ActiveRequest* request = nullptr;
     Choice* choice = nullptr;
     uint32_t scored = 0;
-    std::span<const float> logits;
-    Result<TokenOut> token;
+    uint32_t hints = 0;
+    std::span<const float> logits;  ///< [1 + hints, vocabulary]
+    std::vector<TokenOut> tokens = {};
+    std::optional<Error> error = {};  ///< Of the token after these.
   };
   /// A view's choice.
   struct Scheduled {
@@ -69,6 +83,8 @@ struct Engine::State {
   void add_draws(const Reading& reading, std::span<const float> logits);
   void draw_all();
   void compute(Draw& draw, SampleScratch& scratch) const;
+  Result<TokenOut> compute_one(const Draw& draw, size_t row, const TokenCounts& counts,
+                               SampleScratch& scratch) const;
   void use(Draw& draw);
   void use_score(Draw& draw);
   void fork_choices(ActiveRequest& request);
@@ -87,12 +103,14 @@ struct Engine::State {
   BlockHasher hasher;
   std::unique_ptr<KvCache> cache;  ///< Before the requests, whose sequences point to it.
   std::unique_ptr<TierWork> tier;  ///< Null: there is none.
-  StepCosts costs;                 ///< Where there is a tier; empty: not measured.
+  StepCosts costs;                 ///< Empty: not measured.
   Transformer transformer;
   std::map<RequestKey, std::unique_ptr<ActiveRequest>> requests;
   uint64_t arrivals = 0;
   FairShare shares;
   EngineStats counters;
+  Acceptance acceptance{0.998f};  ///< Of all requests: a window of 500 or so.
+  PastOutputs past_outputs{limits::past_output_scope_tokens_max, limits::past_output_tokens_max};
   TimePoint now{};  ///< Of this step.
 
   // Work space of a step.
@@ -101,8 +119,13 @@ struct Engine::State {
   std::vector<SequenceView> views;
   std::vector<Scheduled> scheduled;  ///< views[i]'s choice
   std::vector<int32_t> block_ids;    ///< [block_tokens] of the block that is named
-  std::vector<int32_t> ids;          ///< [rows]
-  std::vector<int32_t> positions;    ///< [rows]
+  std::vector<HintBranch> branches;
+  std::vector<DraftCandidate> candidates;
+  std::vector<uint32_t> decoding;  ///< candidates[i]'s view
+  std::vector<uint32_t> depths;    ///< candidates[i]'s hints
+  DepthScratch depth_scratch;
+  std::vector<int32_t> ids;        ///< [rows]
+  std::vector<int32_t> positions;  ///< [rows]
   std::vector<kernels::Segment> segments;
   std::vector<Reading> readings;     ///< ascending rows
   std::vector<uint32_t> logit_rows;  ///< of those that are read at a time

@@ -29,6 +29,7 @@ void Engine::State::finish(ActiveRequest& request, Choice& choice, Finish finish
   update.error = std::move(error);
   update.timings = request.timings(now);
   choice.stage = Stage::done;
+  if (choice.drafts && options.speculation.ngram) past_outputs.add(request.root, choice.output);
   leave_read(request, choice);
   choice.kv.reset();
 }
@@ -96,6 +97,7 @@ StepPlan Engine::State::plan() {
     views[i].tenant = share.number;
     views[i].served = share.served;
   }
+  choose_hints();
   return plan_step(views, {.batch_tokens = batch_tokens,
                            .sequences = options.sequences,
                            .blocks_free = cache->available(),
@@ -135,6 +137,8 @@ void Engine::State::add_rows(const Scheduled& entry, uint32_t rows) {
   const auto first_row = static_cast<uint32_t>(ids.size());
   const uint32_t first = choice.kv.length();
   const uint32_t length = request.length(choice);
+  const uint32_t hints = first + rows > length ? first + rows - length : 0;
+  if (choice.drafts) choice.drafts->path.resize(hints);
   shares.charge(request.request.tenant, rows);
   const bool has_room = choice.kv.append(rows);
   OUTRIDER_CHECK(has_room, rows, cache->available());
@@ -146,13 +150,14 @@ void Engine::State::add_rows(const Scheduled& entry, uint32_t rows) {
   const bool scores = choice.index == 0 && request.wants_prompt_logprobs();
   for (uint32_t i = 0; i < rows; ++i) {
     const uint32_t position = first + i;
-    ids.push_back(request.token_at(choice, position));
+    ids.push_back(position < length ? request.token_at(choice, position)
+                                    : choice.drafts->path[position - length].token);
     positions.push_back(static_cast<int32_t>(position));
     const uint32_t next = position + 1;
     if (scores && next < request.prompt_size() && next >= request.prompt_scored) {
       readings.push_back({first_row + i, &request, &choice, next});
     }
-    if (next == length) readings.push_back({first_row + i, &request, &choice, 0});
+    if (next == length) readings.push_back({first_row + i, &request, &choice, 0, hints});
   }
 }
 
@@ -160,14 +165,17 @@ void Engine::State::read_results() {
   for (size_t first = 0; first < readings.size();) {
     logit_rows.clear();
     size_t end = first;
-    while (end < readings.size() && logit_rows.size() < transformer.logit_rows_max()) {
-      logit_rows.push_back(readings[end++].row);
+    while (end < readings.size() &&
+           logit_rows.size() + 1 + readings[end].hints <= transformer.logit_rows_max()) {
+      const Reading& reading = readings[end++];
+      for (uint32_t i = 0; i <= reading.hints; ++i) logit_rows.push_back(reading.row + i);
     }
-    const std::span<const float> logits = transformer.logits(logit_rows);
-    const size_t vocabulary = model->config.vocab;
+    std::span<const float> logits = transformer.logits(logit_rows);
     draws.clear();
     for (size_t i = first; i < end; ++i) {
-      add_draws(readings[i], logits.subspan((i - first) * vocabulary, vocabulary));
+      const size_t size = size_t{1 + readings[i].hints} * model->config.vocab;
+      add_draws(readings[i], logits.first(size));
+      logits = logits.subspan(size);
     }
     draw_all();
     for (Draw& draw : draws) use(draw);
@@ -180,12 +188,11 @@ void Engine::State::add_draws(const Reading& reading, std::span<const float> log
   if (reading.choice->stage == Stage::done) return;
   if (reading.choice->index == 0) report_prompt_start(request, *reading.choice);
   if (reading.scored > 0 || request.over || !request.forks_pending()) {
-    draws.push_back({&request, reading.choice, reading.scored, logits, TokenOut{}});
+    draws.push_back({&request, reading.choice, reading.scored, reading.hints, logits});
     return;
   }
   fork_choices(request);
-  for (Choice& choice : request.choices)
-    draws.push_back({&request, &choice, 0, logits, TokenOut{}});
+  for (Choice& choice : request.choices) draws.push_back({&request, &choice, 0, 0, logits});
 }
 
 /// Draws look at their own row and request only, so threads may take them in any order.
@@ -197,40 +204,57 @@ void Engine::State::draw_all() {
   });
 }
 
-void Engine::State::compute(Draw& draw, SampleScratch& scratch) const {
+/// The token of one of the draw's rows, `counts` being those of the output before it.
+Result<TokenOut> Engine::State::compute_one(const Draw& draw, size_t row, const TokenCounts& counts,
+                                            SampleScratch& scratch) const {
   const ActiveRequest& request = *draw.request;
   const GenerationRequest& wanted = request.request;
+  const size_t vocabulary = model->config.vocab;
+  const std::span<const float> logits = draw.logits.subspan(row * vocabulary, vocabulary);
   TokenOut out;
   int32_t alternatives = wanted.logprobs;
   if (draw.scored > 0) {
     out.id = wanted.prompt[draw.scored];
     alternatives = wanted.prompt_logprobs;
-  } else if (request.over) {
-    return;
   } else {
     const Choice& choice = *draw.choice;
-    const auto id = sample({.logits = draw.logits,
-                            .params = wanted.sampling,
-                            .seed = wanted.sampling.seed + choice.index,
-                            .position = uint64_t{request.prompt_size()} + choice.output.size(),
-                            .counts = &choice.counts,
-                            .forbidden = request.forbidden(choice)},
-                           scratch);
-    if (!id) {
-      draw.token = id.error();
-      return;
-    }
+    const auto id =
+        sample({.logits = logits,
+                .params = wanted.sampling,
+                .seed = wanted.sampling.seed + choice.index,
+                .position = uint64_t{request.prompt_size()} + choice.output.size() + row,
+                .counts = &counts,
+                .forbidden = request.forbidden(choice, row)},
+               scratch);
+    if (!id) return id.error();
     out.id = *id;
   }
   if (alternatives >= 0) {
-    auto logprob = token_logprob(draw.logits, out.id, alternatives, scratch);
-    if (!logprob) {
-      draw.token = logprob.error();
-      return;
-    }
+    auto logprob = token_logprob(logits, out.id, alternatives, scratch);
+    if (!logprob) return logprob.error();
     out.logprob = std::move(logprob).value();
   }
-  draw.token = std::move(out);
+  return out;
+}
+
+void Engine::State::compute(Draw& draw, SampleScratch& scratch) const {
+  if (draw.scored == 0 && draw.request->over) return;
+  TokenCounts forked;
+  const TokenCounts* counts = &draw.choice->counts;
+  for (size_t row = 0; row <= draw.hints; ++row) {
+    auto token = compute_one(draw, row, *counts, scratch);
+    if (!token) {
+      draw.error = token.error();
+      return;
+    }
+    const int32_t id = token->id;
+    draw.tokens.push_back(std::move(token).value());
+    if (row == draw.hints || id != draw.choice->drafts->path[row].token) return;
+    if (!TokenCounts::needed(draw.request->request.sampling)) continue;
+    if (row == 0) forked = *counts;
+    forked.add_output(id);
+    counts = &forked;
+  }
 }
 
 void Engine::State::use(Draw& draw) {
@@ -246,26 +270,35 @@ void Engine::State::use(Draw& draw) {
     return;
   }
   if (!request.first_token) request.first_token = now;
-  if (!draw.token) {
-    finish(request, choice, {.reason = FinishReason::failed}, draw.token.error().message);
-    return;
+  if (draw.hints > 0) learn(request, choice, draw.tokens.size());
+  std::optional<Finish> end;
+  for (TokenOut& token : draw.tokens) {
+    const int32_t id = token.id;
+    update_of(request, choice).tokens.push_back(std::move(token));
+    ++counters.generated_tokens;
+    end = request.commit(choice, id);
+    if (end) break;
   }
-  const int32_t id = draw.token->id;
-  update_of(request, choice).tokens.push_back(std::move(draw.token).value());
-  ++counters.generated_tokens;
-  if (const auto end = request.commit(choice, id)) finish(request, choice, *end);
+  if (draw.hints > 0) {
+    // Hints that did not come true, and what came after the end.
+    choice.kv.crop(std::min(choice.kv.length(), request.length(choice) - 1));
+    publish(request, choice);
+  }
+  if (end) {
+    finish(request, choice, *end);
+  } else if (draw.error) {
+    finish(request, choice, {.reason = FinishReason::failed}, draw.error->message);
+  }
 }
 
 void Engine::State::use_score(Draw& draw) {
   ActiveRequest& request = *draw.request;
-  if (!draw.token) {
+  if (draw.error) {
     const Finish failed{.reason = FinishReason::failed};
-    for (Choice& choice : request.choices) {
-      finish(request, choice, failed, draw.token.error().message);
-    }
+    for (Choice& choice : request.choices) finish(request, choice, failed, draw.error->message);
     return;
   }
-  update_of(request, *draw.choice).prompt_tokens.push_back(std::move(draw.token).value());
+  update_of(request, *draw.choice).prompt_tokens.push_back(std::move(draw.tokens.front()));
   request.prompt_scored = draw.scored + 1;
 }
 

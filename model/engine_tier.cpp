@@ -9,10 +9,9 @@
 /// which blocks are offered to it.
 namespace outrider::model {
 
-void Engine::attach_tier(std::shared_ptr<BlockTier> tier, const StepCosts& costs) {
+void Engine::attach_tier(std::shared_ptr<BlockTier> tier) {
   State& s = *state_;
   OUTRIDER_CHECK(s.options.prefix_caching && idle());
-  s.costs = costs;
   s.tier = std::make_unique<TierWork>(std::move(tier), s.model->ops, *s.cache, s.kv_namespace);
 }
 

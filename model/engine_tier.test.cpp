@@ -34,7 +34,8 @@ struct Restarts {
   Restarts() { start(); }
   void start(EngineOptions options = roomy()) {
     world = std::make_unique<EngineWorld>(options);
-    world->engine->attach_tier(tier, costs());
+    world->engine->set_step_costs(costs());
+    world->engine->attach_tier(tier);
   }
   uint64_t rows() const { return world->engine->stats().rows; }
   /// All that is asked for comes at once.

@@ -38,6 +38,7 @@ class Planner {
     }
     admit_waiting();
     share_prefill();
+    grant_hints();
     return collect();
   }
 
@@ -262,6 +263,24 @@ class Planner {
     for (const uint32_t s : candidates) {
       // An earlier candidate may have taken its blocks.
       if (!states_[s].preempted) grant(s, pending(s), views_[s].running);
+    }
+  }
+
+  void grant_hints() {
+    if (tokens_ == 0) return;
+    const uint64_t owed = owed_blocks();
+    for (const uint32_t s : order_) {
+      State& state = states_[s];
+      if (!state.active || pending(s) != 1 || state.rows != 1 || views_[s].hints == 0) continue;
+      // Of the blocks that nobody is owed: it owns what its last block has left in any case.
+      const uint64_t spare = blocks_ > owed ? blocks_ - owed : 0;
+      uint32_t rows = std::min({views_[s].hints, tokens_, views_[s].rows_max - 1});
+      while (rows > 0 && blocks_for(s, 1 + rows) - state.blocks > spare) --rows;
+      const uint32_t taken = blocks_for(s, 1 + rows) - state.blocks;
+      tokens_ -= rows;
+      blocks_ -= taken;
+      state.blocks += taken;
+      state.rows += rows;
     }
   }
 

@@ -27,7 +27,10 @@
 ///    lack the same `next_block` only the first in order gets prefill rows, as many as if it lacked
 ///    no more than the shortest of them. The others lose neither slot nor place by that; who is
 ///    first is asked anew in each plan.
-/// 6. The first in order among runnable sequences always makes progress if it fits the pool alone,
+/// 6. Hints come last: what is left of the token budget goes, in order, to those that lack one row
+///    and have hints of what follows it, as far as blocks are free that nobody is owed. They
+///    displace nobody.
+/// 7. The first in order among runnable sequences always makes progress if it fits the pool alone,
 ///    over at most two plans (a shared block is counted as free only once its last holder is gone).
 namespace outrider::model {
 
@@ -48,6 +51,7 @@ struct SequenceView {
   bool shared_tail = false;       ///< Its next row needs a copy of its last block.
   uint64_t next_block = 0;        ///< Content of the next block that it fills; 0: cannot be shared.
   bool joins = false;             ///< It could take that block instead of computing it.
+  uint32_t hints = 0;             ///< Rows behind its known tokens that are worth computing.
 };
 
 struct StepBudget {
@@ -69,7 +73,8 @@ struct PlannedRows {
 struct StepPlan {
   std::vector<uint32_t> preempt;  ///< Free all blocks; back to waiting. Before everything else.
   std::vector<uint32_t> admit;    ///< Waiting ones that get their first rows.
-  std::vector<PlannedRows> rows;  ///< Decode rows, then prefill chunks; each sequence once.
+  /// Decode rows with their hints, then prefill chunks; each sequence once.
+  std::vector<PlannedRows> rows;
 };
 
 StepPlan plan_step(std::span<const SequenceView> sequences, const StepBudget& budget);

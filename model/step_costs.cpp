@@ -98,15 +98,16 @@ void measure_prefill(Engine& engine, const Clock& clock, StepCosts& costs) {
 
 }  // namespace
 
-double StepCosts::without_context(double row_count) const {
+double StepCosts::rows_ns(double row_count) const {
   return interpolate(rows, row_count, [this](size_t i) { return ns(times[i]); });
 }
 
-double StepCosts::of_context(const StepShare& share) const {
-  return interpolate(contexts, share.context, [&](size_t c) {
+double StepCosts::context_ns(const StepShare& share) const {
+  const double between = interpolate(contexts, share.context, [&](size_t c) {
     return interpolate(rows, share.rows,
                        [&](size_t i) { return ns(times[c * rows.size() + i]) - ns(times[i]); });
   });
+  return std::max(0.0, between);
 }
 
 Duration StepCosts::step(std::span<const StepShare> shares) const {
@@ -116,10 +117,10 @@ Duration StepCosts::step(std::span<const StepShare> shares) const {
   for (const StepShare& share : shares) {
     if (share.rows == 0) continue;
     total_rows += share.rows;
-    sum += std::max(0.0, of_context(share));
+    sum += context_ns(share);
   }
   if (total_rows == 0) return {};
-  return Duration(static_cast<Duration::rep>(sum + without_context(total_rows)));
+  return Duration(static_cast<Duration::rep>(sum + rows_ns(total_rows)));
 }
 
 Duration StepCosts::prefill(uint32_t row_count, uint32_t context) const {

@@ -32,10 +32,9 @@ struct StepCosts {
   Duration step(std::span<const StepShare> shares) const;
   /// Of a prompt's rows in long chunks, the first of them behind `context` tokens.
   Duration prefill(uint32_t rows, uint32_t context) const;
-
- private:
-  double without_context(double rows) const;
-  double of_context(const StepShare& share) const;
+  /// The two parts of `step`, in ns: all its rows without context, and the context of one share.
+  double rows_ns(double rows) const;
+  double context_ns(const StepShare& share) const;
 };
 
 /// Times steps on an idle engine, which this warms up as well. Contexts that the engine cannot hold

@@ -164,6 +164,8 @@ struct Timings {
   decodeMs @2 :Float64;
   cachedTokensDevice @3 :UInt64;      # of the prompt tokens: found in the pool
   cachedTokensCold @4 :UInt64;        # of the prompt tokens: read from the KV store for this request
+  draftN @5 :UInt64;                  # drafted tokens that were verified
+  draftNAccepted @6 :UInt64;          # of these: those that were the answer's
 }
 
 struct PromptTokens {

@@ -120,12 +120,13 @@ Result<std::vector<TokenOut>> decode_tokens(const TokenBatch& batch) {
 
 WireRequest to_wire(const GenerationRequest& request) {
   const auto& [id, prompt, committed, sampling, stop, choices, logprobs, prompt_logprobs, priority,
-               deadline_ms, tenant, cache_salt, kv] = request;
+               deadline_ms, tenant, cache_salt, kv, speculation] = request;
   const auto& [temperature, top_k, top_p, min_p, repetition, presence, frequency, logit_bias,
                seed] = sampling;
   const auto& [max_tokens, min_tokens, ignore_eos, stop_ids, stop_strings, include_stop,
                skip_special] = stop;
   const auto& [stop_rule, pin, ttl_s] = kv;
+  const auto& [speculates, depth_max] = speculation;
   (void)prompt;
   (void)committed;
   WireRequest wire;
@@ -156,6 +157,8 @@ WireRequest to_wire(const GenerationRequest& request) {
   wire.kv_stop_rule = static_cast<uint8_t>(stop_rule);
   wire.kv_pin = pin;
   wire.kv_ttl_s = ttl_s;
+  wire.speculates = speculates;
+  wire.draft_depth_max = depth_max;
   return wire;
 }
 
@@ -194,6 +197,7 @@ GenerationRequest from_wire(const WireRequest& wire) {
   if (known) request.kv.stop_rule = static_cast<KvStopRule>(wire.kv_stop_rule);
   request.kv.pin = wire.kv_pin;
   request.kv.ttl_s = wire.kv_ttl_s;
+  request.speculation = {wire.speculates, wire.draft_depth_max};
   return request;
 }
 

@@ -22,7 +22,8 @@ typename Inspector::result_type inspect(Inspector& f, RequestKey& x) {
 template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RequestTimings& x) {
   return f(caf::meta::type_name("RequestTimings"), x.queue_us, x.prefill_us, x.decode_us,
-           x.prompt_tokens, x.preemptions, x.cached_tokens, x.cached_tokens_cold);
+           x.prompt_tokens, x.preemptions, x.cached_tokens, x.cached_tokens_cold, x.draft_tokens,
+           x.accepted_tokens);
 }
 
 }  // namespace outrider
@@ -118,6 +119,8 @@ struct WireRequest {
   uint8_t kv_stop_rule = 0;
   bool kv_pin = false;
   uint32_t kv_ttl_s = 0;
+  bool speculates = true;
+  uint32_t draft_depth_max = 0;
 
   friend bool operator==(const WireRequest&, const WireRequest&) = default;
 };
@@ -129,7 +132,8 @@ typename Inspector::result_type inspect(Inspector& f, WireRequest& x) {
            x.frequency_penalty_bits, x.logit_bias_bits, x.seed, x.max_tokens, x.min_tokens,
            x.ignore_eos, x.stop_token_ids, x.stop_strings, x.include_stop_str_in_output,
            x.skip_special_tokens, x.choices, x.logprobs, x.prompt_logprobs, x.priority,
-           x.deadline_ms, x.tenant, x.cache_salt, x.kv_stop_rule, x.kv_pin, x.kv_ttl_s);
+           x.deadline_ms, x.tenant, x.cache_salt, x.kv_stop_rule, x.kv_pin, x.kv_ttl_s,
+           x.speculates, x.draft_depth_max);
 }
 
 WireRequest to_wire(const GenerationRequest& request);

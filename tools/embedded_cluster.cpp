@@ -13,6 +13,7 @@
 #include "base/system.hpp"
 #include "gateway/caf_bridge.hpp"
 #include "kernels/kv_kind_flags.hpp"
+#include "model/hint_trie.hpp"
 #include "model/step_costs.hpp"
 #include "router/router_actor.hpp"
 #include "tools/cluster_view.hpp"
@@ -36,6 +37,20 @@ std::string describe_blocks(const std::string& model, const model::EngineOptions
   std::string text = model + ' ' + kernels::kv_kinds_text(options.kv_kinds);
   if (options.local_window != 0) text += " window " + std::to_string(options.local_window);
   return text;
+}
+
+void update_hint_metrics(const model::HintCounters& hints, ServingMetrics& metrics) {
+  raise_to(metrics.drafts, static_cast<double>(hints.drafts));
+  raise_to(metrics.draft_tokens, static_cast<double>(hints.draft_tokens));
+  raise_to(metrics.accepted_tokens, static_cast<double>(hints.accepted_tokens));
+  for (size_t i = 0; i < hints.accepted_at.size() && hints.accepted_at[i] > 0; ++i) {
+    raise_to(metrics.accepted_at.of(std::to_string(i)), static_cast<double>(hints.accepted_at[i]));
+  }
+  for (size_t i = 0; i < hints.hints.size(); ++i) {
+    if (hints.hints[i] == 0) continue;
+    const auto outcome = static_cast<model::HintOutcome>(i);
+    raise_to(metrics.hints.of(model::to_string(outcome)), static_cast<double>(hints.hints[i]));
+  }
 }
 
 schema::Announce announcement(const model::Engine& engine, const std::string& name,
@@ -154,10 +169,11 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
   schema::Announce announce = announcement(**engine, name, options);
   const model::StepCosts costs = model::measure_step_costs(**engine, clock_);
   announce_costs(costs, announce);
+  (*engine)->set_step_costs(costs);
   if (store_) {
     store_->drain();  // It has been opening meanwhile; from the first request on it answers.
     store_->describe((*engine)->kv_namespace(), describe_blocks(name, options));
-    (*engine)->attach_tier(actors::make_store_tier(store_), costs);
+    (*engine)->attach_tier(actors::make_store_tier(store_));
   }
   return Prepared{std::move(model), std::move(*engine), std::move(announce),
                   kernels::kv_kinds_text(options.kv_kinds)};
@@ -272,6 +288,7 @@ void EmbeddedCluster::update_metrics() {
   raise_to(metrics_.prefix_cache_hits, static_cast<double>(stats.prefix_hits));
   raise_to(metrics_.prefix_cache_hits_cold, static_cast<double>(stats.prefix_hits_cold));
   raise_to(metrics_.prefix_cache_evictions, static_cast<double>(stats.prefix_evictions));
+  update_hint_metrics(stats.hints, metrics_);
 }
 
 }  // namespace outrider::tools

@@ -49,6 +49,9 @@ const std::vector<std::string>& engine_setting_names() {
                                                  "block-tokens",
                                                  "local-window",
                                                  "prefix-caching",
+                                                 "spec",
+                                                 "spec-k",
+                                                 "spec-depth-max",
                                                  "weights-cache",
                                                  "kv-candidates",
                                                  "kv-gate-nll",
@@ -83,6 +86,11 @@ model::EngineOptions engine_options(const Settings& settings) {
   options.kv_kinds = kinds;
   options.local_window = number("local-window");
   options.prefix_caching = settings.text("prefix-caching") == "on";
+  const uint32_t fixed = number("spec-k");
+  options.speculation.ngram = settings.text("spec") != "off";
+  options.speculation.fixed_depth = fixed > 0;
+  options.speculation.depth_max = fixed > 0 ? fixed : number("spec-depth-max");
+  if (settings.text("spec") == "off") options.speculation.depth_max = 0;
   return options;
 }
 

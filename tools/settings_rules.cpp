@@ -29,6 +29,8 @@ constexpr Need k_needs[] = {
      "without plan-dir"},
     {"admin-tenant", [](const Settings& s) { return !s.text("api-key-file").empty(); },
      "without api-key-file"},
+    {"spec-", [](const Settings& s) { return s.text("spec") != "off"; }, "with spec off"},
+    {"spec-depth-max", [](const Settings& s) { return s.count("spec-k") == 0; }, "with spec-k"},
     {"decode-chunks", [](const Settings& s) { return s.text("decode-plan") == "fixed"; },
      "unless decode-plan is fixed"},
 };

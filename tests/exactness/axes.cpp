@@ -58,6 +58,9 @@ Axes random_axes(Random& random, std::span<const kernels::Isa> isas,
   axes.park = maybe(0.4f, 0.3f);
   axes.cancel = maybe(0.4f, 0.3f);
   axes.resume = maybe(0.5f, 1.0f);
+  axes.draft_depth = random.chance(0.6f) ? 1 + random.below(12) : 0;
+  axes.ngram = random.chance(0.5f);
+  axes.hint = maybe(0.7f, 1.0f);
   return axes;
 }
 
@@ -73,7 +76,9 @@ std::string describe(const Axes& a) {
                           : "off")
       << ", drop " << a.drop << ", arrival " << a.arrival << ", evict " << a.evict
       << ", preempt_all " << a.preempt_all << ", rechunk " << a.rechunk << ", rethread "
-      << a.rethread << ", park " << a.park << ", cancel " << a.cancel << ", resume " << a.resume;
+      << a.rethread << ", park " << a.park << ", draft_depth " << a.draft_depth
+      << (a.ngram ? " ngram" : "") << ", hint " << a.hint << ", cancel " << a.cancel << ", resume "
+      << a.resume;
   return out.str();
 }
 

@@ -29,6 +29,8 @@ struct Axes {
   bool prefix_caching = false;
   bool store = false;  ///< Below the pool, with what earlier batches left in it.
   bool restart_store = false;
+  uint32_t draft_depth = 0;  ///< Hints that a step verifies of a choice; 0: it does not draft.
+  bool ngram = false;
   // What happens, as probabilities a step.
   float arrival = 1.0f;  ///< The next request is submitted.
   float preempt_all = 0;
@@ -37,6 +39,7 @@ struct Axes {
   float rechunk = 0;  ///< Another batch_tokens from here on.
   float rethread = 0;
   float park = 0;    ///< Of one request; unparked with 0.3 a step.
+  float hint = 0;    ///< For each choice, of a hint that is right or a lie.
   float cancel = 0;  ///< A stranger joins, to be cancelled some steps later.
   // Who resumes.
   float resume = 0;  ///< Probability that a request starts after some tokens of its own answer.

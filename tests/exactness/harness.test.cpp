@@ -63,6 +63,8 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   uint64_t evictions = 0;
   uint64_t read_blocks = 0;
   uint64_t bounded_plans = 0;
+  uint64_t drafted = 0;
+  uint64_t accepted = 0;
   uint64_t windowed = 0;
   uint64_t far_rows = 0;
   uint64_t ended_pins = 0;
@@ -87,6 +89,8 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
     evictions += report.disturbances.evictions;
     read_blocks += report.disturbances.read_blocks;
     bounded_plans += report.disturbances.bounded_plans;
+    drafted += report.disturbances.drafted;
+    accepted += report.disturbances.accepted;
     windowed += report.disturbances.windowed;
     far_rows += report.disturbances.far_rows;
     ended_pins += report.disturbances.ended_pins;
@@ -101,6 +105,8 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   EXPECT_GT(evictions, 0u);
   EXPECT_GT(read_blocks, 0u);
   EXPECT_GT(bounded_plans, 0u);
+  EXPECT_GT(accepted, 100u);
+  EXPECT_GT(drafted, accepted);
   EXPECT_GT(windowed, 0u);
   EXPECT_GT(far_rows, 100u);
   EXPECT_GT(ended_pins, 0u);

@@ -9,6 +9,7 @@
 #include "model/step_costs.hpp"
 #include "model/transformer.hpp"
 #include "tests/exactness/cases.hpp"
+#include "tests/exactness/drafter.hpp"
 
 namespace outrider::exactness {
 namespace {
@@ -33,6 +34,7 @@ std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::Lo
   options.kv_kinds = axes.kv_kinds;
   options.local_window = axes.local_window;
   options.prefix_caching = axes.prefix_caching;
+  options.speculation = {.ngram = axes.ngram, .depth_max = axes.draft_depth, .fixed_depth = true};
   const auto geometry = model::kv_geometry(model->config, axes.block_tokens, axes.kv_kinds);
   const uint32_t longest = (context_tokens + axes.block_tokens - 1) / axes.block_tokens;
   options.kv_memory_bytes = uint64_t{longest + axes.spare_blocks + 1} * geometry.block_bytes();
@@ -51,11 +53,12 @@ class Player {
         random_(random),
         happened_(disturbances),
         engine_(make_engine(model, axes, scene.context_tokens, clock_)),
+        drafter_(random, model->config.vocab),
         outcomes_(scene.requests.size()),
         finished_(scene.requests.size()) {
     if (!axes.store) return;
     scene.store->begin_batch(axes.restart_store);
-    engine_->attach_tier(scene.store, {});
+    engine_->attach_tier(scene.store);
   }
 
   std::vector<std::vector<Outcome>> run() {
@@ -78,6 +81,8 @@ class Player {
     happened_.evictions += stats.prefix_evictions;
     happened_.read_blocks += stats.tier.read_blocks;
     happened_.ended_pins += stats.pins_ended;
+    happened_.drafted += stats.hints.draft_tokens;
+    happened_.accepted += stats.hints.accepted_tokens;
     happened_.restarts += axes_.restart_store ? 1 : 0;
     happened_.bounded_plans += axes_.decode_plan.bounds_nothing() ? 0 : 1;
     if (axes_.local_window != 0) happened_.windowed += outcomes_.size();
@@ -107,8 +112,26 @@ class Player {
       engine_->set_batch_tokens(1 + random_.below(axes_.batch_tokens));
     }
     if (random_.chance(axes_.rethread)) ops_.set_threads(1 + random_.below(3));
+    draft_some();
     park_some();
     cancel_strangers();
+  }
+
+  void draft_some() {
+    if (scene_.known.empty() || axes_.hint == 0) return;
+    for (size_t i = 0; i < submitted_; ++i) {
+      for (uint32_t c = 0; c < outcomes_[i].size(); ++c) {
+        if (!random_.chance(axes_.hint)) continue;
+        const std::vector<TokenOut>& answer = (*scene_.known[i])[c].tokens;
+        answer_.clear();
+        for (const TokenOut& token : answer) answer_.push_back(token.id);
+        drafter_.draft(*engine_, {i, 0}, c,
+                       {.prompt = scene_.requests[i]->prompt,
+                        .answer = answer_,
+                        .said = static_cast<uint32_t>(
+                            std::min(outcomes_[i][c].tokens.size(), answer_.size()))});
+      }
+    }
   }
 
   void submit_next() {
@@ -199,6 +222,8 @@ class Player {
   Disturbances& happened_;
   ManualClock clock_;
   std::unique_ptr<model::Engine> engine_;
+  Drafter drafter_;
+  std::vector<int32_t> answer_;
   std::vector<std::vector<Outcome>> outcomes_;  ///< [request][choice]
   std::vector<std::set<uint32_t>> finished_;
   size_t submitted_ = 0;
@@ -221,6 +246,8 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   read_blocks += other.read_blocks;
   restarts += other.restarts;
   bounded_plans += other.bounded_plans;
+  drafted += other.drafted;
+  accepted += other.accepted;
   windowed += other.windowed;
   far_rows += other.far_rows;
   ended_pins += other.ended_pins;

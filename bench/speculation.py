@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""What drafting gains: the prompts of bench/speculation_prompts.json on servers that differ in their
+drafting only, in turns, with the answers compared.
+
+    bench/speculation.py --model MODEL.gguf [--spec auto,ngram] [--concurrency 1,8,32] [--rounds 3]
+
+All servers run at once and only one is asked at a time. A class's speed is its completion tokens
+over the time that its prompts took, so many at a time; a ratio is to the same round with spec off,
+and the median over the rounds is shown with the least and the most. Acceptance is by place in the
+draft, over the whole run. Exit code 1: an answer differed.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROMPTS = ROOT / "bench/speculation_prompts.json"
+START_S = 120
+
+
+class Server:
+    def __init__(self, args, spec, port):
+        self.spec, self.port = spec, port
+        self.process = subprocess.Popen(
+            [args.binary, "serve", "--model", args.model, "--rpc", "off", "--spec", spec,
+             "--http", f"127.0.0.1:{port}", "--ctx", "4096", "--threads", str(args.threads)]
+            + [f"--{flag}" for flag in args.flags],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def ask(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        connection.request(method, path, body and json.dumps(body),
+                           {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+    def wait_ready(self):
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                if self.ask("GET", "/ready")[0] == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.1)
+        sys.exit(f"spec {self.spec}: the server did not start")
+
+    def answer(self, prompt, args, seed):
+        status, raw = self.ask("POST", "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": prompt["user"]}],
+            "max_tokens": args.tokens, "temperature": args.temperature, "seed": seed})
+        if status != 200:
+            sys.exit(f"spec {self.spec}: {status} {raw[:300]!r}")
+        body = json.loads(raw)
+        return body["choices"][0]["message"]["content"], body["usage"]["completion_tokens"]
+
+    def accepted_by_place(self):
+        text = self.ask("GET", "/metrics")[1].decode()
+        total = re.search(r"^vllm:spec_decode_num_drafts_total\{.*\} (\S+)", text, re.M)
+        places = dict(re.findall(r"^vllm:spec_decode_num_accepted_tokens_per_pos_total\{.*position="
+                                 r"\"(\d+)\".*\} (\S+)", text, re.M))
+        drafts = float(total.group(1)) if total else 0
+        return drafts, [float(places[str(i)]) / drafts for i in range(len(places))]
+
+
+def run_class(server, prompts, concurrency, args, seed):
+    """Tokens/s and the answers in the order of the prompts; few prompts are asked several times."""
+    asked = [prompts[i % len(prompts)] for i in range(max(len(prompts), concurrency))]
+    start = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(concurrency) as pool:
+        answers = list(pool.map(lambda p: server.answer(p, args, seed), asked))
+    elapsed = time.monotonic() - start
+    return sum(tokens for _, tokens in answers) / elapsed, [text for text, _ in answers]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--binary", default=ROOT / "build/release/outrider")
+    parser.add_argument("--spec", default="auto", help="values of --spec to compare with off")
+    parser.add_argument("--concurrency", default="1,8,32")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=192)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--port", type=int, default=9750)
+    parser.add_argument("--flags", nargs="*", default=[], help="of all servers, without dashes")
+    args = parser.parse_args()
+    prompts = json.loads(PROMPTS.read_text())
+    classes = list(dict.fromkeys(prompt["class"] for prompt in prompts))
+    specs = ["off"] + args.spec.split(",")
+    servers = [Server(args, spec, args.port + i) for i, spec in enumerate(specs)]
+    differed = 0
+    try:
+        for server in servers:
+            server.wait_ready()
+        print("| class | streams | off tokens/s | " + " | ".join(specs[1:]) + " |")
+        print("|---" * (2 + len(specs)) + "|")
+        for concurrency in map(int, args.concurrency.split(",")):
+            for name in classes:
+                of_class = [prompt for prompt in prompts if prompt["class"] == name]
+                speeds = {spec: [] for spec in specs}
+                for seed in range(args.rounds):
+                    plain = None
+                    for server in servers:
+                        speed, answers = run_class(server, of_class, concurrency, args, seed)
+                        speeds[server.spec].append(speed)
+                        plain = plain or answers
+                        differed += sum(a != b for a, b in zip(plain, answers))
+                cells = []
+                for spec in specs[1:]:
+                    ratios = [a / b for a, b in zip(speeds[spec], speeds["off"])]
+                    cells.append(f"{statistics.median(ratios):.2f}x "
+                                 f"({min(ratios):.2f}..{max(ratios):.2f})")
+                print(f"| {name} | {concurrency} | {statistics.median(speeds['off']):.1f} | "
+                      + " | ".join(cells) + " |", flush=True)
+        for server in servers[1:]:
+            drafts, places = server.accepted_by_place()
+            print(f"spec {server.spec}: {drafts:.0f} drafts, accepted by place "
+                  + " ".join(f"{share:.2f}" for share in places))
+    finally:
+        for server in servers:
+            server.process.terminate()
+        for server in servers:
+            server.process.wait()
+    print(f"{differed} answers differ from spec off")
+    return 1 if differed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+#include "model/draft_depth.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/check.hpp"
+
+namespace outrider::model {
+
+void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& costs,
+                   uint32_t rows_max, double gain_min, DepthScratch& scratch,
+                   std::vector<uint32_t>& depths) {
+  depths.assign(candidates.size(), 0);
+  std::vector<DepthScratch::Slot>& slots = scratch.slots;
+  slots.clear();
+  double contexts_ns = 0;
+  for (uint32_t c = 0; c < candidates.size(); ++c) {
+    contexts_ns += costs.context_ns({1, candidates[c].context});
+    const std::span<const float> survival = candidates[c].survival;
+    for (uint32_t i = 0; i < survival.size(); ++i) {
+      OUTRIDER_CHECK(i == 0 || survival[i] <= survival[i - 1], c, i);
+      slots.push_back({survival[i], c, i});
+    }
+  }
+  if (slots.empty()) return;
+  // A slot is never before its predecessor, which is as probable at least.
+  std::sort(slots.begin(), slots.end(), [](const auto& a, const auto& b) {
+    return std::tuple(-a.survival, a.index, a.candidate) <
+           std::tuple(-b.survival, b.index, b.candidate);
+  });
+  const auto decoding = static_cast<double>(candidates.size());
+  double best_rate = gain_min * decoding / (contexts_ns + costs.rows_ns(decoding));
+  double tokens = decoding;
+  size_t best = 0;
+  const size_t most = std::min<size_t>(slots.size(), rows_max);
+  for (size_t n = 1; n <= most; ++n) {
+    const DepthScratch::Slot& slot = slots[n - 1];
+    const uint32_t context = candidates[slot.candidate].context;
+    contexts_ns +=
+        costs.context_ns({slot.index + 2, context}) - costs.context_ns({slot.index + 1, context});
+    tokens += double{slot.survival};
+    const double rate = tokens / (contexts_ns + costs.rows_ns(decoding + static_cast<double>(n)));
+    if (rate > best_rate) {
+      best_rate = rate;
+      best = n;
+    }
+  }
+  for (size_t n = 0; n < best; ++n) ++depths[slots[n].candidate];
+}
+
+}  // namespace outrider::model

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/step_costs.hpp"
+
+namespace outrider::model {
+
+/// A sequence that decodes in a step.
+struct DraftCandidate {
+  uint32_t context = 0;  ///< tokens behind its row
+  /// Of each token hinted at, the probability that it and all before it come true: descending.
+  std::span<const float> survival;
+};
+
+/// Work space of choose_depths, which a caller keeps.
+struct DepthScratch {
+  struct Slot {
+    float survival = 0;
+    uint32_t candidate = 0;
+    uint32_t index = 0;
+  };
+  std::vector<Slot> slots;
+};
+
+/// How many hints of each candidate a step should verify: those with which the step is expected to
+/// give most tokens for its time. Slots compete across candidates, the most probable first; none
+/// is a legal answer, and any must promise `gain_min` times what the plain step gives. Depends on
+/// nothing else. `depths` gets one number for each candidate; their sum is at most `rows_max`.
+void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& costs,
+                   uint32_t rows_max, double gain_min, DepthScratch& scratch,
+                   std::vector<uint32_t>& depths);
+
+}  // namespace outrider::model

@@ -1,0 +1,261 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "model/engine_world.test.hpp"
+#include "model/hint_trie.hpp"
+#include "model/step_costs.hpp"
+
+/// Hints through the engine: they save steps when they come true, and change nothing else.
+namespace outrider::model {
+namespace {
+
+EngineOptions drafting(uint32_t depth = 8) {
+  EngineOptions options = EngineWorld::small();
+  options.speculation = {.depth_max = depth, .fixed_depth = true};
+  return options;
+}
+
+/// Prompt and output of a request, as drafters know it.
+struct Text {
+  std::vector<int32_t> tokens;
+
+  Text(const GenerationRequest& request, const std::vector<int32_t>& output)
+      : tokens(request.prompt) {
+    tokens.insert(tokens.end(), output.begin(), output.end());
+  }
+  /// Tokens behind as many as `before` has, as a chain that follows it.
+  HintOutcome give(Engine& engine, RequestKey key, std::span<const int32_t> before, uint32_t count,
+                   uint32_t choice = 0) const {
+    const auto first = static_cast<uint32_t>(before.size());
+    std::vector<HintBranch> branches;
+    for (uint32_t i = first; i < std::min<size_t>(tokens.size(), first + count); ++i) {
+      branches.push_back({static_cast<int32_t>(branches.size()) - 1, tokens[i], 200});
+    }
+    return engine.hint(
+        key, choice,
+        {.base_length = first, .base_hash = text_hash(k_empty_text, before), .branches = branches});
+  }
+};
+
+Heard plain(const GenerationRequest& request) {
+  return EngineWorld().alone(request)[0];
+}
+
+/// With hints of `text`, each time the tokens after the known ones.
+Heard hinted(EngineWorld& world, const GenerationRequest& request, const Text& text) {
+  const RequestKey key = world.submit(request);
+  while (!world.engine->idle()) {
+    const Text known(request, world.heard[key][0].ids());
+    text.give(*world.engine, key, known.tokens, 20);
+    world.step();
+  }
+  return world.heard[key][0];
+}
+
+void expect_same(const Heard& a, const Heard& b) {
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.finish, b.finish);
+  EXPECT_EQ(a.error, b.error);
+}
+
+GenerationRequest sampled(uint64_t seed) {
+  GenerationRequest request = EngineWorld::request(seed, 20, 40);
+  request.logprobs = 3;
+  request.sampling.temperature = seed % 2 == 0 ? 0.0f : 0.9f;
+  request.sampling.repetition_penalty = 1.2f;
+  request.sampling.presence_penalty = 0.5f;
+  request.sampling.frequency_penalty = 0.3f;
+  request.sampling.top_p = 0.95f;
+  return request;
+}
+
+TEST(EngineHints, TrueHintsSaveStepsAndChangeNothing) {
+  for (const uint64_t seed : {1, 2}) {
+    const GenerationRequest request = sampled(seed);
+    const Heard expected = plain(request);
+    EngineWorld world(drafting());
+    expect_same(hinted(world, request, Text(request, expected.ids())), expected);
+    const EngineStats stats = world.engine->stats();
+    // The prompt's step gives one token, each other one nine: 1 + 4 * 9 + 3.
+    EXPECT_EQ(stats.steps, 6u);
+    EXPECT_EQ(stats.hints.accepted_tokens, stats.hints.draft_tokens);
+    EXPECT_EQ(stats.hints.drafts, 5u);
+    EXPECT_EQ(stats.hints.accepted_at[0], 5u);
+    EXPECT_EQ(stats.generated_tokens, 40u);
+    EXPECT_EQ(stats.blocks_free, stats.blocks_total);
+  }
+}
+
+TEST(EngineHints, WrongHintsChangeNothing) {
+  const GenerationRequest request = sampled(3);
+  const Heard expected = plain(request);
+  std::vector<int32_t> wrong = expected.ids();
+  for (size_t i = 0; i < wrong.size(); i += 4) wrong[i] ^= 1;
+  EngineWorld world(drafting());
+  expect_same(hinted(world, request, Text(request, wrong)), expected);
+  const HintCounters& hints = world.engine->stats().hints;
+  EXPECT_GT(hints.accepted_tokens, 10u);
+  EXPECT_LT(hints.accepted_tokens, hints.draft_tokens);
+}
+
+TEST(EngineHints, TheEndIsTheSameWhereHintsReachBeyondIt) {
+  GenerationRequest request = sampled(5);
+  const Heard expected = plain(request);
+  for (uint32_t end = 10; end < 20; ++end) {
+    request.stop.max_tokens = 40;
+    request.stop.stop_token_ids = {expected.tokens[end].id};
+    request.stop.min_tokens = end % 2 == 0 ? end - 2 : 0;
+    const Heard stopped = plain(request);
+    EngineWorld world(drafting());
+    expect_same(hinted(world, request, Text(request, expected.ids())), stopped);
+    request.stop.stop_token_ids = {};
+    request.stop.max_tokens = end;
+    EngineWorld shorter(drafting());
+    expect_same(hinted(shorter, request, Text(request, expected.ids())), plain(request));
+  }
+}
+
+TEST(EngineHints, BlocksOfAcceptedHintsAreFoundByTheNextTurn) {
+  GenerationRequest request = EngineWorld::request(7, 20, 45);
+  const Heard expected = plain(request);
+  EngineWorld world(drafting());
+  hinted(world, request, Text(request, expected.ids()));
+  GenerationRequest next = EngineWorld::request(8, 1, 4);
+  next.prompt = Text(request, expected.ids()).tokens;
+  next.prompt.push_back(1);
+  // Keys of 64 of the 65 tokens were computed.
+  EXPECT_EQ(world.alone(next)[0].timings.cached_tokens, 64u);
+  EXPECT_EQ(world.heard.rbegin()->second[0].ids(), plain(next).ids());
+}
+
+TEST(EngineHints, RejectedHintsLeaveNothingInBlocksThatOthersFind) {
+  GenerationRequest request = EngineWorld::request(9, 20, 45);
+  const Heard expected = plain(request);
+  std::vector<int32_t> wrong = expected.ids();
+  for (size_t i = 0; i < wrong.size(); i += 3) wrong[i] ^= 1;
+  EngineWorld world(drafting());
+  hinted(world, request, Text(request, wrong));
+  GenerationRequest next = EngineWorld::request(8, 1, 20);
+  next.prompt = Text(request, expected.ids()).tokens;
+  next.prompt.push_back(1);
+  next.logprobs = 0;
+  const Heard after = world.alone(next)[0];
+  EXPECT_EQ(after.timings.cached_tokens, 64u);
+  expect_same(after, plain(next));
+}
+
+TEST(EngineHints, EachChoiceHasItsOwn) {
+  GenerationRequest request = sampled(11);
+  request.choices = 3;
+  EngineWorld reference;
+  const EngineWorld::Choices expected = reference.alone(request);
+  EngineWorld world(drafting());
+  const RequestKey key = world.submit(request);
+  while (!world.engine->idle()) {
+    for (uint32_t c = 0; c < 3; ++c) {
+      const Text text(request, expected.at(c).ids());
+      const Text known(request, world.heard[key][c].ids());
+      text.give(*world.engine, key, known.tokens, 20, c);
+    }
+    world.step();
+  }
+  for (uint32_t c = 0; c < 3; ++c) expect_same(world.heard[key][c], expected.at(c));
+  EXPECT_EQ(world.engine->stats().steps, 6u);
+}
+
+TEST(EngineHints, UnknownRequestsAndTokensAreCountedAndIgnored) {
+  EngineWorld world(drafting());
+  const GenerationRequest request = sampled(1);
+  const RequestKey key = world.submit(request);
+  const Text text(request, {1, 2, 3});
+  EXPECT_EQ(text.give(*world.engine, {99, 0}, request.prompt, 3), HintOutcome::absent);
+  EXPECT_EQ(text.give(*world.engine, key, request.prompt, 3, 7), HintOutcome::absent);
+  EXPECT_EQ(Text(request, {1 << 30}).give(*world.engine, key, request.prompt, 1),
+            HintOutcome::malformed);
+  EXPECT_EQ(text.give(*world.engine, key, request.prompt, 3), HintOutcome::used);
+  const HintCounters& hints = world.engine->stats().hints;
+  EXPECT_EQ(hints.hints[static_cast<size_t>(HintOutcome::absent)], 2u);
+  EXPECT_EQ(hints.hints[static_cast<size_t>(HintOutcome::malformed)], 1u);
+  EXPECT_EQ(hints.hints[static_cast<size_t>(HintOutcome::used)], 1u);
+  world.run();
+}
+
+TEST(EngineRedirect, GoesOnAsARequestWithThatOutputWould) {
+  Random random(5);
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    GenerationRequest request = sampled(seed);
+    const std::vector<int32_t> plain_ids = plain(request).ids();
+    EngineWorld world;
+    const RequestKey key = world.submit(request);
+    while (world.heard[key][0].tokens.size() < 1 + random.below(30)) world.step();
+    if (random.chance(0.3f)) world.engine->preempt_all();
+    // Back by some tokens, or on by some, and then another way.
+    const auto said = static_cast<uint32_t>(world.heard[key][0].tokens.size());
+    std::vector<int32_t> output = plain_ids;
+    output.resize(std::min(38u, random.below(said + 5)));
+    if (random.chance(0.7f)) output.push_back(static_cast<int32_t>(random.below(200)));
+    ASSERT_TRUE(world.engine->redirect(key, output));
+    world.engine->check_conservation();
+    std::vector<TokenOut> rest;
+    while (!world.engine->idle()) {
+      for (const ChoiceUpdate& update : world.engine->step()) {
+        if (!update.tokens.empty()) {
+          EXPECT_EQ(update.first_index, output.size() + rest.size()) << seed;
+        }
+        rest.insert(rest.end(), update.tokens.begin(), update.tokens.end());
+      }
+      world.engine->check_conservation();
+    }
+    request.committed = output;
+    EngineWorld reference;
+    EXPECT_EQ(rest, reference.alone(request)[0].tokens) << seed;
+    EXPECT_FALSE(world.engine->redirect(key, output)) << "it is over";
+  }
+}
+
+/// A step of any rows takes as long as one of one row, or as many times as long.
+StepCosts step_costs(bool rows_are_free) {
+  StepCosts costs{.rows = {1, 16}, .contexts = {0}};
+  costs.times = {std::chrono::milliseconds(1), std::chrono::milliseconds(rows_are_free ? 1 : 16)};
+  return costs;
+}
+
+EngineOptions ngram() {
+  EngineOptions options = EngineWorld::small();
+  options.speculation.ngram = true;
+  return options;
+}
+
+/// Says one token again and again, so that there is always something to draft.
+GenerationRequest repeating() {
+  GenerationRequest request = EngineWorld::request(13, 12, 60);
+  request.sampling.logit_bias = {{5, 100.0f}};
+  return request;
+}
+
+TEST(EngineHints, OwnTextIsDraftedFromWhereRowsAreCheap) {
+  const GenerationRequest request = repeating();
+  const Heard expected = plain(request);
+  EngineWorld world(ngram());
+  world.engine->set_step_costs(step_costs(true));
+  expect_same(world.alone(request)[0], expected);
+  EXPECT_GT(world.engine->stats().hints.drafts, 5u);
+}
+
+TEST(EngineHints, NothingButAProbeIsDraftedWhereRowsAreDear) {
+  const GenerationRequest request = repeating();
+  EngineWorld world(ngram());
+  world.engine->set_step_costs(step_costs(false));
+  expect_same(world.alone(request)[0], plain(request));
+  EXPECT_LE(world.engine->stats().hints.draft_tokens, 1u);
+}
+
+TEST(EngineHints, WithoutCostsNothingIsDrafted) {
+  EngineWorld world(ngram());
+  world.alone(repeating());
+  EXPECT_EQ(world.engine->stats().hints.drafts, 0u);
+}
+
+}  // namespace
+}  // namespace outrider::model

@@ -1,0 +1,171 @@
+#include "model/hint_trie.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.hpp"
+
+namespace outrider::model {
+
+/// SplitMix64's finaliser (Steele, Lea, Flood 2014) over the hash so far and the token.
+uint64_t text_hash(uint64_t before, int32_t token) {
+  uint64_t x = before + (uint64_t{static_cast<uint32_t>(token)} + 1) * 0x9E37'79B9'7F4A'7C15;
+  x = (x ^ x >> 30) * 0xBF58'476D'1CE4'E5B9;
+  x = (x ^ x >> 27) * 0x94D0'49BB'1331'11EB;
+  return x ^ x >> 31;
+}
+
+uint64_t text_hash(uint64_t before, std::span<const int32_t> tokens) {
+  for (const int32_t token : tokens) before = text_hash(before, token);
+  return before;
+}
+
+std::string_view to_string(HintOutcome outcome) {
+  switch (outcome) {
+    case HintOutcome::used:
+      return "used";
+    case HintOutcome::late:
+      return "late";
+    case HintOutcome::mismatch:
+      return "mismatch";
+    case HintOutcome::absent:
+      return "absent";
+    case HintOutcome::full:
+      return "full";
+    case HintOutcome::malformed:
+      return "malformed";
+  }
+  return "unknown";
+}
+
+HintTrie::HintTrie(uint32_t length, uint64_t hash) : length_(length), nodes_{{.hash = hash}} {}
+
+HintTrie::Place HintTrie::find(uint32_t length, uint64_t hash) const {
+  if (length <= length_) {
+    const uint32_t behind = length_ - length;
+    if (behind > past_.size()) return {};
+    const uint64_t there = behind == 0 ? nodes_[0].hash : past_[past_.size() - behind].hash_before;
+    if (there != hash) return {};
+    return behind == 0 ? Place{.node = 0} : Place{.behind = behind};
+  }
+  for (size_t i = 1; i < nodes_.size(); ++i) {
+    if (nodes_[i].depth == length - length_ && nodes_[i].hash == hash) {
+      return {.node = static_cast<int32_t>(i)};
+    }
+  }
+  return {};
+}
+
+int32_t HintTrie::find_child(int32_t parent, int32_t token) const {
+  int32_t at = nodes_[static_cast<size_t>(parent)].first_child;
+  while (at >= 0 && nodes_[static_cast<size_t>(at)].token != token) {
+    at = nodes_[static_cast<size_t>(at)].next;
+  }
+  return at;
+}
+
+/// -1: no room.
+int32_t HintTrie::add_child(int32_t parent, int32_t token) {
+  const Node& above = nodes_[static_cast<size_t>(parent)];
+  if (size() >= k_hint_nodes_max || above.depth >= k_hint_depth_max) return -1;
+  const auto index = static_cast<int32_t>(nodes_.size());
+  const Node node = {
+      .token = token, .depth = above.depth + 1, .hash = text_hash(above.hash, token)};
+  int32_t* link = &nodes_[static_cast<size_t>(parent)].first_child;
+  while (*link >= 0) link = &nodes_[static_cast<size_t>(*link)].next;
+  *link = index;
+  nodes_.push_back(node);
+  return index;
+}
+
+HintTrie::Place HintTrie::place(const Place& parent, const HintBranch& branch, HintSource source) {
+  if (parent.behind > 0) {
+    if (past_[past_.size() - parent.behind].token != branch.token) return {};
+    return parent.behind == 1 ? Place{.node = 0} : Place{.behind = parent.behind - 1};
+  }
+  int32_t child = find_child(parent.node, branch.token);
+  const bool is_new = child < 0;
+  if (is_new) child = add_child(parent.node, branch.token);
+  if (child < 0) return {};
+  Node& node = nodes_[static_cast<size_t>(child)];
+  if (is_new || branch.confidence > node.confidence) {
+    node.confidence = branch.confidence;
+    node.source = source;
+  }
+  return {.node = child};
+}
+
+HintOutcome HintTrie::insert(const Hint& hint) {
+  if (hint.branches.size() > k_hint_nodes_max) return HintOutcome::malformed;
+  for (size_t i = 0; i < hint.branches.size(); ++i) {
+    const HintBranch& branch = hint.branches[i];
+    if (branch.parent < -1 || branch.parent >= static_cast<int32_t>(i) || branch.token < 0) {
+      return HintOutcome::malformed;
+    }
+  }
+  const Place base = find(hint.base_length, hint.base_hash);
+  if (base.is_nowhere()) {
+    const bool is_known = hint.base_length <= length_ && length_ - hint.base_length <= past_.size();
+    return is_known ? HintOutcome::mismatch : HintOutcome::absent;
+  }
+  std::array<Place, k_hint_nodes_max> places;
+  bool used = false;
+  bool no_room = false;
+  bool mismatch = false;
+  for (size_t i = 0; i < hint.branches.size(); ++i) {
+    const HintBranch& branch = hint.branches[i];
+    const Place parent = branch.parent < 0 ? base : places[static_cast<size_t>(branch.parent)];
+    if (parent.is_nowhere()) continue;
+    places[i] = place(parent, branch, hint.source);
+    used |= places[i].node > 0;
+    if (places[i].is_nowhere()) (parent.behind > 0 ? mismatch : no_room) = true;
+  }
+  if (used) return HintOutcome::used;
+  return no_room ? HintOutcome::full : mismatch ? HintOutcome::mismatch : HintOutcome::late;
+}
+
+void HintTrie::commit(int32_t token) {
+  if (past_.size() == k_hint_depth_max) past_.erase(past_.begin());
+  past_.push_back({token, nodes_[0].hash});
+  ++length_;
+  moved_.clear();
+  const int32_t child = find_child(0, token);
+  if (child < 0) {
+    moved_.push_back({.hash = text_hash(nodes_[0].hash, token)});
+  } else {
+    moved_.push_back(nodes_[static_cast<size_t>(child)]);
+    // Breadth first: until a node's turn comes, its first_child points into the old vector.
+    for (size_t i = 0; i < moved_.size(); ++i) {
+      --moved_[i].depth;
+      int32_t old = moved_[i].first_child;
+      if (old >= 0) moved_[i].first_child = static_cast<int32_t>(moved_.size());
+      for (; old >= 0; old = nodes_[static_cast<size_t>(old)].next) {
+        moved_.push_back(nodes_[static_cast<size_t>(old)]);
+        const bool is_last = moved_.back().next < 0;
+        moved_.back().next = is_last ? -1 : static_cast<int32_t>(moved_.size());
+      }
+    }
+    moved_[0].next = -1;
+  }
+  std::swap(nodes_, moved_);
+  OUTRIDER_CHECK(nodes_[0].depth == 0, nodes_[0].depth);
+}
+
+void HintTrie::best_path(uint32_t depth, std::vector<Step>& out) const {
+  int32_t at = 0;
+  for (uint32_t i = 0; i < depth; ++i) {
+    int32_t best = nodes_[static_cast<size_t>(at)].first_child;
+    if (best < 0) return;
+    for (int32_t c = best; c >= 0; c = nodes_[static_cast<size_t>(c)].next) {
+      if (nodes_[static_cast<size_t>(c)].confidence >
+          nodes_[static_cast<size_t>(best)].confidence) {
+        best = c;
+      }
+    }
+    const Node& node = nodes_[static_cast<size_t>(best)];
+    out.push_back({node.token, node.confidence, node.source});
+    at = best;
+  }
+}
+
+}  // namespace outrider::model

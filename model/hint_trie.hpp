@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/limits.hpp"
+
+/// What drafts expect a request to go on with: a tree of tokens that hangs from its committed text.
+/// Everything that drafts inserts here, whenever it likes; the target takes the best path when it
+/// plans a step. A hint decides nothing: the target's own sampler does, and a hint can only be
+/// right, wrong, or of no use any more.
+namespace outrider::model {
+
+/// 64 bits of a text, token by token, so that draft and target know whether they speak of the same
+/// prefix. Not for identity: a collision costs a wrong hint, no wrong token.
+inline constexpr uint64_t k_empty_text = 0x9E37'79B9'7F4A'7C15;
+uint64_t text_hash(uint64_t before, int32_t token);
+uint64_t text_hash(uint64_t before, std::span<const int32_t> tokens);
+
+/// Who drafted a hint: each is believed as it deserves.
+enum class HintSource : uint8_t { own_text, past_outputs, draft_model, other };
+inline constexpr size_t k_hint_sources = 4;
+
+/// One token of a hint. Parents come before their children.
+struct HintBranch {
+  int32_t parent = -1;  ///< Index of the token before it in the hint; -1: it follows the base.
+  int32_t token = 0;
+  uint8_t confidence = 0;  ///< 255 times the probability that it follows its parent.
+};
+
+/// A tree of tokens that follows the first `base_length` tokens of prompt and output.
+struct Hint {
+  uint32_t base_length = 0;
+  uint64_t base_hash = 0;  ///< text_hash of these tokens
+  std::span<const HintBranch> branches;
+  HintSource source = HintSource::other;
+};
+
+/// How a hint fared when it came.
+enum class HintOutcome : uint8_t {
+  used,       ///< It says something about what is not committed yet.
+  late,       ///< All that it says is committed already, as it says.
+  mismatch,   ///< The text went another way.
+  absent,     ///< It continues what nobody has hinted at, or what was committed long ago.
+  full,       ///< There was no room for any of it.
+  malformed,  ///< A parent that does not come before its child, a negative token: not taken.
+};
+
+/// "used", "late", …: metric labels.
+std::string_view to_string(HintOutcome outcome);
+
+/// Tokens that the hints of one request may have: 8 paths of the greatest depth.
+inline constexpr uint32_t k_hint_nodes_max = 256;
+/// Tokens beyond the committed text that a hint may reach, and committed ones that a late hint is
+/// compared with.
+inline constexpr uint32_t k_hint_depth_max = limits::draft_depth_max;
+
+/// The hints of one request. Plain value; not thread-safe.
+class HintTrie {
+ public:
+  /// For a text of `length` tokens.
+  HintTrie(uint32_t length, uint64_t hash);
+
+  uint32_t length() const { return length_; }
+  uint64_t hash() const { return nodes_[0].hash; }
+  /// Tokens that are hinted at.
+  uint32_t size() const { return static_cast<uint32_t>(nodes_.size()) - 1; }
+
+  /// Takes what the hint says about tokens beyond the committed text. A late one is compared with
+  /// what was committed since, and the rest of it still counts; one that continues a hint that is
+  /// here continues it. A token that is here already keeps the higher confidence.
+  HintOutcome insert(const Hint& hint);
+  /// The text goes on with `token`: what follows it stays, all else goes.
+  void commit(int32_t token);
+
+  struct Step {
+    int32_t token = 0;
+    uint8_t confidence = 0;
+    HintSource source = HintSource::other;
+
+    friend bool operator==(const Step&, const Step&) = default;
+  };
+  /// From the committed text on, each time the child of the highest confidence, of several the
+  /// first to come. At most `depth` steps, appended to `out`.
+  void best_path(uint32_t depth, std::vector<Step>& out) const;
+
+ private:
+  struct Node {
+    int32_t token = 0;
+    uint8_t confidence = 0;
+    HintSource source = HintSource::other;
+    uint32_t depth = 0;  ///< tokens behind the committed text
+    int32_t first_child = -1;
+    int32_t next = -1;  ///< sibling, in order of arrival
+    uint64_t hash = 0;  ///< of the text that ends with it
+  };
+  /// A token committed of late, and the text before it.
+  struct Past {
+    int32_t token = 0;
+    uint64_t hash_before = 0;
+  };
+  /// Where a token of a hint stands: a node, or so many tokens before the end of the committed
+  /// text, or nowhere.
+  struct Place {
+    int32_t node = -1;
+    uint32_t behind = 0;
+
+    bool is_nowhere() const { return node < 0 && behind == 0; }
+  };
+
+  Place find(uint32_t length, uint64_t hash) const;
+  int32_t find_child(int32_t parent, int32_t token) const;
+  int32_t add_child(int32_t parent, int32_t token);
+  Place place(const Place& parent, const HintBranch& branch, HintSource source);
+
+  uint32_t length_;
+  std::vector<Node> nodes_;  ///< 0 is the root: the committed text.
+  std::vector<Node> moved_;  ///< Work space of commit.
+  std::vector<Past> past_;   ///< The last ones, oldest first.
+};
+
+}  // namespace outrider::model

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/block_id.hpp"
+#include "model/ngram_index.hpp"
+
+namespace outrider::model {
+
+/// What was answered of late, for drafts of answers like it. Scopes (a tenant's salt, as names of
+/// KV blocks keep them apart) see nothing of each other. Bounded: each scope keeps the last texts,
+/// and the scope that was used least recently goes when all hold too much. Not thread-safe.
+class PastOutputs {
+ public:
+  /// Tokens of one scope (half of them at least are kept), and of all.
+  PastOutputs(uint32_t scope_tokens, uint32_t tokens)
+      : scope_tokens_(scope_tokens), tokens_max_(tokens) {}
+
+  void add(const BlockId& scope, std::span<const int32_t> text);
+  /// How texts of the scope went on that ended as this one does: up to `depth` tokens, as a chain
+  /// behind `out`. Whether there were any.
+  bool draft(const BlockId& scope, std::span<const int32_t> end, uint32_t depth,
+             std::vector<HintBranch>& out);
+  /// Tokens that are kept.
+  uint32_t size() const { return size_; }
+
+ private:
+  /// The younger half takes new texts; when it is full, the older one goes.
+  struct Scope {
+    NgramIndex younger;
+    NgramIndex older;
+    std::list<BlockId>::iterator use;
+  };
+  Scope& scope_of(const BlockId& id);
+  void forget_oldest_scope();
+
+  uint32_t scope_tokens_;
+  uint32_t tokens_max_;
+  uint32_t size_ = 0;
+  std::unordered_map<BlockId, Scope, BlockIdHash> scopes_;
+  std::list<BlockId> uses_;  ///< least recent first
+};
+
+}  // namespace outrider::model
