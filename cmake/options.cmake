@@ -14,12 +14,12 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 # -ffp-contract=off: every float operation is the one that is written (docs/ARCHITECTURE.md, exactness).
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-                    -Wno-missing-field-initializers
-                    -ffp-contract=off -fno-omit-frame-pointer)
+set(OUTRIDER_COMPILE_OPTIONS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  -Wno-missing-field-initializers -ffp-contract=off -fno-omit-frame-pointer)
 if(OUTRIDER_WERROR)
-  add_compile_options(-Werror)
+  list(APPEND OUTRIDER_COMPILE_OPTIONS -Werror)
 endif()
+add_compile_options(${OUTRIDER_COMPILE_OPTIONS})
 
 if(OUTRIDER_SANITIZE)
   # CAF's headers bind references to null in functor actors without arguments: a false positive.
