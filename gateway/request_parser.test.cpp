@@ -82,6 +82,20 @@ TEST(RequestParser, TakesEverySamplingField) {
   EXPECT_TRUE(r.unknown_fields.empty());
 }
 
+TEST(RequestParser, TakesWhatARequestWantsOfDrafts) {
+  const std::pair<const char*, SpeculationParams> cases[] = {
+      {R"("auto")", {true, 0}},
+      {R"("off")", {false, 0}},
+      {"{}", {true, 0}},
+      {R"({"depth_max":null,"method":"exact"})", {true, 0}},
+      {R"({"depth_max":32})", {true, 32}},
+      {R"({"depth_max":0})", {false, 0}}};
+  for (const auto& [text, wanted] : cases) {
+    const auto r = parsed(k_chat, with(k_chat, R"("speculation":)" + std::string(text)));
+    EXPECT_EQ(r.generation.speculation, wanted) << text;
+  }
+}
+
 TEST(RequestParser, NullCountsAsAbsentForEveryKnownField) {
   for (const auto& name : known_request_fields()) {
     if (name == "prompt" || name == "messages") continue;
@@ -429,7 +443,12 @@ const BadCase k_bad_inputs[] = {
     {k_chat, CHAT(R"("cache_salt":1)"), "cache_salt"},
     {k_chat, CHAT(R"("speculation":"on")"), "speculation"},
     {k_chat, CHAT(R"("speculation":1)"), "speculation"},
-    {k_chat, CHAT(R"("speculation":{"method":"ngram"})"), "speculation"},
+    {k_chat, CHAT(R"("speculation":{"method":"ngram"})"), "speculation.method"},
+    {k_chat, CHAT(R"("speculation":{"method":1})"), "speculation.method"},
+    {k_chat, CHAT(R"("speculation":{"depth_max":33})"), "speculation.depth_max"},
+    {k_chat, CHAT(R"("speculation":{"depth_max":-1})"), "speculation.depth_max"},
+    {k_chat, CHAT(R"("speculation":{"depth_max":"4"})"), "speculation.depth_max"},
+    {k_chat, CHAT(R"("speculation":{"rows":4})"), "speculation.rows"},
     {k_chat, CHAT(R"("kv":1)"), "kv"},
     {k_chat, CHAT(R"("kv":{"stop_rule":"soon"})"), "kv.stop_rule"},
     {k_chat, CHAT(R"("kv":{"stop_rule":1})"), "kv.stop_rule"},

@@ -140,6 +140,7 @@ TEST_F(RpcServerTest, GeneratesWithTheSameRequestAsHttp) {
   r.getSeed().setValue(7);
   r.initStop(1).set(0, "END");
   r.setCacheSalt("ours");
+  r.setSpeculation(R"({"method":"exact","depth_max":3})");
   auto result = request.send().wait(c.wait);
   EXPECT_EQ(seen.text, "Hello!");
   EXPECT_EQ(seen.finishes, 1u);
@@ -151,13 +152,17 @@ TEST_F(RpcServerTest, GeneratesWithTheSameRequestAsHttp) {
   EXPECT_EQ(result.getResult().getTimings().getCachedTokensDevice(),
             ScriptedBackend::k_cached - ScriptedBackend::k_cached_cold);
   EXPECT_EQ(result.getResult().getTimings().getCachedTokensCold(), ScriptedBackend::k_cached_cold);
+  EXPECT_EQ(result.getResult().getTimings().getDraftN(), ScriptedBackend::k_drafted);
+  EXPECT_EQ(result.getResult().getTimings().getDraftNAccepted(), ScriptedBackend::k_accepted);
   EXPECT_EQ(std::string(result.getResult().getSystemFingerprint().cStr()), "fp_test");
 
   RawClient(gateway).request("POST", "/v1/completions",
                              R"({"prompt":"hi there","temperature":0.5,"top_p":0.7,"max_tokens":9,
-                                 "logprobs":2,"seed":7,"stop":["END"],"cache_salt":"ours"})");
+                                 "logprobs":2,"seed":7,"stop":["END"],"cache_salt":"ours",
+                                 "speculation":{"method":"exact","depth_max":3}})");
   ASSERT_EQ(gateway.backend.sessions.size(), 2u);
   EXPECT_EQ(gateway.backend.sessions[1].request.cache_salt, "ours");
+  EXPECT_EQ(gateway.backend.sessions[1].request.speculation, (SpeculationParams{true, 3}));
   auto by_rpc = gateway.backend.sessions[0].request;
   by_rpc.id = gateway.backend.sessions[1].request.id;
   EXPECT_EQ(by_rpc, gateway.backend.sessions[1].request);
@@ -203,6 +208,9 @@ TEST_F(RpcServerTest, RefusesWhatHttpRefusesWithTheSameWords) {
   auto tools = c.generate_request("x", seen);
   tools.getRequest().setKv("{");
   EXPECT_EQ(failure(tools.send())["param"], "kv");
+  auto deep = c.generate_request("x", seen);
+  deep.getRequest().setSpeculation(R"({"depth_max":33})");
+  EXPECT_EQ(failure(deep.send())["param"], "speculation.depth_max");
   auto none = c.service.generateRequest();
   none.setSink(kj::heap<Sink>(seen));
   EXPECT_EQ(failure(none.send())["param"], "prompt");

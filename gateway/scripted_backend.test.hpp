@@ -36,6 +36,8 @@ class ScriptedBackend final : public Backend {
  public:
   static constexpr uint32_t k_cached = 3;  ///< Prompt tokens of each session.
   static constexpr uint32_t k_cached_cold = 1;
+  static constexpr uint32_t k_drafted = 5;
+  static constexpr uint32_t k_accepted = 4;
 
   explicit ScriptedBackend(std::shared_ptr<const model::Tokenizer> tokenizer)
       : tokenizer_(std::move(tokenizer)) {}
@@ -88,7 +90,7 @@ class ScriptedBackend final : public Backend {
     event.outcome = outcome;
     event.error = std::move(error);
     event.retry_after_ms = retry_after_ms;
-    event.timings = {1'000, 2'000, 3'000, 0, 0, k_cached, k_cached_cold};
+    event.timings = {1'000, 2'000, 3'000, 0, 0, k_cached, k_cached_cold, k_drafted, k_accepted};
     s.stream->push(std::move(event));
     s.stream.reset();
   }
