@@ -47,86 +47,6 @@ void ColdIndex::use(std::span<const BlockId> chain, int64_t now) {
   }
 }
 
-/// Here or on its way; null: neither.
-const Row* ColdIndex::parent_of(const Row& row) const {
-  if (const auto here = by_short_.find(row.parent); here != by_short_.end()) {
-    return &nodes_.at(here->second).row;
-  }
-  const auto coming = promised_by_short_.find(row.parent);
-  return coming == promised_by_short_.end() ? nullptr : &promised_.at(coming->second);
-}
-
-/// Of the chain that the row continues, what could make room for others, but not for it: the
-/// tenant's own records that are here and not pinned.
-uint64_t ColdIndex::bytes_kept_for(const Row& row) const {
-  uint64_t bytes = 0;
-  const Row* child = &row;
-  for (;;) {
-    const Row* parent = parent_of(*child);
-    // Of a hostile directory: depths that do not fall could lead round for ever.
-    if (parent == nullptr || parent->depth >= child->depth || parent->tenant != row.tenant) {
-      return bytes;
-    }
-    // What is on its way counts as reserved.
-    if (parent->place == Place::fifo && by_short_.contains(child->parent)) bytes += parent->bytes;
-    child = parent;
-  }
-}
-
-Room ColdIndex::reserve(const BlockId& id, const Row& row, std::vector<BlockId>& evicted) {
-  if (nodes_.contains(id)) return Room::duplicate;
-  Account& owner = account(row.tenant);
-  const uint64_t bytes = row.bytes;
-  const auto too_many_bytes = [&] {
-    return owner.bytes + owner.reserved_bytes + bytes > owner.quota_bytes;
-  };
-  const auto too_many_rows = [&] { return nodes_.size() + promised_.size() >= limits_.rows_max; };
-  if (too_many_bytes() || too_many_rows()) {
-    const uint64_t fixed = owner.pinned_bytes + owner.reserved_bytes + bytes_kept_for(row);
-    if (bytes > owner.quota_bytes || fixed > owner.quota_bytes - bytes) return Room::over_quota;
-  }
-  while (too_many_bytes() || too_many_rows()) {
-    auto victim = owner.leaves.begin();
-    if (victim != owner.leaves.end() && short_of(victim->second) == row.parent) ++victim;
-    if (victim == owner.leaves.end()) {
-      return too_many_rows() ? Room::index_full : Room::over_quota;
-    }
-    evict(victim, evicted);
-  }
-  owner.reserved_bytes += bytes;
-  reserved_bytes_ += bytes;
-  const bool fresh = promised_.try_emplace(id, row).second;
-  OUTRIDER_CHECK(fresh);
-  promised_by_short_.try_emplace(short_of(id), id);
-  add_child(row.parent);
-  return Room::granted;
-}
-
-void ColdIndex::evict(std::map<uint64_t, BlockId>::iterator victim, std::vector<BlockId>& evicted) {
-  evicted.push_back(victim->second);
-  erase(nodes_.find(evicted.back()));
-}
-
-void ColdIndex::trim(std::vector<BlockId>& evicted) {
-  for (auto& [tenant, owner] : accounts_) {
-    while (owner.bytes > owner.quota_bytes && !owner.leaves.empty()) {
-      evict(owner.leaves.begin(), evicted);
-    }
-  }
-}
-
-void ColdIndex::release(const BlockId& id) {
-  const auto at = promised_.find(id);
-  OUTRIDER_CHECK(at != promised_.end());
-  const Row row = at->second;
-  promised_.erase(at);
-  const auto known = promised_by_short_.find(short_of(id));
-  if (known != promised_by_short_.end() && known->second == id) promised_by_short_.erase(known);
-  account(row.tenant).reserved_bytes -= row.bytes;
-  reserved_bytes_ -= row.bytes;
-  drop_child(row.parent);
-}
-
 bool ColdIndex::insert(const BlockId& id, const Row& row) {
   if (nodes_.size() + promised_.size() >= limits_.rows_max) return false;
   // From a hostile directory too: two rows of one write.
@@ -156,6 +76,7 @@ void ColdIndex::attach(Node& node, const BlockId& id) {
   update_leaf(id, node);
   const bool unique = by_sequence_.emplace(node.row.sequence, id).second;
   OUTRIDER_CHECK(unique, node.row.sequence);  // `insert` looked; what moves was just written
+  if (node.row.sequence < leaving_sequence_) count_leaving(node.row);
 }
 
 void ColdIndex::set_used(Node& node, const BlockId& id) {
@@ -190,7 +111,7 @@ void ColdIndex::update_parent(uint64_t parent) {
   if (found != by_short_.end()) update_leaf(found->second, nodes_.at(found->second));
 }
 
-void ColdIndex::detach(Node& node) {
+void ColdIndex::detach(Node& node, Bytes left) {
   Account& owner = account(node.row.tenant);
   if (node.row.place == Place::pinned) {
     owner.pinned_bytes -= node.row.bytes;
@@ -199,23 +120,28 @@ void ColdIndex::detach(Node& node) {
   }
   owner.leaves.erase(node.used);
   by_sequence_.erase(node.row.sequence);
+  if (node.row.sequence < leaving_sequence_) {
+    owner.leaving_bytes -= node.row.bytes;
+    leaving_bytes_ -= node.row.bytes;
+  }
+  if (left == Bytes::dead) note_dead(node.row);
 }
 
 bool ColdIndex::erase(const BlockId& id) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return false;
-  erase(found);
+  erase(found, Bytes::dead);
   return true;
 }
 
-void ColdIndex::erase(Nodes::iterator at) {
+void ColdIndex::erase(Nodes::iterator at, Bytes left) {
   const Row& row = at->second.row;
   Account& owner = account(row.tenant);
   --owner.rows;
   owner.bytes -= row.bytes;
   bytes_ -= row.bytes;
   if (row.expires_at != 0) by_expiry_.erase({row.expires_at, at->first});
-  detach(at->second);
+  detach(at->second, left);
   const uint64_t parent = row.parent;
   const auto known = by_short_.find(short_of(at->first));
   if (known != by_short_.end() && known->second == at->first) by_short_.erase(known);
@@ -225,8 +151,8 @@ void ColdIndex::erase(Nodes::iterator at) {
 
 void ColdIndex::move(const BlockId& id, Place place, uint64_t sequence) {
   Node& node = nodes_.at(id);
-  detach(node);
-  node.used = ++uses_;
+  detach(node, Bytes::dead);
+  if (place != node.row.place) node.used = ++uses_;
   node.row.place = place;
   node.row.sequence = sequence;
   node.failed_reads = 0;
@@ -258,7 +184,11 @@ void ColdIndex::set_quota(uint64_t tenant, uint64_t bytes) {
 void ColdIndex::age_out(uint64_t oldest_sequence, std::vector<BlockId>& removed) {
   while (!by_sequence_.empty() && by_sequence_.begin()->first < oldest_sequence) {
     removed.push_back(by_sequence_.begin()->second);
-    erase(nodes_.find(removed.back()));
+    erase(nodes_.find(removed.back()), Bytes::gone);
+  }
+  while (!dead_.empty() && dead_.begin()->first.first < oldest_sequence) {
+    account(dead_.begin()->first.second).dead_bytes -= dead_.begin()->second;
+    dead_.erase(dead_.begin());
   }
 }
 
@@ -266,7 +196,7 @@ void ColdIndex::expire(int64_t now, std::vector<std::pair<BlockId, Place>>& remo
   while (!by_expiry_.empty() && by_expiry_.begin()->first.first <= now) {
     const auto at = nodes_.find(by_expiry_.begin()->first.second);
     removed.emplace_back(at->first, at->second.row.place);
-    erase(at);
+    erase(at, Bytes::dead);
   }
 }
 
@@ -279,8 +209,14 @@ uint64_t ColdIndex::pinned_bytes(uint64_t tenant) const {
 std::vector<TenantUse> ColdIndex::tenants() const {
   std::vector<TenantUse> out;
   for (const auto& [tenant, use] : accounts_) {
-    out.push_back(
-        {{}, tenant, use.rows, use.bytes, use.pinned_bytes, use.quota_bytes, use.over_quota});
+    out.push_back({{},
+                   tenant,
+                   use.rows,
+                   use.bytes,
+                   use.pinned_bytes,
+                   use.dead_bytes,
+                   use.quota_bytes,
+                   use.over_quota});
   }
   return out;
 }
@@ -302,11 +238,14 @@ std::vector<BlockId> ColdIndex::eviction_order(uint64_t tenant) const {
 
 bool ColdIndex::consistent() const {
   uint64_t rows = 0, bytes = 0, pinned = 0, reserved = 0, leaves = 0, promised = 0, children = 0;
+  uint64_t dead = 0, leaving = 0, leaving_of_all = 0;
   for (const auto& [tenant, use] : accounts_) {
     rows += use.rows;
     bytes += use.bytes;
     pinned += use.pinned_bytes;
     reserved += use.reserved_bytes;
+    dead += use.dead_bytes;
+    leaving_of_all += use.leaving_bytes;
     for (const auto& [used, id] : use.leaves) {
       const auto leaf = nodes_.find(id);
       if (leaf == nodes_.end() || leaf->second.used != used) return false;
@@ -323,8 +262,11 @@ bool ColdIndex::consistent() const {
     expiring += node.row.expires_at != 0;
     if (node.row.place != Place::fifo) continue;
     if (!by_sequence_.contains(node.row.sequence)) return false;
+    leaving += node.row.sequence < leaving_sequence_ ? node.row.bytes : 0;
     fifo_leaves += children_.contains(short_of(id)) ? 0 : 1;
   }
+  for (const auto& [where, noted] : dead_) dead -= noted;
+  if (dead != 0 || leaving != leaving_bytes_ || leaving_of_all != leaving_bytes_) return false;
   return rows == nodes_.size() && bytes == bytes_ && row_bytes == bytes_ &&
          pinned == pinned_bytes_ && reserved == reserved_bytes_ && promised == reserved_bytes_ &&
          children == nodes_.size() + promised_.size() && leaves == fifo_leaves &&

@@ -14,7 +14,7 @@
 namespace outrider::kvstore {
 
 /// Why a record may not come in.
-enum class Room : uint8_t { granted, duplicate, over_quota, index_full };
+enum class Room : uint8_t { granted, duplicate, over_quota, index_full, dead_bytes };
 
 struct IndexLimits {
   uint32_t rows_max = 0;
@@ -28,14 +28,19 @@ struct TenantUse {
   uint64_t rows = 0;
   uint64_t bytes = 0;
   uint64_t pinned_bytes = 0;
+  uint64_t dead_bytes = 0;  ///< of records that left the index, in files that are still here
   uint64_t quota_bytes = 0;
   uint64_t over_quota = 0;  ///< blocks that did not come in
 };
 
 /// Which records the store has, whose they are, and who goes when room is needed: of each tenant's
 /// own records that no other here continues, the least recently used first. So chains get shorter
-/// from their end, and what is left can be matched. Pinned records never make room. Pure state: no
-/// clock, no disk; owned by one thread or guarded by its owner.
+/// from their end, and what is left can be matched. Pinned records never make room.
+///
+/// What left the index stays in the files until these fall out of the FIFO, and pushes others' out.
+/// So while others' records are the next to fall out, nobody brings in more than twice its quota,
+/// alive and dead: `dead_bytes`. Whose bytes were dead before a start is not known: nobody's.
+/// Pure state: no clock, no disk; owned by one thread or guarded by its owner.
 class ColdIndex {
  public:
   explicit ColdIndex(IndexLimits limits) : limits_(limits) {}
@@ -48,7 +53,7 @@ class ColdIndex {
 
   /// Promises room for a record on its way here, until `release` (then `insert`, if it came). The
   /// records that left to make it are appended to `evicted`; what the new one continues, or another
-  /// that is promised room, is never among them.
+  /// that is promised room, is never among them. Unless it is granted, nothing leaves.
   Room reserve(const BlockId& id, const Row& row, std::vector<BlockId>& evicted);
   void release(const BlockId& id);
 
@@ -56,7 +61,7 @@ class ColdIndex {
   /// is full or knows another FIFO row of this sequence: only for rows that are read back at start.
   bool insert(const BlockId& id, const Row& row);
   bool erase(const BlockId& id);
-  /// The record was written again, elsewhere or later; it counts as used last.
+  /// The record was written again: later, or elsewhere, then it counts as used last.
   void move(const BlockId& id, Place place, uint64_t sequence);
   void set_expiry(const BlockId& id, int64_t expires_at);
   /// How often in a row a record could not be read, this time included.
@@ -67,6 +72,12 @@ class ColdIndex {
   void trim(std::vector<BlockId>& evicted);
   void count_over_quota(uint64_t tenant) { ++account(tenant).over_quota; }
 
+  /// FIFO rows written before this are the next to fall out of the files. It only grows.
+  void note_leaving(uint64_t before);
+  /// Of these, others' than this tenant's among the first `looks`, the oldest first.
+  std::vector<BlockId> leaving_of_others(uint64_t tenant, size_t looks) const;
+  /// The files are others from now on. There are no rows.
+  void forget_files();
   /// Removes FIFO rows written before `oldest_sequence`, and rows that expired; ids are appended.
   void age_out(uint64_t oldest_sequence, std::vector<BlockId>& removed);
   void expire(int64_t now, std::vector<std::pair<BlockId, Place>>& removed);
@@ -95,8 +106,16 @@ class ColdIndex {
   struct Account {
     std::map<uint64_t, BlockId> leaves;  ///< what can make room, by order of use
     uint64_t rows = 0, bytes = 0, pinned_bytes = 0, reserved_bytes = 0;
+    uint64_t dead_bytes = 0, leaving_bytes = 0;
     uint64_t quota_bytes = 0, over_quota = 0;
   };
+  /// What `reserve` has to make.
+  struct Missing {
+    uint64_t bytes = 0;
+    uint64_t rows = 0;
+  };
+  /// What becomes of a record's bytes in the files.
+  enum class Bytes : uint8_t { dead, gone };
   using Nodes = std::unordered_map<BlockId, Node, BlockIdHash>;
 
   IndexLimits limits_;
@@ -109,13 +128,20 @@ class ColdIndex {
   std::unordered_map<uint64_t, uint32_t> children_;  // of both
   std::unordered_map<BlockId, Row, BlockIdHash> promised_;
   std::unordered_map<uint64_t, BlockId> promised_by_short_;
+  // Bytes of records that left, by the last sequence of their span and tenant.
+  std::map<std::pair<uint64_t, uint64_t>, uint64_t> dead_;
+  uint64_t leaving_sequence_ = 0, leaving_bytes_ = 0;
   uint64_t uses_ = 0;
   uint64_t bytes_ = 0, pinned_bytes_ = 0, reserved_bytes_ = 0;
 
   Account& account(uint64_t tenant);
-  void evict(std::map<uint64_t, BlockId>::iterator victim, std::vector<BlockId>& evicted);
+  Room find_victims(const Account& owner, uint64_t kept, Missing missing,
+                    std::vector<BlockId>& victims);
+  bool crowds_others(const Account& owner, uint64_t bytes) const;
+  void count_leaving(const Row& row);
+  void note_dead(const Row& row);
   void attach(Node& node, const BlockId& id);
-  void detach(Node& node);
+  void detach(Node& node, Bytes left);
   void set_used(Node& node, const BlockId& id);
   void update_leaf(const BlockId& id, Node& node);
   void add_child(uint64_t parent);
@@ -123,7 +149,7 @@ class ColdIndex {
   void update_parent(uint64_t parent);
   const Row* parent_of(const Row& row) const;
   uint64_t bytes_kept_for(const Row& row) const;
-  void erase(Nodes::iterator at);
+  void erase(Nodes::iterator at, Bytes left);
 };
 
 }  // namespace outrider::kvstore

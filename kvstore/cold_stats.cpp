@@ -20,9 +20,9 @@ std::string_view to_string(Miss reason) {
 }
 
 std::string_view to_string(Skip reason) {
-  static constexpr std::string_view k_names[] = {"queue_full",   "duplicate",  "invalid",
-                                                 "over_quota",   "index_full", "orphan",
-                                                 "write_failed", "unavailable"};
+  static constexpr std::string_view k_names[] = {"queue_full", "duplicate",    "invalid",
+                                                 "over_quota", "dead_bytes",   "index_full",
+                                                 "orphan",     "write_failed", "unavailable"};
   return name_of(k_names, reason);
 }
 

@@ -35,6 +35,7 @@ enum class Skip : uint8_t {
   duplicate,     ///< already stored or on its way
   invalid,       ///< breaks a rule of kvstore/record.hpp, too large included
   over_quota,    ///< the tenant's quota is full of what cannot leave
+  dead_bytes,    ///< the tenant has twice its quota in the files, and would push out others' blocks
   index_full,    ///< limits::kv_index_rows_max
   orphan,        ///< what it continues is not here: nothing would ever match it
   write_failed,  ///< the disk refused it, then or at its flush

@@ -217,6 +217,7 @@ void ColdWriter::fill_index(std::vector<std::pair<BlockId, Row>> rows) {
   constexpr size_t k_rows_at_once = 1024;  // callers wait for the mutex
   const auto deleted = deletions_.deleted_rows();
   std::erase_if(rows, [&](const auto& entry) { return deleted.contains(entry.first); });
+  add_unwritten_uses(rows);
   const auto is_pinned = [](const auto& entry) { return entry.second.place == Place::pinned; };
   std::stable_partition(rows.begin(), rows.end(), is_pinned);
   const std::span all(rows);
@@ -235,6 +236,24 @@ void ColdWriter::fill_index(std::vector<std::pair<BlockId, Row>> rows) {
     core_.counters.removed[Removal::quota] += evicted.size();
   }
   for (const BlockId& gone : evicted) deletions_.delete_row(gone);  // never a pinned one
+}
+
+/// Of the database before, whose disk refused them: they wait for the next write again.
+void ColdWriter::add_unwritten_uses(std::vector<std::pair<BlockId, Row>>& rows) {
+  if (!database_ || unwritten_.empty()) return;
+  const std::lock_guard lock(core_.mutex);
+  for (auto& [id, row] : rows) {
+    const auto known = unwritten_.find(id);
+    if (known == unwritten_.end()) continue;
+    row.expires_at = later_of(row.expires_at, known->second.expires_at);
+    row.used_at = std::max(row.used_at, known->second.used_at);
+    row.hits = std::max(row.hits, known->second.hits);
+    core_.used.insert(id);
+  }
+  unwritten_.clear();
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.second.used_at < b.second.used_at;
+  });
 }
 
 void ColdWriter::open() {
@@ -263,6 +282,7 @@ void ColdWriter::open() {
     core_.counters.unclean_starts += opened.unclean ? 1 : 0;
     core_.database = database_;
     core_.files = opened.files;
+    core_.index.note_leaving(opened.files.quarter_sequence);
     core_.store_uuid = opened.store_uuid;
     core_.outage_text = opened.outage_text;
     began = opened.outage != core_.outage && opened.outage != Outage::none;
@@ -303,9 +323,12 @@ void ColdWriter::retire(bool tell) {
   {
     const std::lock_guard lock(core_.mutex);
     core_.database.reset();
+    for (const BlockId& id : std::exchange(core_.used, {})) {
+      if (const Row* row = core_.index.find(id)) unwritten_[id] = *row;
+    }
     for (const auto& [id, row] : core_.index.all()) gone.push_back(id);
     for (const BlockId& id : gone) core_.index.erase(id);
-    core_.used.clear();
+    core_.index.forget_files();
     if (tell && database_) core_.note_removed(gone);
   }
   core_.tell();

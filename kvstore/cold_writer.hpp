@@ -8,9 +8,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
-#include <variant>
+#include <unordered_map>
 #include <vector>
 
 #include "kvstore/cold_store.hpp"
@@ -74,6 +75,7 @@ class ColdWriter {
   TimePoint oldest_pending_{0};
   TimePoint uses_written_{0};
   RowBatch deletions_;  // go with the next write, before what it adds
+  std::unordered_map<BlockId, Row, BlockIdHash> unwritten_;  // uses that the disk refused
   std::vector<uint64_t> named_tenants_, named_namespaces_;
   std::map<uint64_t, std::string> descriptions_;  // of namespaces
   BlockId refused_{};                             // the last block that was, and why
@@ -87,6 +89,7 @@ class ColdWriter {
   bool run_one();
 
   void open();
+  void add_unwritten_uses(std::vector<std::pair<BlockId, Row>>& rows);
   void log_opened(const OpenedStore& opened);
   void fill_index(std::vector<std::pair<BlockId, Row>> rows);
   void retire(bool tell);
@@ -102,7 +105,8 @@ class ColdWriter {
 
   void store(const Block& block, const PutOptions& options);
   bool continues_what_is_here(const Block& block);
-  Room room_for(const BlockId& id, const Row& row);
+  std::optional<Skip> make_room(const BlockId& id, const Row& row);
+  void spare_others(const Row& refused);
   Room reserve(const BlockId& id, const Row& row);
   void refuse(const Block& block, Skip why, uint64_t tenant = 0);
   void store_pinned(const BlockId& id, const Row& row, std::vector<std::byte> record);
@@ -111,14 +115,14 @@ class ColdWriter {
   using ChangePin = std::function<bool(const BlockId&, PinSummary&)>;
   void change_pins(std::vector<BlockId> ids, ChangePin one, std::function<void(PinSummary)> done);
   bool pin_one(const BlockId& id, int64_t expires_at, PinSummary& summary);
-  Result<RecordBytes> record_to_pin(const BlockId& id, const Row& row, PinSummary& summary);
+  Result<RecordBytes> record_to_move(const BlockId& id, const Row& row, PinSummary& summary);
   void unpin_one(const BlockId& id, PinSummary& summary);
   bool pinned_room(const Row& row);
 
   void commit();
   void commit_if_old();
   bool uses_are_old() const;
-  void add_used_rows(RowBatch& batch);
+  StoreCore::Ids add_used_rows(RowBatch& batch);
   void apply_moves(std::vector<Pending>& pending);
   void publish(const std::vector<Pending>& pending);
   void give_up(const std::vector<Pending>& pending);

@@ -131,7 +131,7 @@ bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summ
   RowBatch batch;
   if (row.place == Place::fifo) {
     if (!pinned_room(row)) return false;
-    auto record = record_to_pin(id, row, summary);
+    auto record = record_to_move(id, row, summary);
     if (!record) return true;
     batch.put_pinned(id, *std::move(record));
   }
@@ -156,9 +156,9 @@ bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summ
 }
 
 /// A verified record of the FIFO. One that is not there or damaged loses its row and counts as
-/// absent; one that the system could not read stays, and its pin is refused.
-Result<RecordBytes> ColdWriter::record_to_pin(const BlockId& id, const Row& row,
-                                              PinSummary& summary) {
+/// absent; one that the system could not read stays where it is.
+Result<RecordBytes> ColdWriter::record_to_move(const BlockId& id, const Row& row,
+                                               PinSummary& summary) {
   const auto forget = [&] { deletions_.delete_row(id); };
   auto record = database_->read(id, Place::fifo);
   if (!record && record.error().code == ErrorCode::io) {
@@ -171,7 +171,7 @@ Result<RecordBytes> ColdWriter::record_to_pin(const BlockId& id, const Row& row,
   ++summary.absent;
   const Removal why = aged_out ? Removal::aged_out : Removal::corrupt;
   if (core_.erase_if_same(id, row, why, forget)) core_.tell();
-  return fail(ErrorCode::corrupt, "no record to pin");
+  return fail(ErrorCode::corrupt, "no record to move");
 }
 
 void ColdWriter::unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> done) {

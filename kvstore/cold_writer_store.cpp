@@ -10,6 +10,7 @@ namespace {
 
 Skip reason_of(Room room) {
   if (room == Room::duplicate) return Skip::duplicate;
+  if (room == Room::dead_bytes) return Skip::dead_bytes;
   return room == Room::index_full ? Skip::index_full : Skip::over_quota;
 }
 
@@ -36,9 +37,9 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   const bool pin = options.pin && pinned_room(row);
   if (options.pin && !pin) count_refused_pins(1);
   row.place = pin ? Place::pinned : Place::fifo;
-  const Room room = room_for(block.id, row);
-  if (room == Room::duplicate) keep({block.id}, options);
-  if (room != Room::granted) return refuse(block, reason_of(room), row.tenant);
+  const auto no_room = make_room(block.id, row);
+  if (no_room == Skip::duplicate) keep({block.id}, options);
+  if (no_room) return refuse(block, *no_room, row.tenant);
   name_in_marks(block, options.tenant);
   if (pin) {
     store_pinned(block.id, row, *std::move(record));
@@ -47,15 +48,46 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   }
 }
 
-/// What waits for its flush cannot make room before.
-Room ColdWriter::room_for(const BlockId& id, const Row& row) {
-  const Room room = reserve(id, row);
+/// None: it has room. What waits for its flush cannot make any before.
+std::optional<Skip> ColdWriter::make_room(const BlockId& id, const Row& row) {
+  Room room = reserve(id, row);
   const auto same_tenant = [&](const Pending& one) { return one.row.tenant == row.tenant; };
-  if (room != Room::over_quota || std::none_of(pending_.begin(), pending_.end(), same_tenant)) {
-    return room;
+  if (room == Room::over_quota && std::any_of(pending_.begin(), pending_.end(), same_tenant)) {
+    commit();
+    if (!can_write()) return Skip::write_failed;
+    room = reserve(id, row);
   }
-  commit();
-  return can_write() ? reserve(id, row) : room;
+  if (room == Room::granted) return std::nullopt;
+  if (room == Room::dead_bytes) spare_others(row);
+  return reason_of(room);
+}
+
+/// Others' records that fall out next move to the end, about as many bytes as what was refused for
+/// their sake: so the dead ones of who was refused fall out, and it is not refused for ever.
+void ColdWriter::spare_others(const Row& refused) {
+  constexpr size_t k_looks = 1024;
+  std::vector<std::pair<BlockId, Row>> first;
+  {
+    const std::lock_guard lock(core_.mutex);
+    uint64_t bytes = 0;
+    for (const BlockId& id : core_.index.leaving_of_others(refused.tenant, k_looks)) {
+      if (bytes >= refused.bytes) break;
+      if (!core_.in_flight.insert(id).second) continue;
+      first.emplace_back(id, *core_.index.find(id));
+      bytes += first.back().second.bytes;
+    }
+  }
+  PinSummary ignored;
+  for (const auto& [id, row] : first) {
+    if (can_write()) {  // `append` may flush, and that may fail
+      if (const auto record = record_to_move(id, row, ignored)) {
+        append(id, row, record->bytes(), {.fresh = false});
+        continue;
+      }
+    }
+    const std::lock_guard lock(core_.mutex);
+    core_.in_flight.erase(id);
+  }
 }
 
 void ColdWriter::refuse(const Block& block, Skip why, uint64_t tenant) {
@@ -190,9 +222,11 @@ void ColdWriter::commit() {
     batch.put_row(one.id, one.row);
     if (one.before.place == Place::pinned && !one.fresh) batch.delete_pinned(one.id);
   }
-  add_used_rows(batch);
-  if (!write(batch)) return give_up(pending);
-  publish(pending);
+  StoreCore::Ids used = add_used_rows(batch);
+  if (write(batch)) return publish(pending);
+  give_up(pending);
+  const std::lock_guard lock(core_.mutex);
+  core_.used.merge(used);
 }
 
 /// What moved within the store is at its new place as soon as that is durable: before the sweep,
@@ -213,12 +247,14 @@ void ColdWriter::apply_moves(std::vector<Pending>& pending) {
 }
 
 /// Uses and times to live that only memory knows so far.
-void ColdWriter::add_used_rows(RowBatch& batch) {
+StoreCore::Ids ColdWriter::add_used_rows(RowBatch& batch) {
   uses_written_ = core_.surroundings.clock.now();
   const std::lock_guard lock(core_.mutex);
-  for (const BlockId& id : std::exchange(core_.used, {})) {
+  StoreCore::Ids used = std::exchange(core_.used, {});
+  for (const BlockId& id : used) {
     if (const Row* row = core_.index.find(id)) batch.put_row(id, *row);
   }
+  return used;
 }
 
 void ColdWriter::publish(const std::vector<Pending>& pending) {
@@ -284,6 +320,7 @@ void ColdWriter::sweep() {
   {
     const std::lock_guard lock(core_.mutex);
     core_.files = *files;
+    core_.index.note_leaving(files->quarter_sequence);
     core_.index.age_out(files->files == 0 ? UINT64_MAX : files->oldest_sequence, aged);
     core_.index.expire(core_.now_s(), expired);
     core_.counters.removed[Removal::aged_out] += aged.size();

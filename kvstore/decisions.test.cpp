@@ -136,6 +136,51 @@ TEST(ColdIndex, OneTenantNeverMakesRoomForAnother) {
   EXPECT_EQ(index.reserve(block_id(1, 0), row_of(1, 10, 0), evicted), Room::duplicate);
 }
 
+TEST(ColdIndex, NobodyLeavesForWhatDoesNotComeIn) {
+  ColdIndex index({100, 10, 40});
+  // A root that another tenant's block continues cannot leave, and is not pinned either.
+  ASSERT_TRUE(index.insert(block_id(1, 0), row_of(1, 20, 1)));
+  Row other = row_of(2, 10, 2);
+  other.parent = short_of(block_id(1, 0));
+  other.depth = 1;
+  ASSERT_TRUE(index.insert(block_id(2, 1), other));
+  ASSERT_TRUE(index.insert(block_id(3, 0), row_of(1, 20, 3)));
+  std::vector<BlockId> evicted;
+  EXPECT_EQ(index.reserve(block_id(4, 0), row_of(1, 30, 0), evicted), Room::over_quota);
+  EXPECT_TRUE(evicted.empty());
+  EXPECT_EQ(index.rows(), 3u);
+  EXPECT_EQ(index.reserve(block_id(4, 0), row_of(1, 20, 0), evicted), Room::granted);
+  EXPECT_EQ(evicted, std::vector<BlockId>{block_id(3, 0)});
+}
+
+TEST(ColdIndex, DeadBytesCountWhileOthersBlocksAreTheNextToFallOut) {
+  ColdIndex index({100, 10, 1000});
+  index.set_quota(1, 20);
+  ASSERT_TRUE(index.insert(block_id(2, 0), row_of(2, 10, 1)));
+  uint64_t sequence = 1;
+  const auto store = [&](uint64_t chain) {
+    std::vector<BlockId> evicted;
+    const Room room = index.reserve(block_id(chain, 0), row_of(1, 10, 0), evicted);
+    if (room != Room::granted) return room;
+    index.release(block_id(chain, 0));
+    EXPECT_TRUE(index.insert(block_id(chain, 0), row_of(1, 10, ++sequence)));
+    return room;
+  };
+  for (uint64_t chain = 10; chain < 20; ++chain) EXPECT_EQ(store(chain), Room::granted);
+  EXPECT_EQ(index.tenants()[0].dead_bytes, 80u);
+  index.note_leaving(2);
+  EXPECT_EQ(store(20), Room::dead_bytes);
+  EXPECT_EQ(index.leaving_of_others(1, 9), std::vector<BlockId>{block_id(2, 0)});
+  index.move(block_id(2, 0), Place::fifo, ++sequence);
+  EXPECT_EQ(store(20), Room::granted) << "nobody else loses by it";
+  index.note_leaving(sequence + 1);
+  EXPECT_EQ(store(21), Room::dead_bytes);
+  std::vector<BlockId> aged;
+  index.age_out(64, aged);
+  EXPECT_EQ(index.tenants()[0].dead_bytes, 0u);
+  EXPECT_TRUE(index.consistent());
+}
+
 TEST(ColdIndex, AFullIndexTakesTheOwnOldestOrRefuses) {
   ColdIndex index({2, 10, 1000});
   index.insert(block_id(1, 0), row_of(1, 10, 1));

@@ -37,8 +37,15 @@ class NaiveIndex {
     BlockId id{};
     Row row;
   };
+  struct Dead {
+    uint64_t until = 0;  ///< with this sequence it is gone from the files
+    uint64_t tenant = 0;
+    uint64_t bytes = 0;
+  };
   std::vector<Entry> entries;
   std::vector<Promise> promises;
+  std::vector<Dead> dead;
+  uint64_t leaving = 0;  ///< what was written before is the next to fall out
   std::map<uint64_t, uint64_t> quotas;
   std::map<uint64_t, uint64_t> over_quota;
   uint64_t uses = 0;
@@ -66,6 +73,25 @@ class NaiveIndex {
     for (const Promise& promise : promises)
       bytes += promise.row.tenant == tenant ? promise.row.bytes : 0;
     return bytes;
+  }
+  uint64_t dead_bytes(uint64_t tenant) const {
+    uint64_t bytes = 0;
+    for (const Dead& one : dead) bytes += one.tenant == tenant ? one.bytes : 0;
+    return bytes;
+  }
+  void note_dead(const Row& row) {
+    if (row.place == Place::fifo) dead.push_back({row.sequence | 63, row.tenant, row.bytes});
+  }
+  /// Twice its quota in the files, and others' records would be pushed out.
+  bool crowds(const Row& row) const {
+    const uint64_t tenant = row.tenant;
+    const bool others = std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+      return entry.row.place == Place::fifo && entry.row.sequence < leaving &&
+             entry.row.tenant != tenant;
+    });
+    const uint64_t in_files = sum(tenant, false) - sum(tenant, true) + promised(tenant);
+    return others && row.place == Place::fifo &&
+           (in_files + dead_bytes(tenant) + row.bytes) / 2 > quota(tenant);
   }
   bool is_continued(const BlockId& id) const {
     const auto continues = [&](const auto& other) { return other.row.parent == short_of(id); };
@@ -98,11 +124,15 @@ class NaiveIndex {
     return ids;
   }
   void erase(const BlockId& id) {
+    if (const Entry* entry = find(id)) note_dead(entry->row);
     std::erase_if(entries, [&](const Entry& entry) { return entry.id == id; });
   }
   Room reserve(const BlockId& id, const Row& row, std::vector<BlockId>& evicted) {
     if (find(id) != nullptr) return Room::duplicate;
     const uint64_t tenant = row.tenant;
+    if (crowds(row)) return Room::dead_bytes;
+    const std::vector<Entry> entries_before = entries;
+    const std::vector<Dead> dead_before = dead;
     const auto full = [&] { return entries.size() + promises.size() >= k_limits.rows_max; };
     const auto over = [&] {
       return sum(tenant, false) + promised(tenant) + row.bytes > quota(tenant);
@@ -114,7 +144,13 @@ class NaiveIndex {
     while (over() || full()) {
       auto leaves = order(tenant);
       std::erase_if(leaves, [&](const BlockId& leaf) { return short_of(leaf) == row.parent; });
-      if (leaves.empty()) return full() ? Room::index_full : Room::over_quota;
+      if (leaves.empty()) {
+        const Room room = full() ? Room::index_full : Room::over_quota;
+        entries = entries_before;
+        dead = dead_before;
+        evicted.clear();
+        return room;
+      }
       evicted.push_back(leaves.front());
       erase(evicted.back());
     }
@@ -204,6 +240,8 @@ class Twins {
     }
   }
 
+  uint64_t crowded() const { return crowded_; }
+
   void compare() {
     OUTRIDER_CHECK(index_.consistent());
     OUTRIDER_CHECK(index_.rows() == naive_.entries.size());
@@ -224,6 +262,7 @@ class Twins {
       OUTRIDER_CHECK(use.bytes == naive_.sum(use.tenant, false), use.tenant, use.bytes);
       OUTRIDER_CHECK(use.pinned_bytes == naive_.sum(use.tenant, true), use.tenant);
       OUTRIDER_CHECK(use.pinned_bytes == index_.pinned_bytes(use.tenant), use.tenant);
+      OUTRIDER_CHECK(use.dead_bytes == naive_.dead_bytes(use.tenant), use.tenant, use.dead_bytes);
       OUTRIDER_CHECK(use.quota_bytes == naive_.quota(use.tenant), use.tenant, use.quota_bytes);
       OUTRIDER_CHECK(use.over_quota == naive_.over_quota[use.tenant], use.tenant, use.over_quota);
     }
@@ -237,7 +276,7 @@ class Twins {
   Admission admission_{32};
   NaiveAdmission naive_admission_{16};
   std::vector<BlockId> promised_ids_;  // in the order of naive_.promises
-  uint64_t sequence_ = 0;
+  uint64_t sequence_ = 0, crowded_ = 0;
   int64_t now_ = 0;
 
   const BlockId& any_id() { return ids_[random_.below(k_ids)]; }
@@ -265,11 +304,13 @@ class Twins {
     const uint64_t tenant = 1 + random_.below(k_tenants);
     const uint64_t bytes = 1 + random_.below(random_.chance(0.05f) ? 1200 : 90);
     std::vector<BlockId> evicted, naive_evicted;
-    const Row row = row_of(id, tenant, bytes);
+    Row row = row_of(id, tenant, bytes);
+    row.place = random_.chance(0.15f) ? Place::pinned : Place::fifo;
     const Room room = index_.reserve(id, row, evicted);
     OUTRIDER_CHECK(room == naive_.reserve(id, row, naive_evicted));
     OUTRIDER_CHECK(evicted == naive_evicted);
     if (room == Room::granted) promised_ids_.push_back(id);
+    crowded_ += room == Room::dead_bytes ? 1 : 0;
     if (room != Room::over_quota) return;
     index_.count_over_quota(tenant);
     ++naive_.over_quota[tenant];
@@ -287,7 +328,6 @@ class Twins {
     if (random_.chance(0.2f)) return;  // the write failed
     Row row = promise.row;
     row.ns = 1 + random_.below(2);
-    row.place = random_.chance(0.15f) ? Place::pinned : Place::fifo;
     row.sequence = row.place == Place::pinned ? 0 : ++sequence_;
     row.expires_at = random_.chance(0.2f) ? now_ + random_.below(400) + 1 : 0;
     OUTRIDER_CHECK(index_.insert(id, row));
@@ -320,9 +360,10 @@ class Twins {
     auto* entry = naive_.find(any_id());
     if (entry == nullptr) return;
     const Place place = random_.chance(0.3f) ? Place::pinned : Place::fifo;
+    naive_.note_dead(entry->row);
+    if (entry->row.place != place) entry->used = ++naive_.uses;
     entry->row.place = place;
     entry->row.sequence = place == Place::pinned ? 0 : ++sequence_;
-    entry->used = ++naive_.uses;
     entry->failed_reads = 0;
     index_.move(entry->id, place, entry->row.sequence);
   }
@@ -356,7 +397,27 @@ class Twins {
     std::set<BlockId> gone(aged.begin(), aged.end());
     for (const auto& [id, place] : expired) gone.insert(id);
     OUTRIDER_CHECK(gone == expected && aged.size() + expired.size() == expected.size());
-    for (const BlockId& id : gone) naive_.erase(id);
+    std::erase_if(naive_.entries, [&](const auto& entry) {
+      return std::find(aged.begin(), aged.end(), entry.id) != aged.end();
+    });
+    for (const auto& [id, place] : expired) naive_.erase(id);
+    std::erase_if(naive_.dead, [&](const auto& one) { return one.until < oldest; });
+    note_leaving();
+  }
+
+  void note_leaving() {
+    const uint64_t before = sequence_ > 40 ? sequence_ - random_.below(40) : 0;
+    index_.note_leaving(before);
+    naive_.leaving = std::max(naive_.leaving, before);
+    std::vector<BlockId> others;
+    for (const auto& entry : naive_.entries) {
+      const bool leaves = entry.row.place == Place::fifo && entry.row.sequence < naive_.leaving;
+      if (leaves && entry.row.tenant != 1) others.push_back(entry.id);
+    }
+    auto found = index_.leaving_of_others(1, k_ids);
+    std::sort(others.begin(), others.end());
+    std::sort(found.begin(), found.end());
+    OUTRIDER_CHECK(found == others);
   }
 
   void read() {
@@ -410,6 +471,8 @@ int main(int argc, char** argv) {
     if (i % 64 == 0) twins.compare();
   }
   twins.compare();
-  std::printf("%llu operations, no difference\n", static_cast<unsigned long long>(operations));
+  std::printf("%llu operations, no difference; %llu refused for dead bytes\n",
+              static_cast<unsigned long long>(operations),
+              static_cast<unsigned long long>(twins.crowded()));
   return 0;
 }

@@ -1,0 +1,108 @@
+// What one tenant's writes may cost others, and what a disk that refuses writes may cost anybody.
+
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "kvstore/faults.test.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+using namespace testing;  // NOLINT: this folder's own helpers
+
+class ColdQuotas : public Faults {
+ protected:
+  std::unique_ptr<ColdStore> open(const ColdStoreOptions& options) {
+    auto store = std::make_unique<ColdStore>(options, surroundings(clock_));
+    store->drain();
+    return store;
+  }
+  static void put(ColdStore& store, uint64_t chain, uint32_t blocks, const char* tenant) {
+    store.put(chain_blocks(chain, blocks, 64 << 10), {.tenant = tenant});
+    store.drain();
+  }
+
+  /// While it lives no file of this process grows.
+  class NoWrites {
+   public:
+    NoWrites() : before_(std::signal(SIGXFSZ, SIG_IGN)) {
+      getrlimit(RLIMIT_FSIZE, &limit_);
+      const rlimit small{1, limit_.rlim_max};
+      setrlimit(RLIMIT_FSIZE, &small);
+    }
+    ~NoWrites() {
+      setrlimit(RLIMIT_FSIZE, &limit_);
+      std::signal(SIGXFSZ, before_);
+    }
+
+   private:
+    void (*before_)(int);
+    rlimit limit_{};
+  };
+};
+
+constexpr uint64_t k_rounds = 60;  // of four blocks: twice the store's cap
+
+TEST_F(ColdQuotas, WhoChurnsUnderASmallQuotaPushesNobodyOut) {
+  ColdStoreOptions options = small_options(store_path());
+  options.quota_bytes["churns"] = 4 * encoded_bytes(make_block(0, 0, 64 << 10));
+  auto store = open(options);
+  put(*store, 1, 8, "idle");
+  uint64_t stored_late = 0;
+  for (uint64_t round = 0; round < k_rounds; ++round) {
+    put(*store, 100 + round, 4, "churns");
+    ASSERT_EQ(store->match(k_test_ns, chain_ids(1, 8)), 8u) << "round " << round;
+    if (round + 20 >= k_rounds) stored_late += store->match(k_test_ns, chain_ids(100 + round, 4));
+  }
+  EXPECT_EQ(load(*store, chain_request(1, 8, 64 << 10)).blocks.size(), 8u);
+  EXPECT_GT(store->stats().counters.skipped[Skip::dead_bytes], 0u);
+  EXPECT_GT(stored_late, 20u) << "and is not refused for ever";
+}
+
+TEST_F(ColdQuotas, WhoIsAloneMayChurn) {
+  ColdStoreOptions options = small_options(store_path());
+  options.default_quota_bytes = 4 * encoded_bytes(make_block(0, 0, 64 << 10));
+  auto store = open(options);
+  for (uint64_t round = 0; round < k_rounds; ++round) put(*store, round, 4, "");
+  EXPECT_EQ(store->stats().counters.stored_blocks, 4 * k_rounds);
+}
+
+TEST_F(ColdQuotas, ABlockForWhichNoRoomCouldBeWrittenWasNotOverItsQuota) {
+  ColdStoreOptions options = small_options(store_path());
+  options.quota_bytes["small"] = 2 * encoded_bytes(make_block(0, 0));
+  auto store = open(options);
+  store->put(chain_blocks(9, 1), {.tenant = "small"});
+  store->drain();
+  {
+    const NoWrites disk;
+    store->put(chain_blocks(1, 2), {.tenant = "small"});
+    store->put(chain_blocks(2, 1), {.tenant = "small"});
+    store->drain();
+  }
+  const auto skipped = store->stats().counters.skipped;
+  EXPECT_EQ(skipped[Skip::over_quota], 0u);
+  EXPECT_EQ(skipped[Skip::write_failed], 3u);
+}
+
+TEST_F(ColdQuotas, TimesToLiveOutliveAWriteThatFails) {
+  auto store = open(small_options(store_path()));
+  store->put(chain_blocks(1, 1), {.expires_at = clock_.wall_s() + 100});
+  store->drain();
+  {
+    const NoWrites disk;
+    store->keep_until(chain_ids(1, 1), clock_.wall_s() + 1000);
+    store->drain();
+  }
+  EXPECT_NE(store->stats().outage, Outage::none);
+  clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  expect_serving(*store);
+  clock_.advance(std::chrono::seconds(200));
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 1)), 1u);
+  store.reset();
+  store = open(small_options(store_path()));
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, 1)), 1u);
+}
+
+}  // namespace
+}  // namespace outrider::kvstore
