@@ -87,9 +87,12 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text) {
   return out;
 }
 
+bool ApiKeys::has_tenant(std::string_view tenant) const {
+  return std::ranges::any_of(keys_, [&](const Key& key) { return key.tenant == tenant; });
+}
+
 Result<void> ApiKeys::check_admin(std::string_view tenant) const {
-  const auto is_its = [&](const Key& key) { return key.tenant == tenant; };
-  if (tenant.empty() || std::ranges::any_of(keys_, is_its)) return {};
+  if (tenant.empty() || has_tenant(tenant)) return {};
   return fail(ErrorCode::invalid_argument,
               "admin-tenant: the API key file has no key of \"" + std::string(tenant) + "\"",
               "admin_tenant");

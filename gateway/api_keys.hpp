@@ -25,6 +25,7 @@ class ApiKeys {
   static Result<ApiKeys> parse(std::string_view text);
 
   bool empty() const { return keys_.empty(); }
+  bool has_tenant(std::string_view tenant) const;
   /// "" or the tenant of a key; else an error of the field "admin_tenant".
   Result<void> check_admin(std::string_view tenant) const;
   /// The tenant of a key, or nothing. Time depends on its length and the number of keys only.

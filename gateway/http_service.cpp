@@ -31,10 +31,13 @@ const Post* post_route(const std::string& path) {
   return nullptr;
 }
 
-/// Probes carry no key, scrapers need none.
-bool is_public(const std::string& path) {
-  return path == "/health" || path == "/live" || path == "/ready" || path == "/version" ||
-         path == "/metrics";
+bool is_probed(const std::string& path) {
+  return path == "/health" || path == "/live" || path == "/ready" || path == "/version";
+}
+
+/// Probes carry no key. Scrapers need none: one that they carry must be right.
+bool needs_key(const RequestHead& head) {
+  return head.path == "/metrics" ? head.has_authorization : !is_probed(head.path);
 }
 
 /// Makes KJ end the connection without a word, when all that was to be said is written.
@@ -58,7 +61,7 @@ HttpConnectionService::HttpConnectionService(ClientStream& stream, HttpShared& s
 kj::Promise<void> HttpConnectionService::reply(Response& response, const RequestHead& head,
                                                Reply reply, const std::string& param) {
   // Probes ask until all is well: their answers are no refusals.
-  if (reply.status >= 400 && !is_public(head.path)) {
+  if (reply.status >= 400 && !is_probed(head.path)) {
     LogLine line("refused");
     line.text("rid", head.request_id)
         .text("method", kj::str(head.method).cStr())
@@ -122,7 +125,7 @@ kj::Promise<void> HttpConnectionService::route(RequestHead head, kj::AsyncInputS
   std::string tenant;
   const auto authorization =
       head.has_authorization ? std::optional<std::string_view>(head.authorization) : std::nullopt;
-  if (!is_public(head.path)) {
+  if (needs_key(head)) {
     auto owner = shared_.serving.parts().keys.tenant_of_header(authorization);
     if (!owner) {
       return refuse(error_reply(
