@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "kernels/kv_codec.hpp"
@@ -74,6 +75,13 @@ struct Scene {
       ops.kv_append(geometry, geometry.layers - 1, {&segment, 1}, keys[s].data(), values[s].data(),
                     pool.data());
     }
+  }
+
+  /// In all elements of one position of the first sequence.
+  void put_odd(size_t position, float key, float value) {
+    const auto at = static_cast<long>(position * kv_row());
+    std::fill_n(keys[0].begin() + at, kv_row(), key);
+    std::fill_n(values[0].begin() + at, kv_row(), value);
   }
 
   struct Piece {
@@ -324,6 +332,11 @@ TEST(AttentionTest, WhatLiesBeforeAWindowDoesNotShow) {
   EXPECT_FALSE(same_bits(scene.attend(*ops, row), expected));
 }
 
+/// A key and a value. A number may hide what the other does: each also stands alone.
+constexpr float k_nan = std::numeric_limits<float>::quiet_NaN();
+constexpr std::pair<float, float> k_odd_pairs[] = {
+    {k_nan, HUGE_VALF}, {k_nan, 1.0f}, {1.0f, k_nan}, {1.0f, HUGE_VALF}, {HUGE_VALF, HUGE_VALF}};
+
 /// Behind some rows of a unit, and before the window of others: only those that attend to it see
 /// it.
 TEST(AttentionTest, WhatIsNoNumberShowsInRowsThatAttendToItOnly) {
@@ -336,20 +349,20 @@ TEST(AttentionTest, WhatIsNoNumberShowsInRowsThatAttendToItOnly) {
         scene.append_all(*ops);
         const std::vector<Scene::Piece> pieces = {{0, 560, 10}, {0, 564, 2}};
         const std::vector<float> expected = scene.attend(*ops, pieces);
-        const auto odd = static_cast<long>((565 - window) * scene.kv_row());
-        const auto count = static_cast<long>(scene.kv_row());
-        std::fill_n(scene.keys[0].begin() + odd, count, std::nanf(""));
-        std::fill_n(scene.values[0].begin() + odd, count, HUGE_VALF);
-        scene.append_all(*ops);
-        const std::vector<float> got = scene.attend(*ops, pieces);
-        for (size_t i = 0; i < got.size(); ++i) {
-          const size_t row = i / scene.q_row();
-          const size_t position = row < 10 ? 560 + row : 554 + row;
-          const bool sees = (position >= 565) == (window == 0);
-          ASSERT_TRUE(sees || same_bits({got[i]}, {expected[i]}))
-              << kv_kind_name(kind) << ' ' << isa_name(isa) << " window " << window << " position "
-              << position << ": " << got[i] << " for " << expected[i];
-          ASSERT_TRUE(!sees || kind == KvKind::fp8 || std::isnan(got[i])) << position;
+        for (const auto& [key, value] : k_odd_pairs) {
+          scene.put_odd(565 - window, key, value);
+          scene.append_all(*ops);
+          const std::vector<float> got = scene.attend(*ops, pieces);
+          for (size_t i = 0; i < got.size(); ++i) {
+            const size_t row = i / scene.q_row();
+            const size_t position = row < 10 ? 560 + row : 554 + row;
+            const bool sees = (position >= 565) == (window == 0);
+            ASSERT_TRUE(sees || same_bits({got[i]}, {expected[i]}))
+                << kv_kind_name(kind) << ' ' << isa_name(isa) << " window " << window
+                << " position " << position << " key " << key << " value " << value << ": "
+                << got[i] << " for " << expected[i];
+            ASSERT_TRUE(!sees || kind == KvKind::fp8 || !std::isfinite(got[i])) << position;
+          }
         }
       }
     }
