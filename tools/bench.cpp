@@ -129,6 +129,7 @@ nlohmann::ordered_json row_json(const BenchRow& row, const Loaded& loaded, const
   out["stddev_tokens_per_s"] = row.deviation_per_s();
   out["ms_per_step"] = row.ms_per_step;
   out["share_of_limit"] = row.limit_share();
+  if (row.note() != nullptr) out["share_of_limit_note"] = row.note();
   out["limit"] = row.bandwidth_bound() ? "bandwidth" : "compute";
   out["repetitions"] = row.repetitions;
   out["steps"] = row.steps;
@@ -186,6 +187,7 @@ void print_row(const BenchRow& row) {
               row.tokens_per_s, spread, row.ms_per_step, read,
               decode ? percent(row.read_share).c_str() : "-", row.operations_per_s / 1e9,
               percent(row.dot16_share).c_str(), percent(row.dot8_share).c_str());
+  if (row.note() != nullptr) std::printf("  a share %s\n", row.note());
   std::fflush(stdout);
 }
 

@@ -49,6 +49,10 @@ struct BenchRow {
   /// The nearer of the two limits: reading what a step must read, or multiplying.
   bool bandwidth_bound() const { return read_share > dot16_share; }
   double limit_share() const { return std::max(read_share, dot16_share); }
+  /// What to know of the shares; null: nothing.
+  const char* note() const {
+    return limit_share() > 1 ? "over 1: the limit was measured in a slower moment" : nullptr;
+  }
 };
 
 BenchRow bench_row(const BenchCase& bench, const ModelCost& cost,

@@ -113,6 +113,9 @@ TEST(BenchRow, NamesTheNearerLimit) {
   row.dot16_share = 0.8;
   EXPECT_FALSE(row.bandwidth_bound());
   EXPECT_EQ(row.limit_share(), 0.8);
+  EXPECT_EQ(row.note(), nullptr);
+  row.read_share = 1.01;
+  EXPECT_NE(row.note(), nullptr) << "a share of more than there was";
 }
 
 TEST(BenchRunner, MeasuresExactlyTheRowsOfEachTest) {

@@ -1,11 +1,28 @@
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "tools/command.hpp"
 #include "tools/config_check.hpp"
 #include "tools/engine_options.hpp"
-#include "tools/settings_rules.hpp"
 
 namespace outrider::tools {
+namespace {
+
+/// A path may be any bytes.
+std::string settings_json(const Settings& settings) {
+  nlohmann::ordered_json out = {{"settings", nlohmann::ordered_json::array()},
+                                {"threads", plan_threads(settings).text}};
+  for (const Setting& setting : settings.all()) {
+    out["settings"].push_back({{"setting", setting.name},
+                               {"value", setting.value},
+                               {"unit", setting.unit},
+                               {"default", setting.default_value},
+                               {"origin", setting.origin}});
+  }
+  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
 
 void add_config(CLI::App& app, Action& action) {
   auto* config = app.add_subcommand("config", "Show or check the settings");
@@ -18,22 +35,24 @@ void add_config(CLI::App& app, Action& action) {
     auto flags = std::make_shared<SettingFlags>();
     flags->add(*command);
     const bool with_files = command == check;
-    command->callback([flags, with_files, &action] {
-      action = [flags, with_files]() -> int {
+    const auto json = std::make_shared<bool>(false);
+    if (command == show) command->add_flag("--json", *json, "the same for programs");
+    command->callback([flags, with_files, json, &action] {
+      action = [flags, with_files, json]() -> int {
         const auto settings = flags->resolve();
         if (!settings) return report(settings.error());
         if (!with_files) {
-          std::cout << settings->render() << plan_threads(*settings).text << '\n';
+          std::cout << (*json ? settings_json(*settings)
+                              : settings->render() + plan_threads(*settings).text)
+                    << '\n';
           return k_exit_done;
         }
-        const auto model = check_configuration(*settings);
-        if (!model) return report(model.error());
-        const auto warnings = check_together(*settings);
-        if (!warnings) return report(warnings.error());
-        for (const std::string& warning : *warnings) {
+        const auto checked = check_configuration(*settings);
+        if (!checked) return report(checked.error());
+        for (const std::string& warning : checked->warnings) {
           std::cerr << "outrider: " << warning << '\n';
         }
-        std::cout << "configuration is good; model " << *model << '\n';
+        std::cout << "configuration is good; model " << checked->model << '\n';
         return k_exit_done;
       };
     });

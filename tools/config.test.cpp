@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tools/command.hpp"
 #include "tools/config_check.hpp"
@@ -130,10 +132,101 @@ TEST(ConfigCheck, ADirectoryCanBeWrittenTo) {
   std::filesystem::remove(directory);
 }
 
+TEST(ConfigCheck, ADirectoryOfTheKernelHoldsNoFiles) {
+  EXPECT_EQ(problem_of({{"store-dir", "/proc/x"}}),
+            "store-dir: \"/proc\" is the kernel's, no place for files");
+}
+
 TEST(ConfigCheck, SeesSettingsThatDoNotGoTogether) {
   const std::string store = testing::TempDir() + "outrider_config_store";
   EXPECT_THAT(problem_of({{"store-dir", store}, {"store-cap-mb", "64"}, {"store-quota-mb", "65"}}),
               testing::StartsWith("store-quota-mb: "));
+}
+
+/// Warnings, or the error alone. 1.5 MB a block, and 8192 tokens of context.
+std::vector<std::string> sizes(const std::vector<std::pair<std::string, std::string>>& values) {
+  Settings settings;
+  for (const auto& [name, value] : values) EXPECT_TRUE(settings.set(name, value, "test")) << value;
+  model::ModelConfig config;
+  config.layers = 24;
+  config.kv_heads = 8;
+  config.head_dim = 128;
+  config.context_length = 8192;
+  const auto checked = check_kv_sizes(settings, config);
+  if (checked) return *checked;
+  EXPECT_TRUE(checked.error().message.starts_with(checked.error().field + ": "));
+  return {"error: " + checked.error().message};
+}
+
+TEST(ConfigCheck, SaysWhatTheContextNeeds) {
+  using testing::ElementsAre;
+  EXPECT_THAT(sizes({}), ElementsAre());
+  EXPECT_THAT(
+      sizes({{"kv-memory-mb", "1"}}),
+      ElementsAre("error: kv-memory-mb: 1 MB hold 0 tokens; 8192 tokens (ctx) take 770 MB"));
+  EXPECT_THAT(
+      sizes({{"kv-memory-mb", "769"}, {"ctx", "8192"}}),
+      ElementsAre("error: kv-memory-mb: 769 MB hold 8176 tokens; 8192 tokens (ctx) take 770 "
+                  "MB"));
+  EXPECT_THAT(sizes({{"kv-memory-mb", "770"}, {"ctx", "8192"}}), ElementsAre());
+  EXPECT_THAT(sizes({{"kv-memory-mb", "100"}}),
+              ElementsAre(testing::EndsWith("model's 8192; 8192 tokens (ctx) take 770 MB")));
+  EXPECT_THAT(sizes({{"kv-memory-mb", "1"}, {"kv-kind", "auto"}}), ElementsAre());
+}
+
+TEST(ConfigCheck, AWindowAsLongAsTheContextHasNoEffect) {
+  using testing::ElementsAre;
+  EXPECT_THAT(sizes({{"local-window", "8191"}}), ElementsAre());
+  EXPECT_THAT(sizes({{"local-window", "8192"}}),
+              ElementsAre("local-window 8192 has no effect: the context is 8192 tokens"));
+  EXPECT_THAT(sizes({{"local-window", "96"}, {"ctx", "96"}}),
+              ElementsAre("local-window 96 has no effect: the context is 96 tokens"));
+}
+
+TEST(ConfigCheck, SaysWhatAQuotaHoldsIfItIsLittle) {
+  using testing::ElementsAre;
+  const std::string each = " of this model's blocks, each 16 tokens in 1572864 bytes";
+  EXPECT_THAT(sizes({{"store-dir", "kv"}, {"store-quota-mb", "1"}}),
+              ElementsAre("store-quota-mb: 1 MB hold 0" + each));
+  EXPECT_THAT(sizes({{"store-dir", "kv"}, {"store-tenant-quota-mb", "ann=100,bob=1"}}),
+              ElementsAre("store-tenant-quota-mb: bob's 1 MB hold 0" + each));
+  EXPECT_THAT(sizes({{"store-dir", "kv"}, {"store-quota-mb", "3"}}),
+              ElementsAre("store-quota-mb: 3 MB hold 2" + each));
+  EXPECT_THAT(sizes({{"store-dir", "kv"}, {"store-quota-mb", "24"}}), ElementsAre());
+  EXPECT_THAT(sizes({{"store-quota-mb", "1"}}), ElementsAre()) << "without effect";
+}
+
+TEST(ConfigCheck, KnowsWhichTenantsHaveKeys) {
+  const std::string keys = testing::TempDir() + "outrider_config_tenants";
+  std::ofstream(keys) << "ann:sk-12345\n";
+  Settings settings;
+  for (const auto& [name, value] :
+       {std::pair<const char*, std::string>{"model", "tests/support/models/tiny-llama.gguf"},
+        {"store-dir", testing::TempDir() + "outrider_config_store"},
+        {"store-tenant-quota-mb", "ann=64,bob=64"},
+        {"api-key-file", keys}}) {
+    ASSERT_TRUE(settings.set(name, value, "test"));
+  }
+  const auto checked = check_serving(settings);
+  std::filesystem::remove(keys);
+  ASSERT_TRUE(checked.ok());
+  EXPECT_THAT(
+      checked->warnings,
+      testing::ElementsAre("store-tenant-quota-mb: the API key file has no key of \"bob\""));
+}
+
+TEST(ConfigShow, IsTheSameForPrograms) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(run({"config", "show", "--json", "--ctx", "96"}), k_exit_done);
+  const auto shown = nlohmann::json::parse(testing::internal::GetCapturedStdout());
+  EXPECT_EQ(shown["settings"].size(), Settings().all().size());
+  const auto row = std::ranges::find_if(
+      shown["settings"], [](const nlohmann::json& setting) { return setting["setting"] == "ctx"; });
+  ASSERT_NE(row, shown["settings"].end());
+  EXPECT_EQ((*row)["value"], "96");
+  EXPECT_EQ((*row)["unit"], "tokens");
+  EXPECT_EQ((*row)["origin"], "flag");
+  EXPECT_TRUE(shown["threads"].get<std::string>().starts_with("threads: "));
 }
 
 }  // namespace

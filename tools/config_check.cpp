@@ -1,23 +1,28 @@
 #include "tools/config_check.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <string_view>
 
 #include "base/sampling_ranges.hpp"
 #include "gateway/api_keys.hpp"
 #include "kernels/kv_kind_flags.hpp"
 #include "model/gguf.hpp"
-#include "model/model_config.hpp"
+#include "model/transformer.hpp"
 #include "tools/command.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/kv_store.hpp"
 #include "tools/parse_number.hpp"
 #include "tools/settings_rules.hpp"
+#include "tools/tenant_quotas.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -52,12 +57,24 @@ Result<void> check_addresses(const Settings& settings) {
 
 namespace fs = std::filesystem;
 
+/// Where even root makes no file.
+bool is_of_the_kernel(const fs::path& path) {
+  struct statfs system {};
+  return ::statfs(path.c_str(), &system) == 0 &&
+         (system.f_type == PROC_SUPER_MAGIC || system.f_type == SYSFS_MAGIC);
+}
+
 /// What is there, of a directory and those above it, must be a directory that can be written to.
 Result<void> check_directory(const Setting& setting) {
   std::error_code ignored;
   fs::path path = fs::absolute(setting.value, ignored);
   while (!fs::exists(path, ignored) && path.has_relative_path()) path = path.parent_path();
   const bool is_directory = fs::is_directory(path, ignored);
+  if (is_directory && is_of_the_kernel(path)) {
+    return fail(ErrorCode::invalid_argument,
+                setting.name + ": \"" + path.string() + "\" is the kernel's, no place for files",
+                setting.name);
+  }
   if (is_directory && ::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return {};
   return fail(ErrorCode::invalid_argument,
               setting.name + ": \"" + path.string() + "\" " +
@@ -75,40 +92,124 @@ Result<void> check_secret(const Settings& settings) {
   return secret ? Result<void>() : secret.error();
 }
 
-Result<void> check_model(const Settings& settings, const std::string& path) {
-  const auto file = model::GgufFile::open(path);
+/// Warns of less than so many blocks.
+constexpr uint64_t k_quota_blocks_told = 16;
+
+Result<void> check_quota_sizes(const Settings& settings, uint64_t block_bytes,
+                               std::vector<std::string>& warnings) {
+  if (settings.text("store-dir").empty()) return {};
+  const auto check = [&](const std::string& whose, uint64_t mb) {
+    const uint64_t blocks = (mb << 20) / block_bytes;
+    if (blocks >= k_quota_blocks_told) return;
+    warnings.push_back(whose + std::to_string(mb) + " MB hold " + std::to_string(blocks) +
+                       " of this model's blocks, each " + settings.text("block-tokens") +
+                       " tokens in " + std::to_string(block_bytes) + " bytes");
+  };
+  if (const uint64_t mb = settings.count("store-quota-mb"); mb != 0) check("store-quota-mb: ", mb);
+  std::map<std::string, uint64_t> quotas;
+  OUTRIDER_ASSIGN(quotas, parse_tenant_quotas(settings.text("store-tenant-quota-mb")));
+  for (const auto& [tenant, mb] : quotas) check("store-tenant-quota-mb: " + tenant + "'s ", mb);
+  return {};
+}
+
+/// The context that the KV memory allows, as model/engine.cpp has it: one block more stays zero.
+Result<uint64_t> context_of_memory(const Settings& settings, uint32_t model_context,
+                                   uint64_t block_bytes, std::vector<std::string>& warnings) {
+  const uint64_t block_tokens = settings.count("block-tokens");
+  const uint64_t asked = settings.count("ctx");
+  const uint64_t wanted = asked != 0 ? asked : model_context;
+  const uint64_t needed = ((wanted + block_tokens - 1) / block_tokens + 1) * block_bytes;
+  const uint64_t blocks = (settings.count("kv-memory-mb") << 20) / block_bytes;
+  const uint64_t held = (std::max(blocks, uint64_t{1}) - 1) * block_tokens;
+  const std::string advice = "; " + std::to_string(wanted) + " tokens (ctx) take " +
+                             std::to_string((needed + (1 << 20) - 1) >> 20) + " MB";
+  if (held == 0 || held < asked) {
+    return fail(ErrorCode::invalid_argument,
+                "kv-memory-mb: " + settings.text("kv-memory-mb") + " MB hold " +
+                    std::to_string(held) + " tokens" + advice,
+                "kv-memory-mb");
+  }
+  const uint64_t context = std::min(wanted, held);
+  const std::string cut = context_warning(settings, static_cast<uint32_t>(context), model_context);
+  if (!cut.empty()) warnings.push_back(cut + advice);
+  return context;
+}
+
+Result<void> check_model(const Settings& settings, CheckedSettings& checked) {
+  const auto file = model::GgufFile::open(checked.model);
   const auto config = file ? model::ModelConfig::from_gguf(*file) : file.error();
   if (!config) {
     return fail(ErrorCode::invalid_argument, "model: " + config.error().message, "model");
   }
   OUTRIDER_TRY(kernels::check_kv_kinds(engine_options(settings).kv_kinds, config->head_dim));
-  if (settings.count("ctx") <= config->context_length) return {};
-  return fail(ErrorCode::invalid_argument,
-              "ctx: " + settings.text("ctx") + " tokens are more than the model's context, " +
-                  std::to_string(config->context_length),
-              "ctx");
+  if (settings.count("ctx") > config->context_length) {
+    return fail(ErrorCode::invalid_argument,
+                "ctx: " + settings.text("ctx") + " tokens are more than the model's context, " +
+                    std::to_string(config->context_length),
+                "ctx");
+  }
+  std::vector<std::string> warnings;
+  OUTRIDER_ASSIGN(warnings, check_kv_sizes(settings, *config));
+  checked.warnings.insert(checked.warnings.end(), warnings.begin(), warnings.end());
+  return {};
+}
+
+Result<void> check_keys(const Settings& settings, std::vector<std::string>& warnings) {
+  if (settings.text("api-key-file").empty()) return {};
+  const auto keys = gateway::ApiKeys::load(settings.text("api-key-file"));
+  if (!keys) return keys.error();
+  OUTRIDER_TRY(keys->check_admin(settings.text("admin-tenant")));
+  std::map<std::string, uint64_t> quotas;
+  OUTRIDER_ASSIGN(quotas, parse_tenant_quotas(settings.text("store-tenant-quota-mb")));
+  for (const auto& [tenant, mb] : quotas) {
+    if (keys->has_tenant(tenant)) continue;
+    warnings.push_back("store-tenant-quota-mb: the API key file has no key of \"" + tenant + "\"");
+  }
+  return {};
 }
 
 }  // namespace
 
-Result<std::string> check_configuration(const Settings& settings) {
+Result<std::vector<std::string>> check_kv_sizes(const Settings& settings,
+                                                const model::ModelConfig& config) {
+  std::vector<std::string> warnings;
+  uint64_t context = settings.count("ctx") != 0 ? settings.count("ctx") : config.context_length;
+  if (settings.text("kv-kind") != "auto") {  // else the plan takes what fits
+    const uint64_t block_bytes =
+        model::kv_geometry(config, static_cast<uint32_t>(settings.count("block-tokens")),
+                           engine_options(settings).kv_kinds)
+            .block_bytes();
+    OUTRIDER_ASSIGN(context,
+                    context_of_memory(settings, config.context_length, block_bytes, warnings));
+    OUTRIDER_TRY(check_quota_sizes(settings, block_bytes, warnings));
+  }
+  if (settings.count("local-window") >= context) {
+    warnings.push_back("local-window " + settings.text("local-window") +
+                       " has no effect: the context is " + std::to_string(context) + " tokens");
+  }
+  return warnings;
+}
+
+Result<CheckedSettings> check_serving(const Settings& settings) {
+  CheckedSettings checked;
+  OUTRIDER_ASSIGN(checked.warnings, check_together(settings));
+  OUTRIDER_ASSIGN(checked.model, resolve_model(settings.text("model")));
+  OUTRIDER_TRY(check_model(settings, checked));
+  OUTRIDER_TRY(check_keys(settings, checked.warnings));
+  if (const auto store = store_options(settings); !store) return store.error();
+  return checked;
+}
+
+Result<CheckedSettings> check_configuration(const Settings& settings) {
   OUTRIDER_TRY(check_addresses(settings));
-  if (const auto together = check_together(settings); !together) return together.error();
   for (const Setting& setting : settings.all()) {
     if (setting.kind != Setting::Kind::directory || setting.value.empty()) continue;
     OUTRIDER_TRY(check_directory(setting));
   }
-  auto model = resolve_model(settings.text("model"));
-  if (!model) return model.error();
-  OUTRIDER_TRY(check_model(settings, *model));
-  if (const std::string& keys = settings.text("api-key-file"); !keys.empty()) {
-    const auto loaded = gateway::ApiKeys::load(keys);
-    if (!loaded) return loaded.error();
-    OUTRIDER_TRY(loaded->check_admin(settings.text("admin-tenant")));
-  }
-  if (const auto store = store_options(settings); !store) return store.error();
+  auto checked = check_serving(settings);
+  if (!checked) return checked.error();
   OUTRIDER_TRY(check_secret(settings));
-  return model;
+  return checked;
 }
 
 }  // namespace outrider::tools

@@ -1,15 +1,28 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/result.hpp"
+#include "model/model_config.hpp"
 #include "tools/settings.hpp"
 
 namespace outrider::tools {
 
-/// Looks at what the settings name, without loading or making it: the model's header and its
-/// context, the addresses, directories, API keys, store and secret, and how they go together. The
-/// model's path, or an error that names the setting.
-Result<std::string> check_configuration(const Settings& settings);
+struct CheckedSettings {
+  std::string model;                  ///< the path
+  std::vector<std::string> warnings;  ///< each names its setting
+};
+
+/// What `serve` looks at before it opens or loads anything: the model's header, the API keys, and
+/// how these and the settings go together. An error names the setting.
+Result<CheckedSettings> check_serving(const Settings& settings);
+
+/// That, and without making it what serving would open: the addresses, directories and secret.
+Result<CheckedSettings> check_configuration(const Settings& settings);
+
+/// Whether the KV memory, the window and the store's quotas fit a model: warnings, or an error.
+Result<std::vector<std::string>> check_kv_sizes(const Settings& settings,
+                                                const model::ModelConfig& config);
 
 }  // namespace outrider::tools

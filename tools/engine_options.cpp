@@ -12,6 +12,7 @@
 #include "base/system.hpp"
 #include "kernels/kv_kind_flags.hpp"
 #include "tools/command.hpp"
+#include "tools/counted.hpp"
 #include "tools/kv_store.hpp"
 #include "tools/progress.hpp"
 #include "tools/settings_rules.hpp"
@@ -140,8 +141,8 @@ std::string context_warning(const Settings& settings, uint32_t context_tokens,
 std::string pool_text(const Settings& settings, uint32_t blocks, uint32_t context_tokens) {
   const uint64_t block_tokens = settings.count("block-tokens");
   const uint64_t per_sequence = (context_tokens + block_tokens - 1) / block_tokens;
-  std::string text = "KV pool: " + std::to_string(blocks) + " blocks of " +
-                     std::to_string(block_tokens) + " tokens";
+  std::string text =
+      "KV pool: " + counted(blocks, "block") + " of " + std::to_string(block_tokens) + " tokens";
   // The engine's own bound (model/engine.cpp).
   if (blocks >= 2 * settings.count("max-seqs") * per_sequence) {
     text += ", twice what max-seqs " + settings.text("max-seqs") +

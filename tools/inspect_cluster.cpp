@@ -36,6 +36,11 @@ std::string whole(const nlohmann::json& object, const char* key, double unit = 1
   return out.str();
 }
 
+/// "1 block", also of what another server says.
+std::string counted_of(const nlohmann::json& object, const char* key, const std::string& noun) {
+  return whole(object, key) + " " + noun + (number_of(object, key) == 1 ? "" : "s");
+}
+
 std::string member_text(const nlohmann::json& member) {
   const nlohmann::json& load = member_of(member, "load");
   return word(member, "name") + "  " + word(member, "role") + " of " + word(member, "model") +
@@ -58,7 +63,7 @@ std::string reasons_text(const nlohmann::json& counts) {
 }
 
 std::string use_text(const nlohmann::json& tenant) {
-  return whole(tenant, "blocks") + " blocks, " + whole(tenant, "bytes", k_mb) + " MB, " +
+  return counted_of(tenant, "blocks", "block") + ", " + whole(tenant, "bytes", k_mb) + " MB, " +
          whole(tenant, "pinned_bytes", k_mb) + " MB of them pinned";
 }
 
@@ -67,13 +72,13 @@ std::string tenants_text(const nlohmann::json& store) {
   if (const auto& tenants = member_of(store, "tenants"); tenants.is_object()) {
     for (const auto& [name, tenant] : tenants.items()) {
       out += "  tenant " + line_of(name) + ": " + use_text(tenant) + "; quota " +
-             whole(tenant, "quota_bytes", k_mb) + " MB, " + whole(tenant, "over_quota_blocks") +
-             " blocks over it were not stored\n";
+             whole(tenant, "quota_bytes", k_mb) + " MB, " +
+             counted_of(tenant, "over_quota_blocks", "block") + " over it not stored\n";
     }
   }
   const auto& others = member_of(store, "other_tenants");
   if (number_of(others, "tenants") > 0) {
-    out += "  " + whole(others, "tenants") + (out.empty() ? " tenants: " : " other tenants: ") +
+    out += "  " + counted_of(others, "tenants", out.empty() ? "tenant" : "other tenant") + ": " +
            use_text(others) + "\n";
   }
   return out;
@@ -83,13 +88,13 @@ std::string store_text(const nlohmann::json& store) {
   const std::string outage = word(store, "outage");
   const std::string why = line_of(text_of(store, "outage_text"));
   std::string out = "KV store: " + (outage == "none" ? "open" : "out of order, " + outage) + "; " +
-                    whole(store, "blocks") + " blocks, " + whole(store, "bytes", k_mb) +
+                    counted_of(store, "blocks", "block") + ", " + whole(store, "bytes", k_mb) +
                     " MB; files " + whole(store, "file_bytes", k_mb) + " MB, " +
                     whole(store, "queued_bytes", k_mb) + " MB to be written\n";
   if (!why.empty()) {
     out += (outage == "none" ? "  an earlier database was given up: " : "  ") + why + "\n";
   }
-  out += "  since the start: " + whole(store, "loaded_blocks") + " blocks loaded, " +
+  out += "  since the start: " + counted_of(store, "loaded_blocks", "block") + " loaded, " +
          whole(store, "stored_blocks") + " stored\n";
   for (const auto& [key, words] :
        {std::pair{"loads", "loads by end"}, std::pair{"skipped", "blocks not stored"},

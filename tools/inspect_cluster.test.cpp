@@ -57,7 +57,7 @@ TEST(InspectCluster, TellsOfTheStoreWhatItDoesAndForWhom) {
             "  loads by end: absent 2, gated 1\n"
             "  blocks removed: quota 3\n"
             "  tenant ann: 4 blocks, 6 MB, 1 MB of them pinned; quota 512 MB, 9 blocks over it "
-            "were not stored\n"
+            "not stored\n"
             "  2 other tenants: 3 blocks, 2 MB, 0 MB of them pinned\n");
   const char* const broken = R"({"kv_store":{"outage":"no_space","outage_text":"No space left"}})";
   EXPECT_THAT(cluster_text(nlohmann::json::parse(broken)),

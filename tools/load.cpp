@@ -10,6 +10,7 @@
 #include "base/sampling_ranges.hpp"
 #include "base/system.hpp"
 #include "tools/command.hpp"
+#include "tools/counted.hpp"
 #include "tools/load_run.hpp"
 #include "tools/number_list.hpp"
 #include "tools/progress.hpp"
@@ -344,18 +345,23 @@ int load(const LoadFlags& flags) {
   bool whole = true;
   for (const LoadCell& cell : cells_of(flags)) {
     if (cell.rate == 0 && flags.requests != 0 && flags.requests < cell.streams) {
-      std::cerr << "outrider: " << cell.name() << ": only " << flags.requests
-                << " requests, so no more run at once (--requests)\n";
+      std::cerr << "outrider: " << cell.name() << ": only " << counted(flags.requests, "request")
+                << ", so no more run at once (--requests)\n";
     }
     const auto result = run_cell(flags, cell, target, **streams, random);
     if (!result) return failed(result.error());
-    whole = whole && result->summary.errors.empty();
     if (flags.json) {
       std::cout << result_json(flags, *result, target).dump() << std::endl;
     } else {
       print_row(flags, *result);
     }
     if (result->interrupted) return k_exit_interrupted;
+    // Without ignore_eos the model may end an answer.
+    const uint32_t least = target.ignores_eos() ? flags.output_tokens : 0;
+    if (const auto text = shortfall_text(result->summary, least); !text.empty()) {
+      std::cerr << "outrider: " << cell.name() << ": " << text << '\n';
+      whole = false;
+    }
   }
   return whole ? k_exit_done : k_exit_failed;
 }
@@ -440,7 +446,8 @@ void add_load(CLI::App& app, Action& action) {
       "TTFT: first text - send. E2E: last event - send. TPOT: (E2E - TTFT) / (tokens - 1).\n"
       "ITL: gaps between events with text. Percentiles are of the pooled samples of a load.\n"
       "Each request has a connection of its own, and opening it counts.\n"
-      "Exit code 1 if any request failed; errors are counted by kind. Ctrl-C: what is measured.\n"
+      "Exit code 1 if a request failed or had a shorter answer than asked; errors are counted by\n"
+      "kind. Ctrl-C: what is measured.\n"
       "Example: outrider load --url http://127.0.0.1:8080 --concurrency 1,8,32");
   command->callback([flags, command, &action] {
     if (command->count("--seed") == 0)

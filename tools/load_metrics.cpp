@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.hpp"
+#include "tools/counted.hpp"
 
 namespace outrider::tools {
 
@@ -111,6 +112,18 @@ std::string mismatch_text(const LoadSummary& summary, const AskedTokens& asked) 
     add("the server counted " + of(prompts.mean(), asked.prompt) + " prompt tokens");
   }
   return out;
+}
+
+std::string shortfall_text(const LoadSummary& summary, uint32_t answer_tokens) {
+  uint64_t failed = 0;
+  for (const auto& [kind, count] : summary.errors) failed += count;
+  if (failed != 0) {
+    return std::to_string(failed) + " of " + counted(failed + summary.completed, "request") +
+           " failed";
+  }
+  if (summary.answers.least >= answer_tokens) return {};
+  return "an answer had " + std::to_string(summary.answers.least) + " of " +
+         counted(answer_tokens, "token");
 }
 
 }  // namespace outrider::tools

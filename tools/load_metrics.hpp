@@ -96,4 +96,7 @@ struct AskedTokens {
 /// one token more before a prompt (BOS).
 std::string mismatch_text(const LoadSummary& summary, const AskedTokens& asked);
 
+/// Why a load is no success, for people; empty: each request got an answer, none of fewer tokens.
+std::string shortfall_text(const LoadSummary& summary, uint32_t answer_tokens);
+
 }  // namespace outrider::tools

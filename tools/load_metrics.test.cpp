@@ -117,6 +117,20 @@ TEST(LoadSummary, SaysWhatRequestsHadOtherThanAsked) {
   EXPECT_EQ(told({record}, {.prompt = 7, .answer = 5}), "");
 }
 
+TEST(LoadSummary, SaysWhyALoadIsNoSuccess) {
+  const RequestRecord record = worked_example();  // 5 tokens of output
+  RequestRecord failed = record;
+  failed.error = "timeout";
+  const auto told = [](std::vector<RequestRecord> records, uint32_t asked) {
+    return shortfall_text(summarise(records, {}), asked);
+  };
+  EXPECT_EQ(told({record}, 5), "");
+  EXPECT_EQ(told({record}, 0), "");
+  EXPECT_EQ(told({record}, 6), "an answer had 5 of 6 tokens");
+  EXPECT_EQ(told({record, failed}, 5), "1 of 2 requests failed");
+  EXPECT_EQ(told({failed}, 5), "1 of 1 request failed");
+}
+
 TEST(LoadSummary, OfFailuresAloneHasNoRates) {
   RequestRecord refused;
   refused.sent_s = refused.ended_s = 1;

@@ -14,11 +14,12 @@
 #include "gateway/gateway.hpp"
 #include "tools/banner.hpp"
 #include "tools/command.hpp"
+#include "tools/config_check.hpp"
+#include "tools/counted.hpp"
 #include "tools/embedded_cluster.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/kv_plan.hpp"
 #include "tools/kv_store.hpp"
-#include "tools/settings_rules.hpp"
 #include "tools/version.hpp"
 
 namespace outrider::tools {
@@ -144,21 +145,22 @@ void let_signals_kill() {
 /// exit code: whether all of them could.
 int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlog::logger& log) {
   stop_signal(io.unixEventPort).wait(io.waitScope);
-  log.info("draining: {} open requests; a second signal stops at once", gateway.open_requests());
+  log.info("draining: {}; a second signal stops at once",
+           counted(gateway.open_requests(), "open request"));
   auto forced = stop_signal(io.unixEventPort).then([] { return false; });
   const bool drained = gateway.drain().exclusiveJoin(kj::mv(forced)).wait(io.waitScope);
-  if (!drained) log.warn("stopping: {} open requests fail", gateway.open_requests());
+  if (!drained) log.warn("stopping; given up: {}", counted(gateway.open_requests(), "request"));
   gateway.stop().wait(io.waitScope);
   log.info("stopped");
   return drained ? k_exit_done : k_exit_failed;
 }
 
-int serve(const Settings& settings, const std::string& path) {
+int serve(const Settings& settings) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
-  const auto warnings = check_together(settings);
-  if (!warnings) return report(warnings.error());
-  for (const std::string& warning : *warnings) (*log)->warn("{}", warning);
+  const auto checked = check_serving(settings);
+  if (!checked) return report(checked.error());
+  for (const std::string& warning : checked->warnings) (*log)->warn("{}", warning);
   auto store = store_options(settings);
   if (!store) return report(store.error());
   model::EngineOptions options = engine_options(settings);
@@ -169,7 +171,7 @@ int serve(const Settings& settings, const std::string& path) {
   }
   auto io = kj::setupAsyncIo();
   const SteadyClock clock;
-  const std::string name = served_name(settings, path);
+  const std::string name = served_name(settings, checked->model);
   ServingMetrics metrics(name);
   EmbeddedCluster cluster(clock, metrics, *log, std::move(*store));
 
@@ -201,7 +203,8 @@ int serve(const Settings& settings, const std::string& path) {
   const gateway::ServedModel served = cluster.served_model();
   const auto warning =
       context_warning(settings, served.context_tokens, served.text.config.context_length);
-  if (!warning.empty()) (*log)->warn("{}", warning);
+  const bool is_told = settings.text("kv-kind") != "auto";  // by check_serving
+  if (!warning.empty() && !is_told) (*log)->warn("{}", warning);
   (*log)->info("{}", pool_text(settings, blocks, served.context_tokens));
   (*gateway)->serve(cluster.served_model(), cluster.backend());
   std::cout << banner(name, cluster.device(), listening) << std::endl;
@@ -222,9 +225,7 @@ void add_serve(CLI::App& app, Action& action) {
       kj::UnixEventPort::captureSignal(SIGINT);
       const auto settings = flags->resolve();
       if (!settings) return report(settings.error());
-      const auto path = resolve_model(settings->text("model"));
-      if (!path) return report(path.error());
-      return serve(*settings, *path);
+      return serve(*settings);
     };
   });
 }

@@ -27,6 +27,8 @@ constexpr Need k_needs[] = {
     {"plan-", is_automatic, "unless kv-kind is auto"},
     {"plan-max-age-s", [](const Settings& s) { return !s.text("plan-dir").empty(); },
      "without plan-dir"},
+    {"store-tenant-", [](const Settings& s) { return !s.text("api-key-file").empty(); },
+     "without api-key-file"},
     {"admin-tenant", [](const Settings& s) { return !s.text("api-key-file").empty(); },
      "without api-key-file"},
     {"spec-", [](const Settings& s) { return s.text("spec") != "off"; }, "with spec off"},

@@ -40,6 +40,8 @@ TEST(SettingsTogether, RefuseAQuotaOverTheCapAndNameIt) {
 TEST(SettingsTogether, WarnOfWhatHasNoEffect) {
   EXPECT_THAT(*checked({{"store-quota-mb", "5000"}}),
               ElementsAre("store-quota-mb has no effect without store-dir"));
+  EXPECT_THAT(*checked({{"store-dir", "kv"}, {"store-tenant-quota-mb", "ann=64"}}),
+              ElementsAre("store-tenant-quota-mb has no effect without api-key-file"));
   EXPECT_THAT(*checked({{"store-cap-mb", "64"}}),
               ElementsAre("store-cap-mb has no effect without store-dir"));
   EXPECT_THAT(*checked({{"plan-dir", "plans"}, {"kv-gate-nll", "1"}}),
