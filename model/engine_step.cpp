@@ -272,12 +272,15 @@ void Engine::State::use(Draw& draw) {
   if (!request.first_token) request.first_token = now;
   if (draw.hints > 0) learn(request, choice, draw.tokens.size());
   std::optional<Finish> end;
-  for (TokenOut& token : draw.tokens) {
-    const int32_t id = token.id;
-    update_of(request, choice).tokens.push_back(std::move(token));
-    ++counters.generated_tokens;
-    end = request.commit(choice, id);
-    if (end) break;
+  if (!draw.tokens.empty()) {
+    ChoiceUpdate& update = update_of(request, choice);
+    size_t count = 0;
+    while (count < draw.tokens.size() && !end) {
+      end = request.commit(choice, draw.tokens[count++].id);
+    }
+    draw.tokens.erase(draw.tokens.begin() + static_cast<long>(count), draw.tokens.end());
+    update.tokens = std::move(draw.tokens);  // a choice has one draw a step
+    counters.generated_tokens += count;
   }
   if (draw.hints > 0) {
     // Hints that did not come true, and what came after the end.
