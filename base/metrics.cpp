@@ -124,6 +124,8 @@ StoreMetrics& ServingMetrics::store() {
                                        "Bytes written to payload files, moved ones again."),
       .quarantined = counter("outrider_kv_store_quarantined_total",
                              "Damaged directories that were moved aside."),
+      .refused_pins = counter("outrider_kv_store_refused_pins_total",
+                              "Blocks stored without the pin that was asked for: no room for it."),
       .load_seconds =
           counter("outrider_kv_store_load_seconds_total", "Time of loads that read something."),
       .loads = labelled("outrider_kv_store_loads_total",

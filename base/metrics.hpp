@@ -48,6 +48,7 @@ struct StoreMetrics {
   prometheus::Counter& stored_bytes;
   prometheus::Counter& payload_written_bytes;  ///< to its files, what moves again included
   prometheus::Counter& quarantined;            ///< directories
+  prometheus::Counter& refused_pins;           ///< blocks
   prometheus::Counter& load_seconds;
   LabelledCounter loads;    ///< by why each ended; "complete": with all that was asked for
   LabelledCounter skipped;  ///< blocks that were not stored, by reason

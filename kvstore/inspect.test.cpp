@@ -113,11 +113,18 @@ TEST_F(Faults, ARepairOfAnyLostFileLeavesASoundStore) {
 
 TEST_F(Faults, UnpinningADirectoryMakesItsRecordsOrdinary) {
   fill();
+  constexpr uint32_t k_large = 5;
+  constexpr size_t k_bytes = 64 << 10;
+  auto filled = open();
+  filled->put(chain_blocks(50, k_large, k_bytes), {.tenant = "large", .pin = true});
+  filled.reset();
+  const uint64_t before = inspect(store_path(), {})->disk_bytes;
   const auto report = inspect(store_path(), {.unpin = true});
   ASSERT_TRUE(report) << report.error().message;
-  EXPECT_EQ(report->unpinned, k_blocks);
+  EXPECT_EQ(report->unpinned, k_blocks + k_large);
   EXPECT_EQ(report->pinned_records, 0u);
-  EXPECT_EQ(report->records, k_chains * k_blocks);
+  EXPECT_EQ(report->records, k_chains * k_blocks + k_large);
+  EXPECT_LT(report->disk_bytes, before + k_large * k_bytes / 2) << "no second copy stays";
   auto store = open();
   EXPECT_EQ(store->stats().pinned_bytes, 0u);
   EXPECT_EQ(load_all(*store), k_chains * k_blocks);

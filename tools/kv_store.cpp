@@ -70,6 +70,7 @@ void describe_tenants(const std::vector<kvstore::TenantUse>& tenants, const gate
     return nlohmann::ordered_json{{"blocks", tenant.rows},
                                   {"bytes", tenant.bytes},
                                   {"pinned_bytes", tenant.pinned_bytes},
+                                  {"dead_bytes", tenant.dead_bytes},
                                   {"over_quota_blocks", tenant.over_quota}};
   };
   kvstore::TenantUse others;
@@ -88,6 +89,7 @@ void describe_tenants(const std::vector<kvstore::TenantUse>& tenants, const gate
     others.rows += tenant.rows;
     others.bytes += tenant.bytes;
     others.pinned_bytes += tenant.pinned_bytes;
+    others.dead_bytes += tenant.dead_bytes;
     others.over_quota += tenant.over_quota;
   }
   if (!viewer.sees_all) return;
@@ -176,6 +178,7 @@ void update_store_metrics(const kvstore::ColdStats& stats, StoreMetrics& metrics
   raise_to(metrics.stored_bytes, static_cast<double>(c.stored_bytes));
   raise_to(metrics.payload_written_bytes, static_cast<double>(stats.payload_written_bytes));
   raise_to(metrics.quarantined, static_cast<double>(c.quarantined));
+  raise_to(metrics.refused_pins, static_cast<double>(c.refused_pins));
   raise_to(metrics.load_seconds, static_cast<double>(c.load_ns) * 1e-9);
   count_reasons(c.loads, metrics.loads);
   count_reasons(c.skipped, metrics.skipped);

@@ -81,6 +81,7 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   stats.counters.loads[kvstore::Miss::corrupt] = 2;
   stats.counters.skipped[kvstore::Skip::queue_full] = 5;
   stats.counters.quarantined = 1;
+  stats.counters.refused_pins = 6;
   stats.payload_written_bytes = 4096;
   const auto json = describe_store(stats, {.sees_all = true});
   EXPECT_EQ(json["blocks"], 3);
@@ -92,6 +93,7 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr("outrider_kv_store_blocks{model_name=\"tiny\"} 3"));
   EXPECT_THAT(text, HasSubstr("outrider_kv_store_quarantined_total{model_name=\"tiny\"} 1"));
+  EXPECT_THAT(text, HasSubstr("outrider_kv_store_refused_pins_total{model_name=\"tiny\"} 6"));
   EXPECT_THAT(text, HasSubstr("kv_store_payload_written_bytes_total{model_name=\"tiny\"} 4096"));
   EXPECT_THAT(text,
               HasSubstr("outrider_kv_store_loads_total{model_name=\"tiny\",end=\"corrupt\"} 2"));
@@ -105,18 +107,19 @@ TEST_F(KvStore, TellsOfTenantsWithAQuotaOfTheirOwnByNameAndOfTheOthersTogether) 
   kvstore::ColdStats stats;
   stats.tenants = {{.name = "ann", .rows = 2, .bytes = 20, .quota_bytes = 50, .over_quota = 7},
                    {.rows = 1, .bytes = 5, .over_quota = 1},
-                   {.rows = 3, .bytes = 6, .pinned_bytes = 4}};
+                   {.rows = 3, .bytes = 6, .pinned_bytes = 4, .dead_bytes = 9}};
   const auto json = describe_store(stats, {.sees_all = true});
   EXPECT_EQ(json["tenants"].dump(),
             R"({"ann":{"quota_bytes":50,"blocks":2,"bytes":20,"pinned_bytes":0,)"
-            R"("over_quota_blocks":7}})");
+            R"("dead_bytes":0,"over_quota_blocks":7}})");
   EXPECT_EQ(json["other_tenants"].dump(),
-            R"({"tenants":2,"blocks":4,"bytes":11,"pinned_bytes":4,"over_quota_blocks":1})");
+            R"({"tenants":2,"blocks":4,"bytes":11,"pinned_bytes":4,"dead_bytes":9,)"
+            R"("over_quota_blocks":1})");
   stats.tenants[1].tenant = kvstore::tenant_number("bob");
   const auto of_bob = describe_store(stats, {.tenant = "bob"});
   EXPECT_EQ(of_bob["tenants"].dump(),
             R"({"bob":{"quota_bytes":0,"blocks":1,"bytes":5,"pinned_bytes":0,)"
-            R"("over_quota_blocks":1}})");
+            R"("dead_bytes":0,"over_quota_blocks":1}})");
   EXPECT_FALSE(of_bob.contains("other_tenants"));
   EXPECT_TRUE(describe_store(stats, {})["tenants"].empty());
   ServingMetrics metrics("tiny");
