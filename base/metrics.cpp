@@ -122,6 +122,8 @@ StoreMetrics& ServingMetrics::store() {
       .stored_bytes = counter("outrider_kv_store_stored_bytes_total", "Bytes made durable."),
       .payload_written_bytes = counter("outrider_kv_store_payload_written_bytes_total",
                                        "Bytes written to payload files, moved ones again."),
+      .salvaged = counter("outrider_kv_store_salvaged_total",
+                          "Damaged directories of which what could be read was kept."),
       .quarantined = counter("outrider_kv_store_quarantined_total",
                              "Damaged directories that were moved aside."),
       .refused_pins = counter("outrider_kv_store_refused_pins_total",

@@ -47,7 +47,8 @@ struct StoreMetrics {
   prometheus::Counter& loaded_bytes;
   prometheus::Counter& stored_bytes;
   prometheus::Counter& payload_written_bytes;  ///< to its files, what moves again included
-  prometheus::Counter& quarantined;            ///< directories
+  prometheus::Counter& salvaged;               ///< damaged directories
+  prometheus::Counter& quarantined;            ///< likewise
   prometheus::Counter& refused_pins;           ///< blocks
   prometheus::Counter& load_seconds;
   LabelledCounter loads;    ///< by why each ended; "complete": with all that was asked for

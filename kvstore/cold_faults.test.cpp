@@ -185,6 +185,7 @@ TEST_F(Faults, AnotherFormatIsMovedAside) {
   }
   auto store = open();
   EXPECT_EQ(store->stats().counters.quarantined, 1u);
+  EXPECT_EQ(store->stats().counters.salvaged, 0u);
   EXPECT_TRUE(fs::exists(quarantine_directory(store_path()) + "/CURRENT"));
   EXPECT_EQ(load_all(*store), 0u);
   expect_serving(*store);
@@ -206,7 +207,7 @@ TEST_F(Faults, TheQuarantineKeepsNoPayloadAndOnlyTheLastOne) {
       store->put(chain_blocks(1, 30, 64 << 10), {});
       store->drain();
     }
-    fs::remove(db_path() + "/CURRENT");
+    ASSERT_TRUE(open_database().database->set_mark(k_format_mark, "another"));
     auto store = open();
     EXPECT_EQ(store->stats().counters.quarantined, 1u);
     EXPECT_LE(disk_bytes(quarantine_directory(store_path())), most);
@@ -365,7 +366,7 @@ TEST_F(Faults, NoSizeOfDiskAbortsTheStore) {
   }
 }
 
-TEST_F(Faults, DamageThatStopsACompactionIsMovedAsideWhileItRuns) {
+TEST_F(Faults, DamageThatStopsACompactionIsSalvagedWhileItRuns) {
   constexpr size_t k_bytes = 64 << 10;
   {
     auto store = open();
@@ -395,8 +396,10 @@ TEST_F(Faults, DamageThatStopsACompactionIsMovedAsideWhileItRuns) {
   EXPECT_EQ(load(*store, chain_request(1, 8, k_bytes)).blocks.size(), 8u) << "reads go on";
   clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
   expect_serving(*store);
-  EXPECT_EQ(store->stats().counters.quarantined, 1u);
+  EXPECT_EQ(store->stats().counters.salvaged, 1u);
+  EXPECT_EQ(store->stats().counters.quarantined, 0u);
   EXPECT_EQ(store->stats().outage, Outage::none);
+  EXPECT_EQ(load(*store, chain_request(1, 8, k_bytes)).blocks.size(), 8u) << "were elsewhere";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <unordered_set>
 
 #include "kvstore/store_core.hpp"
 
@@ -10,6 +11,10 @@ namespace outrider::kvstore {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// A salvage reads all of a directory, and a server that stops waits for its end: at 500 MB/s this
+/// is a minute.
+constexpr uint64_t k_salvage_bytes_max = uint64_t{32} << 30;
 
 Outage outage_of(OpenFailure why) {
   switch (why) {
@@ -27,7 +32,8 @@ Outage outage_of(OpenFailure why) {
 
 Outage outage_of(const Error& error) {
   if (error.code == ErrorCode::too_large) return Outage::no_space;
-  return error.code == ErrorCode::io ? Outage::io_error : Outage::damaged;
+  const bool passes = error.code == ErrorCode::io || error.code == ErrorCode::unavailable;
+  return passes ? Outage::io_error : Outage::damaged;
 }
 
 DatabaseOptions database_options(const ColdStoreOptions& options) {
@@ -42,12 +48,13 @@ DatabaseOptions database_options(const ColdStoreOptions& options) {
   return out;
 }
 
-/// Reads marks and rows. An error of code corrupt means that the content is damaged.
+/// Reads marks and rows. An error of code corrupt means that the content is damaged; unsupported,
+/// that another program wrote it.
 Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& random_bits) {
   Database& database = *out.database;
   const auto format = database.mark(k_format_mark);
   if (format && *format != k_format) {
-    return fail(ErrorCode::corrupt, "the store has format " + *format);
+    return fail(ErrorCode::unsupported, "the store has format " + *format);
   }
   if (!format) {
     std::array<uint8_t, 16> uuid{};
@@ -55,7 +62,6 @@ Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& rando
     OUTRIDER_TRY(database.set_mark(k_uuid_mark, to_hex(uuid)));
     OUTRIDER_TRY(database.set_mark(k_format_mark, k_format));
   }
-  out.made = !format;
   out.unclean = format.has_value() && !database.mark(k_clean_mark);
   out.store_uuid = database.mark(k_uuid_mark).value_or("");
   OUTRIDER_TRY(database.delete_mark(k_clean_mark));
@@ -71,6 +77,7 @@ Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& rando
       [&](std::string_view key) { broken.emplace_back(key); }));
   for (const std::string& key : broken) OUTRIDER_TRY(database.delete_broken_row(key));
   out.broken_rows = broken.size();
+  out.made = !format && out.rows.empty();
   std::sort(out.rows.begin(), out.rows.end(), [](const auto& a, const auto& b) {
     if (a.second.used_at != b.second.used_at) return a.second.used_at < b.second.used_at;
     if (a.second.depth != b.second.depth) return a.second.depth > b.second.depth;
@@ -79,25 +86,85 @@ Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& rando
   return {};
 }
 
+/// After a salvage: lets go of rows whose record is in no table, and of pinned records that no row
+/// names.
+Result<void> let_go_of_lost(OpenedStore& out) {
+  const std::vector<SequenceRange> files = out.database->payload_sequences();
+  const auto in_a_file = [&](uint64_t sequence) {
+    const auto after = std::upper_bound(
+        files.begin(), files.end(), sequence,
+        [](uint64_t value, const SequenceRange& file) { return value < file.first; });
+    return after != files.begin() && sequence <= std::prev(after)->last;
+  };
+  std::vector<BlockId> stored;
+  OUTRIDER_ASSIGN(stored, out.database->pinned_ids());
+  std::unordered_set<BlockId, BlockIdHash> pinned(stored.begin(), stored.end());
+  std::erase_if(out.rows, [&](const auto& entry) {
+    const auto& [id, row] = entry;
+    const bool here = row.place == Place::pinned ? pinned.erase(id) != 0 : in_a_file(row.sequence);
+    if (!here) out.gone.push_back(entry);
+    return !here;
+  });
+  out.lost_records = out.gone.size() + out.broken_rows;
+  RowBatch unnamed;
+  for (const BlockId& id : pinned) unnamed.delete_pinned(id);
+  return out.database->write(unnamed);
+}
+
 /// One try. A damaged directory leaves `outage` damaged and no database.
-OpenedStore try_open(const ColdStoreOptions& options,
-                     const std::function<uint64_t()>& random_bits) {
+OpenedStore try_open(const ColdStoreOptions& options, const Opening& how, bool salvaged = false) {
   OpenedStore out;
+  out.salvaged = salvaged;
   auto opened = Database::open(database_directory(options.directory), database_options(options));
   out.database = std::move(opened.database);
   if (!out.database) {
     out.outage = outage_of(opened.error.why);
-    out.outage_text = opened.error.message;
+    out.outage_text = opened.error.text();
     return out;
   }
-  if (const auto stock = take_stock(out, random_bits); !stock) {
+  auto stock = take_stock(out, how.random_bits);
+  if (stock && salvaged) stock = let_go_of_lost(out);
+  if (!stock) {
     OpenedStore failed;
     failed.outage = outage_of(stock.error());
     failed.outage_text = stock.error().message;
+    failed.foreign = stock.error().code == ErrorCode::unsupported;
     out.database.reset();
     return failed;
   }
   return out;
+}
+
+/// No database, and an outage that is none or damaged: it cannot be.
+OpenedStore salvage(const ColdStoreOptions& options, const Opening& how,
+                    const std::string& damage) {
+  OpenedStore none;
+  const std::string path = database_directory(options.directory);
+  const uint64_t bytes = disk_bytes(path);
+  const bool may = how.may_salvage && bytes <= k_salvage_bytes_max;
+  if (!may || Database::salvage_was_cut_off(path)) return none;
+  if (how.salvaging) how.salvaging(bytes, damage);
+  DatabaseOptions database = database_options(options);
+  // What a compaction left that failed overlaps its sources, which a salvage cannot sort out: an
+  // opening deletes it.
+  database.compacts = false;
+  if (!how.known_damage.empty()) Database::open(path, database);
+  if (const auto done = Database::salvage(path, database); !done) {
+    const ErrorCode code = done.error().code;
+    if (code != ErrorCode::unavailable && code != ErrorCode::too_large) return none;
+    none.outage = outage_of(done.error());
+    none.outage_text = done.error().message;
+    return none;
+  }
+  OpenedStore out = try_open(options, how, true);
+  if (!out.database) return out;
+  if (out.rows.empty()) return none;
+  out.damage = out.outage_text = damage;
+  return out;
+}
+
+bool is_damaged(const OpenedStore& store) {
+  return !store.database && (store.outage == Outage::none || store.outage == Outage::damaged);
 }
 
 }  // namespace
@@ -141,8 +208,8 @@ Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max) {
   if (error) return fail(ErrorCode::io, "cannot move " + directory + "/db: " + error.message());
   // Payload proves nothing to who looks for the cause; logs, manifest and rows are small.
   std::vector<std::pair<uint64_t, fs::path>> files;
-  fs::directory_iterator at(to, error);
-  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+  fs::recursive_directory_iterator at(to, error);  // with what a salvage could not read
+  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
     std::error_code gone;
     const uint64_t bytes = at->file_size(gone);
     if (!gone) files.emplace_back(bytes, at->path());
@@ -156,28 +223,31 @@ Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max) {
   return {};
 }
 
-OpenedStore open_store(const ColdStoreOptions& options,
-                       const std::function<uint64_t()>& random_bits,
-                       const std::string& known_damage) {
+OpenedStore open_store(const ColdStoreOptions& options, const Opening& how) {
   std::error_code error;
   fs::create_directories(database_directory(options.directory), error);
   OpenedStore out;
-  out.outage_text = known_damage;
-  if (known_damage.empty()) {
-    out = try_open(options, random_bits);
-    if (out.database || out.outage != Outage::damaged) return out;
+  out.outage_text = how.known_damage;
+  if (how.known_damage.empty()) {
+    out = try_open(options, how);
+    if (!is_damaged(out)) return out;
   }
+  const std::string damage = out.outage_text;
+  if (!out.foreign) {
+    out = salvage(options, how, damage);
+    if (!is_damaged(out)) return out;
+  }
+  out = {};
   if (const auto moved = quarantine(options.directory, options.cap_bytes / 16); !moved) {
     out.outage = Outage::damaged;
     out.outage_text = moved.error().message;
     return out;
   }
   fs::create_directories(database_directory(options.directory), error);
-  const std::string why = out.outage_text;
-  out = try_open(options, random_bits);
-  out.quarantined = 1;
-  out.quarantined_why = why;
-  if (out.database) out.outage_text = why;
+  out = try_open(options, how);
+  out.quarantined = true;
+  out.damage = damage;
+  if (out.database) out.outage_text = damage;
   return out;
 }
 

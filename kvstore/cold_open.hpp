@@ -34,22 +34,33 @@ struct OpenedStore {
   Outage outage = Outage::none;  ///< when there is no database
   std::string outage_text;
   std::string store_uuid;
-  bool made = false;     ///< there was none
-  bool unclean = false;  ///< the process before did not close it
-  uint32_t quarantined = 0;
-  std::string quarantined_why;
+  bool made = false;          ///< there was none
+  bool unclean = false;       ///< the process before did not close it
+  std::string damage;         ///< that it had, where it was salvaged or quarantined
+  bool salvaged = false;      ///< made anew from what could be read of it
+  uint64_t lost_records = 0;  ///< of these, rows that named what could not
+  bool quarantined = false;
+  bool foreign = false;                       ///< no damage: another program's format
   std::vector<std::pair<BlockId, Row>> rows;  ///< whose record should be there; least used first
   std::vector<std::pair<BlockId, Row>> gone;  ///< whose record has left the FIFO
   uint64_t broken_rows = 0;
   PayloadFiles files;
 };
 
-/// Opens DIR/db, creating it. A damaged one is moved to DIR/quarantine (one is kept, without its
-/// large files) and the store starts empty; `known_damage`, where there is some, says so without a
-/// try. Blocks.
-OpenedStore open_store(const ColdStoreOptions& options,
-                       const std::function<uint64_t()>& random_bits,
-                       const std::string& known_damage);
+/// What enters an opening from outside.
+struct Opening {
+  const std::function<uint64_t()>& random_bits;
+  std::string known_damage;  ///< where a write found some: so without a try
+  bool may_salvage = true;
+  /// Before a salvage, which reads all that is there: so many bytes, and what the damage is.
+  std::function<void(uint64_t bytes, const std::string& damage)> salvaging;
+};
+
+/// Opens DIR/db, creating it. Of a damaged one what can be read is kept: once, if that ends. What
+/// cannot be salvaged (nothing of it is left, it is of another format, it is larger than 32 GiB,
+/// the process died at it before) is moved to DIR/quarantine (one is kept, without its large
+/// files), and the store starts empty. Blocks.
+OpenedStore open_store(const ColdStoreOptions& options, const Opening& how);
 
 /// Moves DIR/db to DIR/quarantine, replacing what was there.
 Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max);

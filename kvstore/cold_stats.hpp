@@ -48,7 +48,7 @@ enum class Removal : uint8_t {
   quota,
   aged_out,
   expired,
-  corrupt,
+  corrupt,  ///< its record was, or was lost with a damaged directory
   dropped,
   unreadable,  ///< the system could not read its record several times in a row
   count_
@@ -103,7 +103,8 @@ struct ColdCounters {
   uint64_t refused_pins = 0;        ///< blocks that were to be pinned, and are not
   uint64_t admitted_blocks = 0;     ///< `touch` wanted them
   uint64_t touched_blocks = 0;
-  uint64_t quarantined = 0;     ///< directories moved aside
+  uint64_t salvaged = 0;        ///< damaged directories of which something was kept
+  uint64_t quarantined = 0;     ///< those moved aside
   uint64_t unclean_starts = 0;  ///< the process before was killed
   uint64_t broken_rows = 0;     ///< index entries that proved nothing
   uint64_t dropped_jobs = 0;    ///< pins and other changes that the queue had no room for

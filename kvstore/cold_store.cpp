@@ -119,6 +119,10 @@ ColdStats ColdStore::stats() const {
   return out;
 }
 
+bool ColdStore::wait_open(Duration most) {
+  return parts_->writer.wait_open(most);
+}
+
 void ColdStore::drain() {
   parts_->writer.drain();
 }

@@ -107,11 +107,12 @@ struct PinSummary {
 
 /// The cold tier: opaque blocks by content id in a RocksDB directory of bounded size that survives
 /// restarts and kills. It is a cache: whatever goes wrong on disk is a miss or a block not stored,
-/// with a counted reason. No call but `drain` and `close` waits for the disk; all are thread-safe.
+/// with a counted reason. No call but the last three waits for the disk; all are thread-safe.
 ///
 /// A block is announced (and found) only once it is durable. A load returns the longest prefix of
-/// a chain whose records prove their id, namespace and tokens. A directory that does not open is
-/// moved aside and the store starts empty; one that cannot be written serves misses.
+/// a chain whose records prove their id, namespace and tokens. Of a directory that does not open
+/// what can be read is kept, or it is moved aside and the store starts empty; one that cannot be
+/// written serves misses.
 class ColdStore {
  public:
   ColdStore(ColdStoreOptions options, Surroundings surroundings, StoreEvents events = {});
@@ -145,6 +146,9 @@ class ColdStore {
 
   ColdStats stats() const;
 
+  /// Waits until the directory is open, or known not to be, but no longer than that; whether it is.
+  /// Until then loads are misses.
+  bool wait_open(Duration most);
   /// Returns when the directory is open (or known not to be) and all that was put before is
   /// durable or given up.
   void drain();

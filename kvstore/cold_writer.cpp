@@ -163,6 +163,13 @@ void ColdWriter::drain() {
   core_.wait_told();
 }
 
+bool ColdWriter::wait_open(Duration most) {
+  auto done = std::make_shared<std::promise<void>>();
+  auto reached = done->get_future();
+  const Taken taken = enqueue([done] { done->set_value(); }, 0, false);
+  return taken == Taken::yes && reached.wait_for(most) == std::future_status::ready;
+}
+
 void ColdWriter::close() {
   {
     const std::lock_guard lock(mutex_);
@@ -256,9 +263,20 @@ void ColdWriter::add_unwritten_uses(std::vector<std::pair<BlockId, Row>>& rows) 
   });
 }
 
+/// A disk that damages what was just salvaged costs the store rather than another look at all of
+/// it.
+Opening ColdWriter::opening() {
+  const std::lock_guard lock(core_.mutex);
+  return {.random_bits = core_.surroundings.random_bits,
+          .known_damage = std::exchange(known_damage_, {}),
+          .may_salvage = core_.counters.salvaged == 0,
+          .salvaging = [this](uint64_t bytes, const std::string& damage) {
+            core_.log.salvaging(core_.options.directory, bytes, damage);
+          }};
+}
+
 void ColdWriter::open() {
-  OpenedStore opened =
-      open_store(core_.options, core_.surroundings.random_bits, std::exchange(known_damage_, {}));
+  OpenedStore opened = open_store(core_.options, opening());
   if (opened.database) {
     // The last one to hold it, a reader perhaps, closes it.
     auto closed = std::make_shared<std::promise<void>>();
@@ -268,7 +286,7 @@ void ColdWriter::open() {
       closed->set_value();
     });
   }
-  if (opened.quarantined != 0) deletions_ = {};
+  if (opened.quarantined) deletions_ = {};
   fill_index(std::move(opened.rows));
   for (const auto& [id, row] : opened.gone) deletions_.delete_row(id);
   std::vector<BlockId> present;
@@ -276,9 +294,11 @@ void ColdWriter::open() {
   {
     const std::lock_guard lock(core_.mutex);
     for (const auto& [id, row] : core_.index.all()) present.push_back(id);
-    core_.counters.removed[Removal::aged_out] += opened.gone.size();
+    core_.counters.removed[opened.salvaged ? Removal::corrupt : Removal::aged_out] +=
+        opened.gone.size();
     core_.counters.broken_rows += opened.broken_rows;
-    core_.counters.quarantined += opened.quarantined;
+    core_.counters.salvaged += opened.salvaged ? 1 : 0;
+    core_.counters.quarantined += opened.quarantined ? 1 : 0;
     core_.counters.unclean_starts += opened.unclean ? 1 : 0;
     core_.database = database_;
     core_.files = opened.files;
@@ -302,8 +322,8 @@ void ColdWriter::open() {
 
 void ColdWriter::log_opened(const OpenedStore& opened) {
   const std::string& directory = core_.options.directory;
-  if (opened.quarantined != 0) {
-    core_.log.moved_aside(directory, quarantine_directory(directory), opened.quarantined_why);
+  if (opened.quarantined) {
+    core_.log.moved_aside(directory, quarantine_directory(directory), opened.damage);
   }
   if (!database_) return;
   OpenedAs what{.directory = directory,
@@ -314,6 +334,7 @@ void ColdWriter::log_opened(const OpenedStore& opened) {
     what.bytes = core_.index.bytes();
     for (const TenantUse& tenant : core_.index.tenants()) what.tenants += tenant.rows != 0 ? 1 : 0;
   }
+  if (opened.salvaged) core_.log.salvaged(directory, what.records, opened.lost_records);
   core_.log.opened(what);
 }
 

@@ -19,11 +19,12 @@
 
 namespace outrider::kvstore {
 
+struct Opening;
 struct OpenedStore;
 
 /// The only thread that changes the database: opens it, stores blocks, publishes them once they
 /// are durable, moves and removes records, closes it. Its queue is bounded; what does not fit is
-/// dropped and counted. The public functions never wait, but for `drain` and `close`.
+/// dropped and counted. The public functions never wait, but for the last three.
 class ColdWriter {
  public:
   explicit ColdWriter(StoreCore& core);
@@ -39,9 +40,10 @@ class ColdWriter {
   void describe(const Digest256& ns, std::string text);
   /// Deletes the row (already erased from the index) and what is pinned of it.
   void forget(const BlockId& id, Place place);
+  uint64_t queued_bytes() const;
+  bool wait_open(Duration most);
   void drain();
   void close();
-  uint64_t queued_bytes() const;
 
  private:
   using Task = std::function<void()>;
@@ -88,6 +90,7 @@ class ColdWriter {
   void run();
   bool run_one();
 
+  Opening opening();
   void open();
   void add_unwritten_uses(std::vector<std::pair<BlockId, Row>>& rows);
   void log_opened(const OpenedStore& opened);

@@ -103,6 +103,18 @@ Result<PayloadFiles> Database::payload_files() const {
   return out;
 }
 
+std::vector<SequenceRange> Database::payload_sequences() const {
+  rocksdb::ColumnFamilyMetaData meta;
+  state_->db->GetColumnFamilyMetaData(state_->payload, &meta);
+  std::vector<SequenceRange> out;
+  for (const auto& level : meta.levels) {
+    for (const auto& file : level.files) out.push_back({file.smallest_seqno, file.largest_seqno});
+  }
+  std::sort(out.begin(), out.end(),
+            [](const SequenceRange& a, const SequenceRange& b) { return a.first < b.first; });
+  return out;
+}
+
 Result<void> Database::write(const RowBatch& batch) {
   rocksdb::WriteBatch out;
   for (const RowBatch::Change& change : batch.changes_) {
@@ -179,6 +191,7 @@ Result<void> Database::each_row(const std::function<void(const BlockId&, const R
   const std::unique_ptr<rocksdb::Iterator> at(
       state_->db->NewIterator(read_options(), state_->rows));
   for (at->SeekToFirst(); at->Valid(); at->Next()) {
+    if (at->key().empty()) continue;  // gives the family a table
     const auto id = id_of(at->key());
     const auto decoded = id ? decode_row(*id, bytes_of(at->value())) : std::nullopt;
     if (decoded && decoded->sequence <= newest) {

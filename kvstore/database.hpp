@@ -24,6 +24,7 @@ struct DatabaseOptions {
   uint64_t pinned_buffer_bytes = 0;     ///< of one memtable of the pinned family
   uint64_t write_bytes_per_second = 0;  ///< 0: no limit
   bool direct_io = true;                ///< where the file system has it
+  bool compacts = true;                 ///< by itself
   bool read_only = false;               ///< for a look at a directory that a server may hold
 };
 
@@ -38,6 +39,9 @@ enum class OpenFailure : uint8_t {
 struct OpenError {
   OpenFailure why = OpenFailure::other;
   std::string message;
+  std::string detail;  ///< what RocksDB said, for who looks for the cause; may be empty
+
+  std::string text() const { return detail.empty() ? message : message + " (" + detail + ")"; }
 };
 
 /// Changes that happen together or not at all, in this order.
@@ -79,6 +83,12 @@ struct PayloadFiles {
       0;  ///< what was written before it is in the oldest quarter of the cap
 };
 
+/// Writes that one file of the payload family holds, both ends included.
+struct SequenceRange {
+  uint64_t first = 0;
+  uint64_t last = 0;
+};
+
 /// An open directory. Reads from any thread; everything that writes from one thread. Closes
 /// (flushes and waits) when destroyed. Errors: not_found, corrupt, io, and too_large for a full
 /// disk.
@@ -96,6 +106,8 @@ class Database {
   Result<uint64_t> put_payload(const BlockId& id, std::span<const std::byte> record);
   Result<void> flush_payload();
   Result<PayloadFiles> payload_files() const;
+  /// Of each payload file, the oldest first: a record that was written within none is lost.
+  std::vector<SequenceRange> payload_sequences() const;
   /// Drops FIFO files beyond the cap now rather than in the background.
   void trim_payload();
 
@@ -120,9 +132,13 @@ class Database {
   Result<void> compact_pinned();
   /// Bytes that flushes and compactions of the payload family wrote since it was opened.
   uint64_t payload_bytes_written() const;
-  /// Makes a database that does not open anew from those of its tables and logs that can be read.
-  /// The others are deleted. What rows say must be looked at again: some may be of another time.
+  /// Makes a database that does not open anew from those of its tables and logs that can be read,
+  /// all of which it reads; it takes as much room again as its logs have. The others are deleted.
+  /// What rows say must be looked at again: some may be of another time. Errors: unavailable (in
+  /// use by another process) and too_large (no room) leave it as it was. Any other, a kill too,
+  /// leaves what opens as damaged until a salvage comes to its end.
   static Result<void> salvage(const std::string& directory, const DatabaseOptions& options);
+  static bool salvage_was_cut_off(const std::string& directory);
   /// Whether a file of a megabyte can be written in a directory now, and if not, why.
   static std::optional<OpenError> cannot_write(const std::string& directory);
 

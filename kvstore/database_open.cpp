@@ -4,12 +4,14 @@
 #include <rocksdb/table.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 
 #include "kvstore/database_state.hpp"
+#include "kvstore/salvage_mark.hpp"
 
 namespace outrider::kvstore {
 namespace {
@@ -57,10 +59,13 @@ rocksdb::ColumnFamilyOptions pinned_family(const DatabaseOptions& options) {
 }
 
 std::vector<rocksdb::ColumnFamilyDescriptor> families_of(const DatabaseOptions& options) {
-  return {{rocksdb::kDefaultColumnFamilyName, small_family()},
-          {"idx", small_family()},
-          {"kvf", payload_family(options)},
-          {"kvp", pinned_family(options)}};
+  std::vector<rocksdb::ColumnFamilyDescriptor> out = {
+      {rocksdb::kDefaultColumnFamilyName, small_family()},
+      {"idx", small_family()},
+      {"kvf", payload_family(options)},
+      {"kvp", pinned_family(options)}};
+  for (auto& family : out) family.options.disable_auto_compactions = !options.compacts;
+  return out;
 }
 
 /// Debian builds RocksDB with its assertions on, and one of them aborts the process at the second
@@ -97,6 +102,41 @@ rocksdb::DBOptions database_options(const DatabaseOptions& options) {
   return out;
 }
 
+std::string in_use_text(const std::string& directory) {
+  return directory + " is in use by another process (a server?)";
+}
+
+/// Whether another process, or this one, holds the directory.
+bool in_use(const std::string& directory) {
+  rocksdb::FileLock* lock = nullptr;
+  rocksdb::Env* const env = rocksdb::Env::Default();
+  if (!env->LockFile(directory + "/LOCK", &lock).ok()) return true;
+  env->UnlockFile(lock).PermitUncheckedError();
+  return false;
+}
+
+/// In our words what is wrong with which file.
+std::string damage_text(const std::string& from_rocksdb) {
+  const auto name_at = [&](size_t at) {
+    const size_t end = from_rocksdb.find_first_of(" :,", at);
+    return from_rocksdb.substr(at, end == std::string::npos ? end : end - at);
+  };
+  std::string what = "its content";
+  // It looks for tables under two names.
+  const size_t table = std::min(from_rocksdb.find(".sst"), from_rocksdb.find(".ldb"));
+  if (table != std::string::npos && table != 0) {
+    const size_t before = from_rocksdb.find_last_not_of("0123456789", table - 1);
+    const size_t begin = before == std::string::npos ? 0 : before + 1;
+    what = "a table, " + from_rocksdb.substr(begin, table - begin) + ".sst,";
+  } else if (const size_t list = from_rocksdb.find("MANIFEST-"); list != std::string::npos) {
+    what = "the list of its tables, " + name_at(list) + ",";
+  } else if (from_rocksdb.find("CURRENT") != std::string::npos) {
+    what = "CURRENT, which names the list of its tables,";
+  }
+  const bool lost = from_rocksdb.find("No such file") != std::string::npos;
+  return what + (lost ? " is lost" : " is damaged");
+}
+
 OpenError open_error(const std::string& directory, const rocksdb::Status& status) {
   OpenFailure why = OpenFailure::other;
   if (status.IsNoSpace()) {
@@ -106,8 +146,24 @@ OpenError open_error(const std::string& directory, const rocksdb::Status& status
     why = OpenFailure::damaged;
   }
   const bool locked = status.IsIOError() && status.ToString().find("/LOCK") != std::string::npos;
-  if (locked) return {why, directory + " is in use by another process (a server?)"};
-  return {why, status.ToString()};
+  if (locked) return {why, in_use_text(directory), {}};
+  if (why == OpenFailure::damaged) return {why, damage_text(status.ToString()), status.ToString()};
+  return {why, status.ToString(), {}};
+}
+
+/// RocksDB's repair takes from the log what is of families that have a table, and nothing else. The
+/// key is no id.
+rocksdb::Status give_each_a_table(rocksdb::DB& db,
+                                  std::initializer_list<rocksdb::ColumnFamilyHandle*> families) {
+  for (auto* family : families) {
+    rocksdb::ColumnFamilyMetaData meta;
+    db.GetColumnFamilyMetaData(family, &meta);
+    if (meta.file_count != 0) continue;
+    rocksdb::Status status = db.Put(rocksdb::WriteOptions(), family, "", "");
+    if (status.ok()) status = db.Flush(rocksdb::FlushOptions(), family);
+    if (!status.ok()) return status;
+  }
+  return rocksdb::Status::OK();
 }
 
 /// RocksDB would make an empty database of tables whose CURRENT is lost, and delete the tables. The
@@ -124,7 +180,35 @@ bool lost_its_head(const std::string& directory) {
   return false;
 }
 
+/// A salvage makes tables of the logs.
+Result<void> check_room(const std::string& directory) {
+  uint64_t logs = 0;
+  std::error_code error;
+  fs::directory_iterator at(directory, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    std::error_code gone;
+    const uint64_t bytes = at->path().extension() == ".log" ? at->file_size(gone) : 0;
+    if (!gone) logs += bytes;
+  }
+  const uint64_t needed = logs + (uint64_t{1} << 20);
+  const auto room = fs::space(directory, error);
+  if (error || room.available >= needed) return {};
+  return fail(ErrorCode::too_large, directory + ": a salvage needs " + std::to_string(needed) +
+                                        " bytes, " + std::to_string(room.available) + " are free");
+}
+
+/// Of a directory that RocksDB would open, or make anew, and then delete the tables of.
+std::optional<std::string> must_not_open(const std::string& directory) {
+  if (Database::salvage_was_cut_off(directory)) return "a salvage of it did not come to its end";
+  if (lost_its_head(directory)) return "CURRENT, which names the list of its tables, is lost";
+  return std::nullopt;
+}
+
 }  // namespace
+
+bool Database::salvage_was_cut_off(const std::string& directory) {
+  return SalvageMark::is_there(directory);
+}
 
 /// What the operating system says, which RocksDB's words do not tell apart.
 std::optional<OpenError> Database::cannot_write(const std::string& directory) {
@@ -141,28 +225,36 @@ std::optional<OpenError> Database::cannot_write(const std::string& directory) {
   OpenFailure failure = OpenFailure::other;
   if (why == EROFS || why == EACCES || why == EPERM) failure = OpenFailure::read_only;
   if (why == ENOSPC || why == EDQUOT || why == EFBIG) failure = OpenFailure::no_space;
-  return OpenError{failure, directory + ": " + std::strerror(why)};
+  return OpenError{failure, directory + ": " + std::strerror(why), {}};
 }
 
 Result<void> Database::salvage(const std::string& directory, const DatabaseOptions& options) {
+  if (in_use(directory)) return fail(ErrorCode::unavailable, in_use_text(directory));
+  OUTRIDER_TRY(check_room(directory));
+  auto mark = SalvageMark::make(directory);
+  if (!mark) return mark.error();
   rocksdb::Status status;
   try {
     status = rocksdb::RepairDB(directory, database_options(options), families_of(options));
   } catch (const std::exception& error) {
     return fail(ErrorCode::io, error.what());
   }
+  if (!status.ok()) return error_of(status);
   std::error_code ignored;
   fs::remove_all(directory + "/lost", ignored);
-  if (status.ok()) return {};
-  return error_of(status);
+  return mark->remove();
 }
 
 Database::Opened Database::open(const std::string& directory, const DatabaseOptions& options) {
   if (!options.read_only) {
     if (auto error = cannot_write(directory)) return {nullptr, *error};
   }
-  if (lost_its_head(directory)) {
-    return {nullptr, {OpenFailure::damaged, directory + ": tables without CURRENT"}};
+  if (const auto damage = must_not_open(directory)) {
+    // Its owner may be at it.
+    if (SalvageMark::is_held(directory) || (!options.read_only && in_use(directory))) {
+      return {nullptr, {OpenFailure::other, in_use_text(directory), {}}};
+    }
+    return {nullptr, {OpenFailure::damaged, *damage, {}}};
   }
   auto state = std::make_unique<State>();
   state->options = options;
@@ -183,13 +275,17 @@ Database::Opened Database::open(const std::string& directory, const DatabaseOpti
       return {nullptr, open_error(directory, status)};
     }
   } catch (const std::exception& error) {  // no memory, no thread
-    return {nullptr, {OpenFailure::other, error.what()}};
+    return {nullptr, {OpenFailure::other, error.what(), {}}};
   }
   state->db.reset(db);
   state->marks = handles[0];
   state->rows = handles[1];
   state->payload = handles[2];
   state->pinned = handles[3];
+  if (!options.read_only) {
+    const auto status = give_each_a_table(*db, {state->rows, state->pinned});
+    if (!status.ok()) return {nullptr, open_error(directory, status)};
+  }
   return {std::unique_ptr<Database>(new Database(std::move(state))), {}};
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/system.hpp"
 #include "kvstore/cold_open.hpp"
 #include "kvstore/database.hpp"
 
@@ -14,9 +15,13 @@ namespace outrider::kvstore {
 namespace {
 
 Error error_of(const std::string& directory, const OpenError& error) {
-  if (error.why != OpenFailure::damaged) return fail(ErrorCode::io, error.message);
+  if (error.why != OpenFailure::damaged) return fail(ErrorCode::io, error.text());
   return fail(ErrorCode::corrupt,
-              directory + " is damaged, --repair keeps what can be read (" + error.message + ")");
+              directory + " is damaged: " + error.message +
+                  ". What can be read is kept by a server that starts on it, and by\n  outrider "
+                  "inspect kv " +
+                  directory + " --repair" +
+                  (error.detail.empty() ? "" : "\nDetail: " + error.detail));
 }
 
 class Inspection {
@@ -26,13 +31,14 @@ class Inspection {
   }
 
   Result<InspectReport> run() {
-    const std::string path = database_directory(report_.directory);
-    std::error_code error;
-    const bool there = std::filesystem::exists(path + "/CURRENT", error);
-    if (error) return fail(ErrorCode::not_found, report_.directory + ": " + error.message());
-    // Without CURRENT, but with tables, it is one that is damaged.
-    if (!there && !holds_tables(path)) {
-      return fail(ErrorCode::not_found, report_.directory + " holds no KV store");
+    std::string path = database_directory(report_.directory);
+    bool there = false;
+    OUTRIDER_ASSIGN(there, holds_database(path));
+    if (!there) {
+      path = report_.directory;
+      OUTRIDER_ASSIGN(there, holds_database(path));
+      if (!there) return fail(ErrorCode::not_found, path + " holds no KV store");
+      if (options_.repair || options_.unpin) return not_in_its_place(path);
     }
     if (const auto opened = open(path); opened.why) OUTRIDER_TRY(rescue(path, *opened.why));
     if (options_.verify || options_.repair) OUTRIDER_TRY(verify());
@@ -52,14 +58,27 @@ class Inspection {
   std::vector<std::pair<BlockId, Row>> rows_;
   std::vector<std::string> broken_;
   RowBatch drops_;
+  std::map<uint64_t, Digest256> namespaces_;  // of good records
 
-  static bool holds_tables(const std::string& path) {
+  /// Without CURRENT, but with tables, it is one that is damaged.
+  static Result<bool> holds_database(const std::string& path) {
     std::error_code ignored;
+    const bool there = std::filesystem::exists(path + "/CURRENT", ignored);
+    if (ignored) return fail(ErrorCode::not_found, path + ": " + ignored.message());
+    if (there) return true;
     std::filesystem::directory_iterator at(path, ignored);
     for (; !ignored && at != std::filesystem::directory_iterator(); at.increment(ignored)) {
       if (at->path().extension() == ".sst") return true;
     }
     return false;
+  }
+
+  /// A directory that was moved aside, or the inner one of a store.
+  static Error not_in_its_place(const std::string& path) {
+    return fail(ErrorCode::invalid_argument,
+                path +
+                    " is a database without its directory, and can be looked at only; to change "
+                    "it, move it to NEW/db and name NEW");
   }
 
   DatabaseOptions how_to_open() const {
@@ -81,7 +100,7 @@ class Inspection {
     if (!database_) return {opened.error};
     if (const auto read = read_rows(); !read) {
       database_.reset();
-      return {OpenError{OpenFailure::damaged, read.error().message}};
+      return {OpenError{OpenFailure::damaged, "its index cannot be read", read.error().message}};
     }
     return {};
   }
@@ -92,10 +111,13 @@ class Inspection {
       return error_of(report_.directory, why);
     }
     forget_rows();
-    if (Database::salvage(path, how_to_open()) && !open(path).why) {
+    const auto salvaged = Database::salvage(path, how_to_open());
+    if (salvaged && !open(path).why) {
       report_.salvaged = true;
       return {};
     }
+    const auto code = salvaged ? ErrorCode::corrupt : salvaged.error().code;
+    if (code == ErrorCode::unavailable || code == ErrorCode::too_large) return salvaged;
     forget_rows();
     OUTRIDER_TRY(quarantine(report_.directory, UINT64_MAX));
     report_.moved_aside = true;
@@ -120,6 +142,7 @@ class Inspection {
     report_.dropped = done.dropped;
     report_.salvaged = done.salvaged;
     report_.moved_aside = done.moved_aside;
+    report_.marks_renewed = done.marks_renewed;
     report_.unpinned = done.unpinned;
     return {};
   }
@@ -194,6 +217,7 @@ class Inspection {
       } else if (const auto record = bytes ? decode(bytes->bytes()) : bytes.error();
                  record && record->id == id && short_of(record->ns) == row.ns) {
         ++report_.good_records;
+        namespaces_.emplace(row.ns, record->ns);
         continue;
       } else {
         ++report_.corrupt_records;
@@ -216,6 +240,23 @@ class Inspection {
     for (const std::string& key : broken_) OUTRIDER_TRY(database_->delete_broken_row(key));
     report_.dropped = report_.missing_records + report_.corrupt_records + report_.orphans +
                       report_.aged_rows + report_.broken_rows;
+    return renew_marks();
+  }
+
+  /// Names of tenants but the public one are lost with their marks, until a server stores for them.
+  Result<void> renew_marks() {
+    if (report_.format.empty() && !rows_.empty()) {
+      std::array<uint8_t, 16> uuid{};
+      for (uint8_t& byte : uuid) byte = static_cast<uint8_t>(random_bits() >> 32);
+      OUTRIDER_TRY(database_->set_mark(k_uuid_mark, to_hex(uuid)));
+      OUTRIDER_TRY(database_->set_mark(k_format_mark, k_format));
+      OUTRIDER_TRY(database_->set_mark(tenant_mark(tenant_number("")), ""));
+      report_.marks_renewed = true;
+    }
+    for (const auto& [number, ns] : namespaces_) {
+      if (database_->mark(namespace_mark(number))) continue;
+      OUTRIDER_TRY(database_->set_mark(namespace_mark(number), to_hex(ns) + ' '));
+    }
     return {};
   }
 

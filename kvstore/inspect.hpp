@@ -55,14 +55,16 @@ struct InspectReport {
   uint64_t corrupt_records = 0;
   uint64_t orphans = 0;  ///< pinned records that no row names
   /// What a repair, or unpinning, did; all other figures are then from after it.
-  uint64_t dropped = 0;      ///< rows and orphans
-  bool salvaged = false;     ///< the database did not open, and was made anew from its tables
-  bool moved_aside = false;  ///< nor did that: it is in quarantine/, and the store is empty
+  uint64_t dropped = 0;        ///< rows and orphans
+  bool salvaged = false;       ///< the database did not open, and was made anew from its tables
+  bool moved_aside = false;    ///< nor did that: it is in quarantine/, and the store is empty
+  bool marks_renewed = false;  ///< format and id were lost, and perhaps names of tenants
   uint64_t unpinned = 0;
 };
 
-/// Errors: not_found (no store there), corrupt (does not open; a repair keeps what can be read),
-/// io (in use by a server, when it is to change).
+/// `directory` may also be a store's quarantine/, to look at. Errors: not_found (no store there),
+/// corrupt (does not open; a repair keeps what can be read), io or unavailable (in use by a server,
+/// when it is to change), too_large (no room for a repair).
 Result<InspectReport> inspect(const std::string& directory, InspectOptions options);
 
 }  // namespace outrider::kvstore

@@ -62,7 +62,9 @@ TEST_F(Faults, ARepairKeepsWhatOneLostTableLeaves) {
   const auto report = inspect(store_path(), {.verify = true});
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().code, ErrorCode::corrupt);
-  EXPECT_NE(report.error().message.find("--repair"), std::string::npos) << report.error().message;
+  EXPECT_THAT(report.error().message,
+              AllOf(HasSubstr("a table, " + lost.filename().string() + ", is lost"),
+                    HasSubstr("outrider inspect kv " + store_path() + " --repair\nDetail: ")));
   const auto repaired = inspect(store_path(), {.repair = true});
   ASSERT_TRUE(repaired) << repaired.error().message;
   EXPECT_TRUE(repaired->salvaged);
@@ -111,6 +113,40 @@ TEST_F(Faults, ARepairOfAnyLostFileLeavesASoundStore) {
   }
 }
 
+TEST_F(Faults, ARepairWritesLostMarksAnew) {
+  fill();
+  const std::string before = inspect(store_path(), {})->store_uuid;
+  {
+    auto opened = open_database();
+    const auto marks = opened.database->marks("");
+    ASSERT_TRUE(marks);
+    for (const auto& [name, value] : *marks) ASSERT_TRUE(opened.database->delete_mark(name));
+  }
+  const auto report = inspect(store_path(), {.repair = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->marks_renewed);
+  EXPECT_EQ(report->format, k_format);
+  EXPECT_EQ(report->store_uuid.size(), before.size());
+  EXPECT_EQ(report->records, k_chains * k_blocks);
+  ASSERT_EQ(report->namespaces.size(), 1u);
+  EXPECT_EQ(report->namespaces[0].ns, to_hex(k_test_ns)) << "from the records";
+  ASSERT_EQ(report->tenants.size(), 1u);
+  EXPECT_EQ(report->tenants[0].tenant, "");
+  EXPECT_FALSE(inspect(store_path(), {.repair = true})->marks_renewed) << "once";
+}
+
+TEST_F(Faults, WhatWasMovedAsideCanBeLookedAtAndNoMore) {
+  fill();
+  fs::rename(db_path(), quarantine_directory(store_path()));
+  const std::string aside = quarantine_directory(store_path());
+  const auto report = inspect(aside, {.verify = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->good_records, k_chains * k_blocks);
+  const auto repaired = inspect(aside, {.repair = true});
+  ASSERT_FALSE(repaired);
+  EXPECT_THAT(repaired.error().message, HasSubstr("move it to NEW/db"));
+}
+
 TEST_F(Faults, UnpinningADirectoryMakesItsRecordsOrdinary) {
   fill();
   constexpr uint32_t k_large = 5;
@@ -153,7 +189,7 @@ TEST_F(Faults, TheLogTellsOfOpeningsQuarantinesAndLostRecords) {
     EXPECT_EQ(store.stats().counters.removed[Removal::corrupt], 2u);
     EXPECT_EQ(lines.find("was dropped"), lines.rfind("was dropped")) << lines;
   }
-  fs::remove(db_path() + "/CURRENT");
+  ASSERT_TRUE(open_database().database->set_mark(k_format_mark, "another"));
   ::testing::internal::CaptureStderr();
   ColdStore store(small_options(store_path()), outside);
   store.drain();

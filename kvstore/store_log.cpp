@@ -24,6 +24,17 @@ void StoreLog::opened(const OpenedAs& what) const {
       .write(*log_);
 }
 
+void StoreLog::salvaging(const std::string& directory, uint64_t bytes,
+                         const std::string& why) const {
+  log_->warn(
+      "KV store {} is damaged: {}; keeping what can be read of {} MB, requests compute meanwhile",
+      directory, why, bytes / 1'000'000);
+}
+
+void StoreLog::salvaged(const std::string& directory, uint64_t kept, uint64_t lost) const {
+  log_->warn("KV store {} was salvaged: {} records kept, {} lost", directory, kept, lost);
+}
+
 void StoreLog::moved_aside(const std::string& directory, const std::string& to,
                            const std::string& why) const {
   log_->warn("KV store {} was damaged: moved to {}, begins empty ({})", directory, to, why);

@@ -32,6 +32,9 @@ class StoreLog {
   StoreLog(std::shared_ptr<spdlog::logger> log, const Clock& clock);
 
   void opened(const OpenedAs& what) const;
+  /// Before it, for it may take long, and after it.
+  void salvaging(const std::string& directory, uint64_t bytes, const std::string& why) const;
+  void salvaged(const std::string& directory, uint64_t kept, uint64_t lost) const;
   void moved_aside(const std::string& directory, const std::string& to,
                    const std::string& why) const;
   void outage(const std::string& directory, Outage what, const std::string& why) const;

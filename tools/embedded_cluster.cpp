@@ -22,6 +22,9 @@
 namespace outrider::tools {
 namespace {
 
+/// Of a start, for the KV store to open: a salvage of gigabytes takes longer.
+constexpr Duration k_store_wait = std::chrono::seconds(10);
+
 const char* role_name(schema::Role role) {
   switch (role) {
     case schema::Role::target:
@@ -171,7 +174,11 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
   announce_costs(costs, announce);
   (*engine)->set_step_costs(costs);
   if (store_) {
-    store_->drain();  // It has been opening meanwhile; from the first request on it answers.
+    // It has been opening meanwhile: from the first request on it answers, unless that is a
+    // salvage.
+    if (!store_->wait_open(k_store_wait)) {
+      log_->warn("the KV store is not open yet: requests compute until it is");
+    }
     store_->describe((*engine)->kv_namespace(), describe_blocks(name, options));
     (*engine)->attach_tier(actors::make_store_tier(store_));
   }

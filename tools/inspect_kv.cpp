@@ -49,12 +49,17 @@ std::string inspect_text(const kvstore::InspectReport& report) {
   std::ostringstream out;
   out << report.directory << ": " << size_text(report.disk_bytes) << " on disk";
   if (report.quarantine_bytes != 0) {
-    out << ", " << size_text(report.quarantine_bytes) << " of it in quarantine";
+    out << ", " << size_text(report.quarantine_bytes) << " of it in quarantine (inspect kv "
+        << report.directory << "/quarantine)";
   }
   out << '\n';
   if (report.salvaged) out << "It did not open: made anew from what could be read of it.\n";
   if (report.moved_aside) {
     out << "It did not open: moved aside to quarantine/, the store is empty now.\n";
+  }
+  if (report.marks_renewed) {
+    out << "Its marks were lost: format and id are new, names of tenants come back with what they "
+           "store.\n";
   }
   out << "format " << shown(report.format) << ", store " << shown(report.store_uuid) << ", "
       << (report.clean_shutdown ? "closed cleanly" : "not closed cleanly, or in use") << '\n'
@@ -105,6 +110,7 @@ std::string inspect_json(const kvstore::InspectReport& report) {
                                 {"aged_rows", report.aged_rows},
                                 {"salvaged", report.salvaged},
                                 {"moved_aside", report.moved_aside},
+                                {"marks_renewed", report.marks_renewed},
                                 {"unpinned", report.unpinned},
                                 {"dropped", report.dropped}};
   for (const auto& use : report.namespaces) {
@@ -132,10 +138,12 @@ void add_inspect_kv(CLI::App& inspect, Action& action) {
   auto directory = std::make_shared<std::string>();
   auto options = std::make_shared<kvstore::InspectOptions>();
   auto json = std::make_shared<bool>(false);
-  kv->add_option("dir", *directory, "what --store-dir was")->type_name("DIR")->required();
+  kv->add_option("dir", *directory, "what --store-dir was, or its quarantine/")
+      ->type_name("DIR")
+      ->required();
   kv->add_flag("--verify", options->verify, "read every record and check all of it");
   kv->add_flag("--repair", options->repair,
-               "drop what is wrong, keep the rest (no server may use DIR)");
+               "keep what is right, delete the rest, db/lost/ too (no server may use DIR)");
   kv->add_flag("--unpin", options->unpin, "make pinned records ordinary ones (likewise)");
   kv->add_flag("--json", *json, "as one JSON object");
   kv->footer("Exit code 1 if something is wrong. Example: outrider inspect kv data/kv --verify");

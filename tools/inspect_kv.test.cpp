@@ -45,6 +45,8 @@ TEST(InspectKv, ADirectoryThatWasMovedAsideIsSaidSo) {
   kvstore::InspectReport report = a_report();
   report.moved_aside = true;
   EXPECT_NE(inspect_text(report).find("quarantine/"), std::string::npos);
+  report.quarantine_bytes = 1;
+  EXPECT_NE(inspect_text(report).find("(inspect kv data/kv/quarantine)"), std::string::npos);
 }
 
 }  // namespace

@@ -155,6 +155,7 @@ nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats,
                                 {"stored_blocks", c.stored_blocks},
                                 {"stored_bytes", c.stored_bytes},
                                 {"payload_written_bytes", stats.payload_written_bytes},
+                                {"salvaged", c.salvaged},
                                 {"quarantined", c.quarantined},
                                 {"unclean_starts", c.unclean_starts},
                                 {"loads", reasons(c.loads)},
@@ -177,6 +178,7 @@ void update_store_metrics(const kvstore::ColdStats& stats, StoreMetrics& metrics
   raise_to(metrics.loaded_bytes, static_cast<double>(c.loaded_bytes));
   raise_to(metrics.stored_bytes, static_cast<double>(c.stored_bytes));
   raise_to(metrics.payload_written_bytes, static_cast<double>(stats.payload_written_bytes));
+  raise_to(metrics.salvaged, static_cast<double>(c.salvaged));
   raise_to(metrics.quarantined, static_cast<double>(c.quarantined));
   raise_to(metrics.refused_pins, static_cast<double>(c.refused_pins));
   raise_to(metrics.load_seconds, static_cast<double>(c.load_ns) * 1e-9);

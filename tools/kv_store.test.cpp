@@ -80,6 +80,7 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   stats.rows = 3;
   stats.counters.loads[kvstore::Miss::corrupt] = 2;
   stats.counters.skipped[kvstore::Skip::queue_full] = 5;
+  stats.counters.salvaged = 2;
   stats.counters.quarantined = 1;
   stats.counters.refused_pins = 6;
   stats.payload_written_bytes = 4096;
@@ -87,11 +88,13 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   EXPECT_EQ(json["blocks"], 3);
   EXPECT_EQ(json["loads"].dump(), R"({"corrupt":2})");
   EXPECT_EQ(json["payload_written_bytes"], 4096);
+  EXPECT_EQ(json["salvaged"], 2);
   ServingMetrics metrics("tiny");
   EXPECT_THAT(metrics.render(), Not(HasSubstr("kv_store")));
   for (int i = 0; i < 2; ++i) update_store_metrics(stats, metrics.store());
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr("outrider_kv_store_blocks{model_name=\"tiny\"} 3"));
+  EXPECT_THAT(text, HasSubstr("outrider_kv_store_salvaged_total{model_name=\"tiny\"} 2"));
   EXPECT_THAT(text, HasSubstr("outrider_kv_store_quarantined_total{model_name=\"tiny\"} 1"));
   EXPECT_THAT(text, HasSubstr("outrider_kv_store_refused_pins_total{model_name=\"tiny\"} 6"));
   EXPECT_THAT(text, HasSubstr("kv_store_payload_written_bytes_total{model_name=\"tiny\"} 4096"));

@@ -95,7 +95,7 @@ class Life:
         list(pool.map(lambda pair: self.ask(*pair, stop_rule="wait_complete"), again))
         state = wide_model.store_state(self.server)
         damage = {end: count for end, count in state["loads"].items() if end in DAMAGE}
-        if state["outage"] != "none" or state["quarantined"] or damage:
+        if state["outage"] != "none" or state["quarantined"] or state["salvaged"] or damage:
             self.world.fail(f"opened badly: {state}", "failed_opens")
         self.world.count(opens=1, unclean=state["unclean_starts"],
                          **{f"load {end}": count for end, count in state["loads"].items()})

@@ -85,9 +85,9 @@ class Damage(unittest.TestCase):
         return server.metric(f"outrider_kv_store_{what}", **labels)
 
     def lost(self, server):
-        """Loads that did not bring all, and directories moved aside."""
+        """Loads that did not bring all, and directories salvaged or moved aside."""
         return (self.counted(server, "loads_total") - self.counted(server, "loads_total", end="complete")
-                + self.counted(server, "quarantined_total"))
+                + self.counted(server, "salvaged_total") + self.counted(server, "quarantined_total"))
 
     def all_is_found(self, directory=None):
         """The first prompt is always read; after that a slow disk may close the gate."""
@@ -99,7 +99,7 @@ class Damage(unittest.TestCase):
             self.assertGreater(cold, 0)
             self.assertEqual(server.terminate(), 0)
 
-    def check_harmless(self, what, damage):
+    def check_harmless(self, what, damage, keeps_all=False):
         shutil.rmtree(self.directory)
         shutil.copytree(self.golden, self.directory)
         with self.subTest(what):
@@ -108,10 +108,14 @@ class Damage(unittest.TestCase):
                 cold = self.ask_all(server)
                 lost = self.lost(server)
                 if self.counted(server, "quarantined_total"):
+                    self.assertFalse(keeps_all, "all of it is there")
                     self.assertEqual(cold, 0)
                     self.assertTrue((self.directory / "quarantine").is_dir())
                 elif cold < len(self.prompts) * FULL_TOKENS:
                     self.assertGreater(lost, 0, "counted by reason")
+                gated = self.counted(server, "loads_total", end="gated")
+                if keeps_all:
+                    self.assertEqual(cold, (len(self.prompts) - gated) * FULL_TOKENS)
                 self.assertEqual(self.counted(server, "available"), 1, "it goes on")
                 self.assertEqual(server.terminate(), 0)
             return lost
@@ -140,12 +144,29 @@ class Damage(unittest.TestCase):
 
         lost = 0
         for name in (tables[-1], tables[0], manifest, log, "CURRENT"):
-            lost += self.check_harmless(f"{name} cut", lambda name=name: cut(name))
-            lost += self.check_harmless(f"{name} lost", (database / name).unlink)
+            keeps = name in (manifest, "CURRENT")
+            lost += self.check_harmless(f"{name} cut", lambda name=name: cut(name), keeps)
+            lost += self.check_harmless(f"{name} lost", (database / name).unlink, keeps)
         for one, other in ((tables[-1], tables[-2]), (tables[-1], tables[0]), (manifest, "CURRENT")):
             lost += self.check_harmless(f"{one} and {other} exchanged",
                                         lambda one=one, other=other: exchange(one, other))
         self.assertGreater(lost, 5, "the damage was felt")
+
+    def test_a_kill_amid_a_salvage_costs_the_store_and_nothing_else(self):
+        (self.directory / "db" / "CURRENT").unlink()
+        table = self.directory / "db" / "009999.sst"
+        os.mkfifo(table)  # the salvage waits for who writes it
+        with Server(binary, self.model, [*wide_model.FLAGS, "--store-dir", str(self.directory)],
+                    wait=False) as server:
+            server.wait_until((self.directory / "db" / "SALVAGING").exists, "a salvage")
+            server.process.kill()
+            server.process.wait()
+        table.unlink()
+        with self.serve(self.directory) as server:
+            self.assertEqual(self.ask_all(server), 0)
+            self.assertEqual(self.counted(server, "quarantined_total"), 1)
+            self.assertEqual(self.counted(server, "available"), 1)
+            self.assertEqual(server.terminate(), 0)
 
     def test_another_models_directory_is_a_miss_for_both_and_serves_both(self):
         with self.serve(self.directory, self.other_model) as server:

@@ -123,7 +123,8 @@ class Store(unittest.TestCase):
             self.assertLess(timings["cached_tokens_cold"], FULL_BLOCKS * BLOCK)
             lost = (server.metric("outrider_kv_store_loads_total", end="corrupt") +
                     server.metric("outrider_kv_store_loads_total", end="io_error") +
-                    json.loads(server.request("GET", "/cluster")[2])["kv_store"]["quarantined"])
+                    server.metric("outrider_kv_store_salvaged_total") +
+                    server.metric("outrider_kv_store_quarantined_total"))
             self.assertGreaterEqual(lost, 1, "counted by reason")
             server.terminate()
 

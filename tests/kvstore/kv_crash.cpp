@@ -87,7 +87,7 @@ class Victim {
       store.drain();
       const ColdStats stats = store.stats();
       const bool fine = stats.outage == Outage::none && stats.counters.quarantined == 0 &&
-                        stats.counters.broken_rows == 0;
+                        stats.counters.salvaged == 0 && stats.counters.broken_rows == 0;
       totals.failed_opens += fine ? 0 : 1;
       if (!fine) std::printf("open: %s\n", stats.outage_text.c_str());
       ++totals.opens;

@@ -1,0 +1,178 @@
+// What a store keeps of a damaged directory, without anybody's help.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/log.hpp"
+#include "kvstore/faults.test.hpp"
+#include "kvstore/inspect.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+using namespace testing;  // NOLINT: this folder's own helpers
+using ::testing::HasSubstr;
+
+class Salvage : public Faults {
+ protected:
+  std::string golden() const { return directory_.path() + "/golden"; }
+  std::string pipe() const { return db_path() + "/009999.sst"; }
+
+  /// Rows, marks and pinned records in tables, and nothing in the log.
+  void fill_tables() {
+    fill();
+    open();
+    fs::copy(store_path(), golden(), fs::copy_options::recursive);
+  }
+
+  void restore() {
+    fs::remove_all(store_path());
+    fs::copy(golden(), store_path(), fs::copy_options::recursive);
+  }
+
+  /// A salvage waits for this table until `release`.
+  void damage_for_long() {
+    fill_tables();
+    fs::remove(db_path() + "/CURRENT");
+    ASSERT_EQ(mkfifo(pipe().c_str(), 0600), 0);
+  }
+  void wait_for_salvage() const {
+    while (!Database::salvage_was_cut_off(db_path())) std::this_thread::yield();
+  }
+  void release() const { ::close(::open(pipe().c_str(), O_WRONLY | O_CLOEXEC)); }
+};
+
+TEST_F(Salvage, ALostTableCostsWhatItHeld) {
+  fill_tables();
+  const fs::path lost = find(std::span(make_block(1, 2).tensors[1].bytes).first(64)).first;
+  ASSERT_FALSE(lost.empty());
+  fs::remove(lost);
+  Surroundings outside = surroundings(clock_);
+  outside.log = *make_logger({});
+  ::testing::internal::CaptureStderr();
+  ColdStore store(small_options(store_path()), outside);
+  store.drain();
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(lines, HasSubstr("a table, " + lost.filename().string() + ", is lost"));
+  EXPECT_THAT(lines, HasSubstr("was salvaged: 18 records kept, 6 lost"));
+  const ColdStats stats = store.stats();
+  EXPECT_EQ(stats.counters.salvaged, 1u);
+  EXPECT_EQ(stats.counters.quarantined, 0u);
+  EXPECT_EQ(stats.counters.removed[Removal::corrupt], k_blocks);
+  EXPECT_EQ(stats.rows, (k_chains - 1) * k_blocks);
+  EXPECT_THAT(stats.outage_text, HasSubstr("is lost")) << "operators are told why";
+  EXPECT_EQ(load_all(store), (k_chains - 1) * k_blocks);
+  EXPECT_FALSE(fs::exists(db_path() + "/lost"));
+  expect_serving(store);
+}
+
+TEST_F(Salvage, TheLogIsReadWhereItHasTheFirstPinnedRecords) {
+  for (const bool pin : {false, true}) {
+    auto store = open();
+    store->put(chain_blocks(pin ? 2 : 1, k_blocks), {.pin = pin});
+    store->drain();
+  }
+  fs::remove(db_path() + "/CURRENT");
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.salvaged, 1u);
+  for (const uint64_t chain : {1, 2}) {
+    EXPECT_EQ(load(*store, chain_request(chain, k_blocks)).blocks.size(), k_blocks);
+  }
+}
+
+TEST_F(Salvage, AnyFileCostsNoMoreThanWhatItHeld) {
+  fill_tables();
+  uint64_t salvaged = 0;
+  for (const fs::path& path : files()) {
+    SCOPED_TRACE(path.filename().string());
+    restore();
+    fs::remove(path);
+    auto store = open();
+    const ColdStats stats = store->stats();
+    EXPECT_EQ(stats.outage, Outage::none) << stats.outage_text;
+    const uint32_t came = load_all(*store);
+    EXPECT_EQ(came, stats.rows) << "no row without its record";
+    EXPECT_EQ(came == 0, stats.counters.quarantined == 1) << "the index was in that table";
+    if (path.extension() != ".sst") {
+      EXPECT_EQ(came, k_chains * k_blocks);
+    }
+    salvaged += stats.counters.salvaged;
+    expect_serving(*store);
+    store.reset();
+    const auto report = inspect(store_path(), {.verify = true});
+    EXPECT_EQ(report->missing_records + report->corrupt_records + report->orphans, 0u);
+    EXPECT_EQ(open()->stats().counters.salvaged, 0u) << "once";
+  }
+  EXPECT_GE(salvaged, 5u) << "three payload tables, the list of tables, its name";
+}
+
+TEST_F(Salvage, RequestsComputeMeanwhile) {
+  damage_for_long();
+  ColdStore store(small_options(store_path()), surroundings(clock_));
+  wait_for_salvage();
+  EXPECT_FALSE(store.wait_open(Duration(0)));
+  EXPECT_EQ(load_all(store), 0u);
+  EXPECT_EQ(store.stats().counters.loads[Miss::unavailable], k_chains);
+  EXPECT_EQ(store.stats().outage, Outage::opening);
+  EXPECT_THAT(inspect(store_path(), {}).error().message, HasSubstr("in use by another process"));
+  ColdStore second(small_options(store_path()), surroundings(clock_));
+  EXPECT_TRUE(second.wait_open(std::chrono::hours(1)));
+  EXPECT_EQ(second.stats().outage, Outage::io_error) << "it leaves alone what is being salvaged";
+  release();
+  EXPECT_TRUE(store.wait_open(std::chrono::hours(1)));
+  EXPECT_EQ(store.stats().counters.salvaged, 1u) << store.stats().outage_text;
+  EXPECT_EQ(load_all(store), k_chains * k_blocks);
+}
+
+/// What a kill -9 leaves is what the files are at that moment.
+TEST_F(Salvage, OneThatWasKilledIsNotTriedAgain) {
+  damage_for_long();
+  const std::string killed = directory_.path() + "/killed";
+  {
+    ColdStore store(small_options(store_path()), surroundings(clock_));
+    wait_for_salvage();
+    fs::create_directories(database_directory(killed));
+    for (const auto& file : fs::directory_iterator(db_path())) {
+      const fs::path to = database_directory(killed) / file.path().filename();
+      std::error_code gone;  // lists of tables, into lost/
+      if (file.is_regular_file()) fs::copy_file(file.path(), to, gone);
+    }
+    release();
+  }
+  fs::remove_all(store_path());
+  fs::copy(killed, store_path(), fs::copy_options::recursive);
+  const auto look = inspect(store_path(), {});
+  ASSERT_FALSE(look);
+  EXPECT_THAT(look.error().message, HasSubstr("did not come to its end"));
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.quarantined, 1u) << "it might die of it each time";
+  EXPECT_EQ(store->stats().counters.salvaged, 0u);
+  EXPECT_EQ(load_all(*store), 0u);
+  expect_serving(*store);
+  store.reset();
+
+  fs::remove_all(store_path());
+  fs::copy(killed, store_path(), fs::copy_options::recursive);
+  const auto repaired = inspect(store_path(), {.repair = true});
+  ASSERT_TRUE(repaired) << repaired.error().message;
+  EXPECT_EQ(repaired->good_records, k_chains * k_blocks) << "a person may";
+}
+
+TEST_F(Salvage, WhatWouldTakeMinutesIsMovedAside) {
+  fill_tables();
+  fs::remove(db_path() + "/CURRENT");
+  write_file(db_path() + "/009999.sst", "");
+  fs::resize_file(db_path() + "/009999.sst", uint64_t{33} << 30);  // without a block on the disk
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.salvaged, 0u);
+  EXPECT_EQ(store->stats().counters.quarantined, 1u);
+  expect_serving(*store);
+}
+
+}  // namespace
+}  // namespace outrider::kvstore

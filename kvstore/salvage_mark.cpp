@@ -1,0 +1,67 @@
+#include "kvstore/salvage_mark.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace outrider::kvstore {
+namespace {
+
+std::string mark_path(const std::string& directory) {
+  return directory + "/SALVAGING";
+}
+
+bool sync_directory(const std::string& directory) {
+  const int file = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool done = file >= 0 && ::fsync(file) == 0;
+  if (file >= 0) ::close(file);
+  return done;
+}
+
+}  // namespace
+
+/// Locked before it has its name: nobody finds one that seems to be left.
+Result<SalvageMark> SalvageMark::make(const std::string& directory) {
+  const std::string path = mark_path(directory);
+  const std::string draft = directory + "/.salvaging";
+  SalvageMark mark(path, ::open(draft.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  if (mark.file_ < 0) return fail(ErrorCode::io, draft + ": " + std::strerror(errno));
+  if (::flock(mark.file_, LOCK_EX | LOCK_NB) != 0 || is_held(directory)) {
+    return fail(ErrorCode::unavailable, directory + " is being salvaged by another process");
+  }
+  const bool made = ::fsync(mark.file_) == 0 && std::rename(draft.c_str(), path.c_str()) == 0 &&
+                    sync_directory(directory);
+  if (!made) return fail(ErrorCode::io, path + ": " + std::strerror(errno));
+  return mark;
+}
+
+bool SalvageMark::is_there(const std::string& directory) {
+  return ::access(mark_path(directory).c_str(), F_OK) == 0;
+}
+
+bool SalvageMark::is_held(const std::string& directory) {
+  const int file = ::open(mark_path(directory).c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool free = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+  ::close(file);
+  return !free;
+}
+
+SalvageMark::~SalvageMark() {
+  if (file_ >= 0) ::close(file_);
+}
+
+SalvageMark::SalvageMark(SalvageMark&& other) noexcept
+    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)) {}
+
+Result<void> SalvageMark::remove() {
+  if (::unlink(path_.c_str()) == 0) return {};
+  return fail(ErrorCode::io, path_ + ": " + std::strerror(errno));
+}
+
+}  // namespace outrider::kvstore
