@@ -32,6 +32,8 @@ void merge_timings(RequestTimings& into, const RequestTimings& from) {
   into.prompt_tokens = std::max(into.prompt_tokens, from.prompt_tokens);
   into.cached_tokens = std::max(into.cached_tokens, from.cached_tokens);
   into.cached_tokens_cold = std::max(into.cached_tokens_cold, from.cached_tokens_cold);
+  into.pins_refused = std::max(into.pins_refused, from.pins_refused);
+  into.pins_refused_cold = std::max(into.pins_refused_cold, from.pins_refused_cold);
   into.preemptions += from.preemptions;
   into.draft_tokens += from.draft_tokens;
   into.accepted_tokens += from.accepted_tokens;

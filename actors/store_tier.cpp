@@ -73,16 +73,20 @@ class StoreTier final : public model::BlockTier {
     record.tensors.push_back({std::string(k_values), layers, std::move(block.v)});
     std::vector<kvstore::Block> blocks;
     blocks.push_back(std::move(record));
-    store_->put(
-        std::move(blocks),
-        {.tenant = retention.tenant, .pin = retention.pin, .expires_at = expires_at(retention)});
+    store_->put(std::move(blocks), {.tenant = retention.tenant,
+                                    .pin = retention.pin,
+                                    .expires_at = expires_at(retention),
+                                    .pins_refused = retention.pins_refused});
   }
 
   uint64_t room() const override { return store_->put_room(); }
 
   void retain(std::vector<BlockId> ids, const model::TierRetention& retention) override {
     if (retention.pin) {
-      store_->pin(std::move(ids), expires_at(retention));
+      store_->pin(std::move(ids), expires_at(retention),
+                  [counter = retention.pins_refused](kvstore::PinSummary summary) {
+                    if (counter) *counter += summary.refused;
+                  });
     } else {
       store_->keep_until(std::move(ids), expires_at(retention));
     }

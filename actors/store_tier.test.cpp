@@ -93,5 +93,31 @@ TEST_F(StoreTierTest, KeepsWhatIsStoredAlreadyAsLongAsItIsAskedTo) {
   EXPECT_GT(store_->stats().pinned_bytes, 0u);
 }
 
+TEST_F(StoreTierTest, CountsRefusedPinsForWhoAskedForThem) {
+  const auto pinned = std::make_shared<model::TierRetention>();
+  pinned->pin = true;
+  pinned->pins_refused = std::make_shared<std::atomic<uint32_t>>(0);
+  const auto put = [&](uint32_t depth, size_t bytes) {
+    model::TierBlock block;
+    block.id = sha256("large" + std::to_string(depth));
+    if (depth != 0) block.parent = sha256("large" + std::to_string(depth - 1));
+    block.depth = depth;
+    block.tokens.resize(16);
+    block.k.resize(bytes);
+    block.v.resize(bytes);
+    tier_->put(sha256("namespace"), 1, std::move(block), *pinned);
+    store_->drain();
+  };
+  put(0, 64);
+  EXPECT_EQ(*pinned->pins_refused, 0u);
+  put(1, 2 << 20);  // more than a tenant's share
+  EXPECT_EQ(*pinned->pins_refused, 1u);
+  EXPECT_EQ(store_->match(sha256("namespace"), std::vector{sha256("large0"), sha256("large1")}),
+            2u);
+  tier_->retain({sha256("large1")}, *pinned);
+  store_->drain();
+  EXPECT_EQ(*pinned->pins_refused, 2u);
+}
+
 }  // namespace
 }  // namespace outrider::actors

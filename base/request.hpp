@@ -147,6 +147,8 @@ struct RequestTimings {
   uint32_t cached_tokens_cold = 0;  ///< Of these, what came from the store for this request.
   uint32_t draft_tokens = 0;        ///< Hints that were verified.
   uint32_t accepted_tokens = 0;     ///< Of these, those that came true.
+  uint32_t pins_refused = 0;       ///< Blocks that it asked to pin, and the pool does not: no room.
+  uint32_t pins_refused_cold = 0;  ///< The same of the store, as far as that has got.
 
   friend bool operator==(const RequestTimings&, const RequestTimings&) = default;
 };

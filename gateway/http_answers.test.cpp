@@ -55,6 +55,8 @@ TEST_F(HttpAnswers, ChatComesAsOneObject) {
   EXPECT_EQ(body["timings"]["cached_tokens_cold"], ScriptedBackend::k_cached_cold);
   EXPECT_EQ(body["timings"]["draft_n"], ScriptedBackend::k_drafted);
   EXPECT_EQ(body["timings"]["draft_n_accepted"], ScriptedBackend::k_accepted);
+  EXPECT_EQ(body["timings"]["pins_refused_device"], ScriptedBackend::k_refused);
+  EXPECT_EQ(body["timings"]["pins_refused_cold"], ScriptedBackend::k_refused_cold);
   EXPECT_EQ(session.request.sampling.seed, 7u);
   // Without a limit of its own a chat answer may fill the context.
   EXPECT_EQ(session.request.stop.max_tokens + session.request.prompt.size(),

@@ -55,7 +55,9 @@ Json ResponseWriter::timings() const {
       {"cached_tokens_device", totals.timings.cached_tokens - totals.timings.cached_tokens_cold},
       {"cached_tokens_cold", totals.timings.cached_tokens_cold},
       {"draft_n", totals.timings.draft_tokens},
-      {"draft_n_accepted", totals.timings.accepted_tokens}};
+      {"draft_n_accepted", totals.timings.accepted_tokens},
+      {"pins_refused_device", totals.timings.pins_refused},
+      {"pins_refused_cold", totals.timings.pins_refused_cold}};
 }
 
 std::string ResponseWriter::event(const Json& body) const {

@@ -297,6 +297,8 @@ void write_result(const Generation& generation, const std::string& id,
   timings.setCachedTokensCold(totals.timings.cached_tokens_cold);
   timings.setDraftN(totals.timings.draft_tokens);
   timings.setDraftNAccepted(totals.timings.accepted_tokens);
+  timings.setPinsRefusedDevice(totals.timings.pins_refused);
+  timings.setPinsRefusedCold(totals.timings.pins_refused_cold);
 }
 
 void write_prompts(const Generation& generation, rpc::GenerateResult::Builder out) {

@@ -154,6 +154,8 @@ TEST_F(RpcServerTest, GeneratesWithTheSameRequestAsHttp) {
   EXPECT_EQ(result.getResult().getTimings().getCachedTokensCold(), ScriptedBackend::k_cached_cold);
   EXPECT_EQ(result.getResult().getTimings().getDraftN(), ScriptedBackend::k_drafted);
   EXPECT_EQ(result.getResult().getTimings().getDraftNAccepted(), ScriptedBackend::k_accepted);
+  EXPECT_EQ(result.getResult().getTimings().getPinsRefusedDevice(), ScriptedBackend::k_refused);
+  EXPECT_EQ(result.getResult().getTimings().getPinsRefusedCold(), ScriptedBackend::k_refused_cold);
   EXPECT_EQ(std::string(result.getResult().getSystemFingerprint().cStr()), "fp_test");
 
   RawClient(gateway).request("POST", "/v1/completions",

@@ -38,6 +38,8 @@ class ScriptedBackend final : public Backend {
   static constexpr uint32_t k_cached_cold = 1;
   static constexpr uint32_t k_drafted = 5;
   static constexpr uint32_t k_accepted = 4;
+  static constexpr uint32_t k_refused = 7;  ///< Pins of the pool.
+  static constexpr uint32_t k_refused_cold = 6;
 
   explicit ScriptedBackend(std::shared_ptr<const model::Tokenizer> tokenizer)
       : tokenizer_(std::move(tokenizer)) {}
@@ -90,7 +92,8 @@ class ScriptedBackend final : public Backend {
     event.outcome = outcome;
     event.error = std::move(error);
     event.retry_after_ms = retry_after_ms;
-    event.timings = {1'000, 2'000, 3'000, 0, 0, k_cached, k_cached_cold, k_drafted, k_accepted};
+    event.timings = {1'000,      2'000,     3'000,         0, 0, k_cached, k_cached_cold, k_drafted,
+                     k_accepted, k_refused, k_refused_cold};
     s.stream->push(std::move(event));
     s.stream.reset();
   }

@@ -62,6 +62,8 @@ struct PutOptions {
   std::string tenant;      ///< "" is the public one
   bool pin = false;        ///< never makes room, never ages out
   int64_t expires_at = 0;  ///< seconds since 1970; 0: never
+  /// Counts blocks that were to be pinned and are not; null: nobody asks.
+  std::shared_ptr<std::atomic<uint32_t>> pins_refused = nullptr;
 };
 
 struct ChainBlock {

@@ -50,7 +50,12 @@ void ColdWriter::put(std::vector<Block> blocks, const PutOptions& options) {
 /// For as long as these options ask.
 void ColdWriter::keep(std::vector<BlockId> ids, const PutOptions& options) {
   if (ids.empty()) return;
-  if (options.pin) return pin(std::move(ids), options.expires_at, {});
+  if (options.pin) {
+    return pin(std::move(ids), options.expires_at,
+               [counter = options.pins_refused](PinSummary summary) {
+                 if (counter) *counter += summary.refused;
+               });
+  }
   if (options.expires_at != 0) keep_until(std::move(ids), options.expires_at);
 }
 

@@ -35,7 +35,10 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
     return refuse(block, block.parent == refused_ ? refused_why_ : Skip::orphan, row.tenant);
   }
   const bool pin = options.pin && pinned_room(row);
-  if (options.pin && !pin) count_refused_pins(1);
+  if (options.pin && !pin) {
+    count_refused_pins(1);
+    if (options.pins_refused) ++*options.pins_refused;
+  }
   row.place = pin ? Place::pinned : Place::fifo;
   const auto no_room = make_room(block.id, row);
   if (no_room == Skip::duplicate) keep({block.id}, options);

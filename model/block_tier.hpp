@@ -32,6 +32,8 @@ struct TierRetention {
   std::string tenant;  ///< "" is the public one
   bool pin = false;    ///< never makes room
   uint32_t ttl_s = 0;  ///< 0: as long as there is room
+  /// Counts blocks that were to be pinned and are not; null: nobody asks.
+  std::shared_ptr<std::atomic<uint32_t>> pins_refused = nullptr;
 
   bool asked_for() const { return pin || ttl_s > 0; }
 };

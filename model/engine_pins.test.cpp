@@ -61,7 +61,10 @@ TEST(EnginePins, EndWithTheirTimeToLive) {
 
 TEST(EnginePins, BeyondTheirShareOfThePoolAreRefusedAndCounted) {
   EngineWorld world(EngineWorld::with_blocks(40));
-  for (uint64_t seed = 1; seed <= 4; ++seed) world.alone(pinned(seed, 90));
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const uint32_t refused = seed <= 2 ? 0 : 5;
+    EXPECT_EQ(world.alone(pinned(seed, 90))[0].timings.pins_refused, refused) << "and told";
+  }
   EXPECT_EQ(world.engine->stats().blocks_pinned, 10u) << "a quarter";
   EXPECT_EQ(world.engine->stats().pins_refused, 10u);
   fill(world);

@@ -90,7 +90,7 @@ void Engine::State::publish_blocks(const StepPlan& plan) {
   }
 }
 
-void Engine::State::publish(const ActiveRequest& request, Choice& choice) {
+void Engine::State::publish(ActiveRequest& request, Choice& choice) {
   const uint32_t known = std::min(choice.kv.length(), request.length(choice));
   const uint32_t full = known / options.block_tokens;
   const uint32_t before = choice.kv.published();
@@ -103,11 +103,13 @@ void Engine::State::publish(const ActiveRequest& request, Choice& choice) {
 
 /// Its published blocks from `first` on: each block of a choice comes by once while it runs, the
 /// first one first.
-void Engine::State::pin(const ActiveRequest& request, const Choice& choice, uint32_t first) {
+void Engine::State::pin(ActiveRequest& request, const Choice& choice, uint32_t first) {
   if (!request.pin_until || *request.pin_until <= now) return;
   const uint64_t owner = hash64(request.request.tenant);
   for (const int32_t block : choice.kv.table().subspan(first, choice.kv.published() - first)) {
-    if (!cache->pin(block, owner, *request.pin_until)) ++counters.pins_refused;
+    if (cache->pin(block, owner, *request.pin_until)) continue;
+    ++counters.pins_refused;
+    ++request.pins_refused;
   }
 }
 

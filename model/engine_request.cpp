@@ -144,7 +144,9 @@ RequestTimings ActiveRequest::timings(TimePoint now) const {
           .cached_tokens = cached_tokens,
           .cached_tokens_cold = cached_tokens_cold,
           .draft_tokens = draft_tokens,
-          .accepted_tokens = accepted_tokens};
+          .accepted_tokens = accepted_tokens,
+          .pins_refused = pins_refused,
+          .pins_refused_cold = retention->pins_refused ? retention->pins_refused->load() : 0};
 }
 
 Result<ActiveRequest> make_active_request(RequestKey key, GenerationRequest request,
@@ -158,7 +160,9 @@ Result<ActiveRequest> make_active_request(RequestKey key, GenerationRequest requ
   active.enders = ending_ids(request.stop, *model.tokenizer);
   active.request = std::move(request);
   const GenerationRequest& r = active.request;
-  active.retention = std::make_shared<TierRetention>(TierRetention{r.tenant, r.kv.pin, r.kv.ttl_s});
+  active.retention = std::make_shared<TierRetention>(
+      TierRetention{r.tenant, r.kv.pin, r.kv.ttl_s,
+                    r.kv.pin ? std::make_shared<std::atomic<uint32_t>>(0) : nullptr});
   for (uint32_t i = 0; i < r.choices; ++i) {
     Choice& choice = active.choices.emplace_back(cache);
     choice.index = i;

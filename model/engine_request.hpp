@@ -87,6 +87,7 @@ struct ActiveRequest {
   uint32_t read_tokens = 0;         ///< That came from the tier for it.
   std::shared_ptr<const TierRetention> retention;
   std::optional<TimePoint> pin_until;  ///< Its blocks are pinned in the pool, too.
+  uint32_t pins_refused = 0;           ///< By the pool; those of the tier are in `retention`.
   TimePoint submitted{};
   std::optional<TimePoint> admitted;
   std::optional<TimePoint> first_token;

@@ -36,8 +36,8 @@ struct Engine::State {
   void find_cached(ActiveRequest& request, Choice& choice, SequenceView& view);
   void take_cached(ActiveRequest& request, Choice& choice, uint32_t blocks);
   void publish_blocks(const StepPlan& plan);
-  void publish(const ActiveRequest& request, Choice& choice);
-  void pin(const ActiveRequest& request, const Choice& choice, uint32_t first);
+  void publish(ActiveRequest& request, Choice& choice);
+  void pin(ActiveRequest& request, const Choice& choice, uint32_t first);
 
   // The tier below the pool (engine_tier.cpp).
   bool waits_for_tier(ActiveRequest& request, Choice& choice);

@@ -166,6 +166,8 @@ struct Timings {
   cachedTokensCold @4 :UInt64;        # of the prompt tokens: read from the KV store for this request
   draftN @5 :UInt64;                  # drafted tokens that were verified
   draftNAccepted @6 :UInt64;          # of these: those that were the answer's
+  pinsRefusedDevice @7 :UInt64;       # blocks to be pinned for which the pool has no room
+  pinsRefusedCold @8 :UInt64;         # the same of the KV store, as far as it had got
 }
 
 struct PromptTokens {
