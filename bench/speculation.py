@@ -6,14 +6,16 @@ drafting only, in turns, with the answers compared.
 
 All servers run at once and only one is asked at a time. A class's speed is its completion tokens
 over the time that its prompts took, so many at a time; a ratio is to the same round with spec off,
-and the median over the rounds is shown with the least and the most. Acceptance is by place in the
-draft, over the whole run. Exit code 1: an answer differed.
+and the median over the rounds is shown with the least and the most. No answer is drafted from an
+earlier one: each request has a salt of its own. Prompts are computed before the time begins, unless
+--prefill. Acceptance is by place in the draft, over the whole run. Exit code 1: an answer differed.
 """
 
 import argparse
 import concurrent.futures
 import http.client
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -53,10 +55,14 @@ class Server:
             time.sleep(0.1)
         sys.exit(f"spec {self.spec}: the server did not start")
 
-    def answer(self, prompt, args, seed):
+    def cpu_s(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def answer(self, prompt, args, seed, salt, tokens):
         status, raw = self.ask("POST", "/v1/chat/completions", {
-            "messages": [{"role": "user", "content": prompt["user"]}],
-            "max_tokens": args.tokens, "temperature": args.temperature, "seed": seed})
+            "messages": [{"role": "user", "content": prompt["user"]}], "cache_salt": salt,
+            "max_tokens": tokens, "temperature": args.temperature, "seed": seed})
         if status != 200:
             sys.exit(f"spec {self.spec}: {status} {raw[:300]!r}")
         body = json.loads(raw)
@@ -73,11 +79,16 @@ class Server:
 
 def run_class(server, prompts, concurrency, args, seed):
     """Tokens/s and the answers in the order of the prompts; few prompts are asked several times."""
-    asked = [prompts[i % len(prompts)] for i in range(max(len(prompts), concurrency))]
-    start = time.monotonic()
+    asked = [(prompts[i % len(prompts)], f"{concurrency}-{seed}-{i}")
+             for i in range(max(len(prompts), 2 * concurrency))]
+    if not args.prefill:
+        for prompt, salt in asked:
+            server.answer(prompt, args, seed, salt, 1)
+    clock = server.cpu_s if args.cpu else time.monotonic
+    start = clock()
     with concurrent.futures.ThreadPoolExecutor(concurrency) as pool:
-        answers = list(pool.map(lambda p: server.answer(p, args, seed), asked))
-    elapsed = time.monotonic() - start
+        answers = list(pool.map(lambda a: server.answer(a[0], args, seed, a[1], args.tokens), asked))
+    elapsed = clock() - start
     return sum(tokens for _, tokens in answers) / elapsed, [text for text, _ in answers]
 
 
@@ -92,11 +103,17 @@ def main():
     parser.add_argument("--tokens", type=int, default=192)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--classes", help="only these, by commas")
+    parser.add_argument("--prefill", action="store_true", help="the time is of prompts as well")
+    parser.add_argument("--cpu", action="store_true",
+                        help="by the servers' CPU time: for machines that do other things")
     parser.add_argument("--port", type=int, default=9750)
     parser.add_argument("--flags", nargs="*", default=[], help="of all servers, without dashes")
     args = parser.parse_args()
     prompts = json.loads(PROMPTS.read_text())
     classes = list(dict.fromkeys(prompt["class"] for prompt in prompts))
+    if args.classes:
+        classes = [name for name in classes if name in args.classes.split(",")]
     specs = ["off"] + args.spec.split(",")
     servers = [Server(args, spec, args.port + i) for i, spec in enumerate(specs)]
     differed = 0
@@ -111,7 +128,7 @@ def main():
                 speeds = {spec: [] for spec in specs}
                 for seed in range(args.rounds):
                     plain = None
-                    for server in servers:
+                    for server in servers if seed % 2 == 0 else servers[::-1]:
                         speed, answers = run_class(server, of_class, concurrency, args, seed)
                         speeds[server.spec].append(speed)
                         plain = plain or answers

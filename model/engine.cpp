@@ -169,9 +169,10 @@ std::span<const ChoiceUpdate> Engine::step() {
   if (!s.ids.empty()) {
     s.transformer.forward({s.ids, s.positions, s.segments}, s.cache->memory());
     s.publish_blocks(plan);
-    s.now = s.clock.now();
+    const TimePoint began = std::exchange(s.now, s.clock.now());
     s.read_results();
     ++s.counters.steps;
+    if (s.options.speculation.depth_max > 0) s.learn_costs(began);
   }
   s.forget_finished();
   if (s.tier) s.tier->store(limits::kv_step_copy_bytes);

@@ -25,6 +25,7 @@ struct SpeculationOptions {
   bool ngram = false;        ///< Drafts from how the request's own text went on before.
   uint32_t depth_max = 8;    ///< Hints that a step verifies of one sequence, at most.
   bool fixed_depth = false;  ///< Always as many as there are, whatever they promise.
+  float accept_min = 0;      ///< None that comes true less often, and none behind it.
 };
 
 /// Sizes of one engine. All are fixed at start: a step allocates no KV.

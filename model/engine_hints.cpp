@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.hpp"
 #include "model/engine_state.hpp"
@@ -12,15 +13,19 @@ namespace {
 /// request's own weigh as much as all others, and these as much as many.
 constexpr float k_own_weight = 4;
 constexpr float k_engine_weight = 32;
-/// Steps with hints in store but none verified, after which one is, to see whether they got better.
+/// Steps of a sequence with hints in store but none verified, after which one is, to see whether
+/// they got better; but no more than one of so many rows of all.
 constexpr uint32_t k_probe_after = 48;
-/// What hints must promise: less is within what the costs were measured to.
-constexpr double k_gain_min = 1.02;
+constexpr uint32_t k_probe_rows = 256;
+/// What hints must promise: less is within what costs and chances are known to, and where a step is
+/// full of rows they never promise much.
+constexpr double k_gain_min = 1.08;
 
 }  // namespace
 
 void Engine::set_step_costs(const StepCosts& costs) {
   state_->costs = costs;
+  state_->cost_refresh = CostRefresh(costs);
 }
 
 HintOutcome Engine::hint(RequestKey key, uint32_t index, const Hint& hint) {
@@ -92,10 +97,16 @@ void Engine::State::find_path(const ActiveRequest& request, Choice& choice) {
   if (wanted.ngram) draft_from_texts(request, drafts, depth);
   drafts.trie.best_path(depth, drafts.path);
   float survives = 1;
+  bool believed = true;
+  drafts.wanted = 0;
   for (const HintTrie::Step& step : drafts.path) {
     const float others = acceptance.probability(step.source, step.confidence,
                                                 float{1} * step.confidence / 255, k_engine_weight);
-    survives *= drafts.acceptance.probability(step.source, step.confidence, others, k_own_weight);
+    const float chance =
+        drafts.acceptance.probability(step.source, step.confidence, others, k_own_weight);
+    believed = believed && chance >= wanted.accept_min;
+    if (believed) ++drafts.wanted;
+    survives = believed ? survives * chance : 0;
     drafts.survival.push_back(survives);
   }
 }
@@ -141,15 +152,20 @@ void Engine::State::choose_hints() {
   }
   if (!wanted.fixed_depth) {
     const auto rows = static_cast<uint32_t>(decoding.size());
-    choose_depths(candidates, costs, batch_tokens - std::min(batch_tokens, rows), k_gain_min,
-                  depth_scratch, depths);
+    choose_depths(candidates, cost_refresh.costs(), batch_tokens - std::min(batch_tokens, rows),
+                  k_gain_min, depth_scratch, depths);
   }
   for (size_t i = 0; i < decoding.size(); ++i) {
-    const auto hinted = static_cast<uint32_t>(candidates[i].survival.size());
-    if (hinted == 0) continue;
+    if (candidates[i].survival.empty()) continue;
     Drafts& drafts = *scheduled[decoding[i]].choice->drafts;
-    uint32_t depth = wanted.fixed_depth ? hinted : depths[i];
-    if (depth == 0 && ++drafts.plain_steps >= k_probe_after) depth = 1;
+    uint32_t depth = wanted.fixed_depth ? drafts.wanted : depths[i];
+    if (depth == 0) {
+      ++unverified;
+      if (++drafts.plain_steps >= k_probe_after && unverified >= k_probe_rows) {
+        depth = 1;
+        unverified = 0;
+      }
+    }
     views[decoding[i]].hints = depth;
   }
 }
@@ -173,6 +189,18 @@ void Engine::State::learn(ActiveRequest& request, Choice& choice, size_t drawn) 
     ++request.accepted_tokens;
     ++seen.accepted_at[i];
   }
+}
+
+/// `since` is when the step began. Only steps without prefill rows say what hints would cost.
+void Engine::State::learn_costs(TimePoint since) {
+  shares_of_step.clear();
+  for (const Reading& reading : readings) {
+    if (reading.scored == 0) shares_of_step.push_back({1 + reading.hints, reading.context});
+  }
+  const auto sampled =
+      std::accumulate(shares_of_step.begin(), shares_of_step.end(), size_t{0},
+                      [](size_t rows, const StepShare& share) { return rows + share.rows; });
+  if (sampled == ids.size()) cost_refresh.observe(shares_of_step, clock.now() - since);
 }
 
 }  // namespace outrider::model

@@ -99,6 +99,20 @@ TEST(EngineHints, WrongHintsChangeNothing) {
   EXPECT_LT(hints.accepted_tokens, hints.draft_tokens);
 }
 
+TEST(EngineHints, HintsThatRarelyComeTrueAreNoLongerVerified) {
+  const GenerationRequest request = sampled(3);
+  const Heard expected = plain(request);
+  std::vector<int32_t> wrong = expected.ids();
+  for (int32_t& id : wrong) id ^= 1;
+  EngineOptions options = drafting();
+  options.speculation.accept_min = 0.5f;
+  EngineWorld world(options);
+  expect_same(hinted(world, request, Text(request, wrong)), expected);
+  const HintCounters& hints = world.engine->stats().hints;
+  EXPECT_GE(hints.drafts, 1u);
+  EXPECT_LE(hints.drafts, 8u);
+}
+
 TEST(EngineHints, TheEndIsTheSameWhereHintsReachBeyondIt) {
   GenerationRequest request = sampled(5);
   const Heard expected = plain(request);

@@ -37,6 +37,7 @@ struct Drafts {
   uint32_t plain_steps = 0;          ///< Since hints were verified last.
   std::vector<HintTrie::Step> path;  ///< The best one in this step, cut to what is verified.
   std::vector<float> survival;
+  uint32_t wanted = 0;  ///< Hints before the first one that comes true too rarely.
 };
 
 /// One choice. Everything but `kv` and `stage` is a pure function of the request and `output`, so

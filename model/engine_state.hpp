@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "model/cost_refresh.hpp"
 #include "model/draft_depth.hpp"
 #include "model/engine.hpp"
 #include "model/engine_request.hpp"
@@ -52,14 +53,16 @@ struct Engine::State {
   void draft_from_texts(const ActiveRequest& request, Drafts& drafts, uint32_t depth);
   void choose_hints();
   void learn(ActiveRequest& request, Choice& choice, size_t drawn);
+  void learn_costs(TimePoint since);
 
   /// One use of one row's logits, and of those of the hints behind it.
   struct Reading {
     uint32_t row = 0;
     ActiveRequest* request = nullptr;
     Choice* choice = nullptr;
-    uint32_t scored = 0;  ///< Prompt index whose logprob it gives; 0: the row samples.
-    uint32_t hints = 0;   ///< Rows behind it, of the choice's path.
+    uint32_t scored = 0;   ///< Prompt index whose logprob it gives; 0: the row samples.
+    uint32_t hints = 0;    ///< Rows behind it, of the choice's path.
+    uint32_t context = 0;  ///< Tokens before it.
   };
   /// What a row gives, drawn or scored: what it is found from, and the token; behind it those that
   /// the rows of its hints give, as long as the hints come true.
@@ -104,6 +107,7 @@ struct Engine::State {
   std::unique_ptr<KvCache> cache;  ///< Before the requests, whose sequences point to it.
   std::unique_ptr<TierWork> tier;  ///< Null: there is none.
   StepCosts costs;                 ///< Empty: not measured.
+  CostRefresh cost_refresh;        ///< The same, as steps are now: for drafts.
   Transformer transformer;
   std::map<RequestKey, std::unique_ptr<ActiveRequest>> requests;
   uint64_t arrivals = 0;
@@ -111,7 +115,8 @@ struct Engine::State {
   EngineStats counters;
   Acceptance acceptance{0.998f};  ///< Of all requests: a window of 500 or so.
   PastOutputs past_outputs{limits::past_output_scope_tokens_max, limits::past_output_tokens_max};
-  TimePoint now{};  ///< Of this step.
+  uint32_t unverified = 0;  ///< Rows that had hints in store, since one was verified as a probe.
+  TimePoint now{};          ///< Of this step.
 
   // Work space of a step.
   std::vector<SampleScratch> scratches;  ///< one for each thread
@@ -124,6 +129,7 @@ struct Engine::State {
   std::vector<uint32_t> decoding;  ///< candidates[i]'s view
   std::vector<uint32_t> depths;    ///< candidates[i]'s hints
   DepthScratch depth_scratch;
+  std::vector<StepShare> shares_of_step;
   std::vector<int32_t> ids;        ///< [rows]
   std::vector<int32_t> positions;  ///< [rows]
   std::vector<kernels::Segment> segments;

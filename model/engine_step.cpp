@@ -157,7 +157,7 @@ void Engine::State::add_rows(const Scheduled& entry, uint32_t rows) {
     if (scores && next < request.prompt_size() && next >= request.prompt_scored) {
       readings.push_back({first_row + i, &request, &choice, next});
     }
-    if (next == length) readings.push_back({first_row + i, &request, &choice, 0, hints});
+    if (next == length) readings.push_back({first_row + i, &request, &choice, 0, hints, position});
   }
 }
 

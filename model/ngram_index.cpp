@@ -7,13 +7,14 @@ namespace outrider::model {
 namespace {
 
 constexpr int32_t k_separator = -1;
-constexpr std::array<uint32_t, 3> k_orders = {8, 5, 3};
+constexpr std::array<uint32_t, 3> k_orders = {8, 4, 2};
 constexpr size_t k_slots_min = 1024;
 /// Slots a token at least: at most a quarter of them is in use.
 constexpr size_t k_slots_per_token = 12;
 
 /// 255 times the share of tokens that followed as before, by the length of the match.
 uint8_t confidence(uint32_t length) {
+  if (length < 3) return 90;
   if (length < 5) return 115;
   if (length < 8) return 165;
   return length < 16 ? 205 : 235;

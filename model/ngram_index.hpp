@@ -11,7 +11,7 @@
 /// lookup, Saxena 2023), of one request or of many.
 namespace outrider::model {
 
-/// Texts, and where each of their last 8, 5 and 3 tokens stood of late. 52 to 100 bytes a token.
+/// Texts, and where each of their last 8, 4 and 2 tokens stood of late. 52 to 100 bytes a token.
 /// What one place of the table had is forgotten when another needs it: a draft less, no wrong one.
 /// Not thread-safe.
 class NgramIndex {
@@ -24,7 +24,7 @@ class NgramIndex {
   /// Tokens and separations.
   size_t size() const { return tokens_.size(); }
 
-  /// An earlier place where `length` tokens (3 to k_match_max) stood as at the end of a text, and
+  /// An earlier place where `length` tokens (2 to k_match_max) stood as at the end of a text, and
   /// what followed begins at `next`.
   struct Match {
     uint32_t next = 0;
@@ -34,7 +34,7 @@ class NgramIndex {
   };
   static constexpr uint32_t k_match_max = 32;
   /// For a text that ends with `end`, which may be the last one here: the latest place of its last
-  /// 8 tokens, else 5, else 3.
+  /// 8 tokens, else 4, else 2.
   std::optional<Match> find(std::span<const int32_t> end) const;
   /// Up to `depth` tokens from there on, as a chain. What runs into the end of the last text goes
   /// on with itself. The longer the match, the higher the confidence.

@@ -56,6 +56,31 @@ void update_hint_metrics(const model::HintCounters& hints, ServingMetrics& metri
   }
 }
 
+/// Null: nobody drafts.
+nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
+                                       const model::HintCounters& hints) {
+  if (options.depth_max == 0) return nullptr;
+  nlohmann::ordered_json outcomes = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < hints.hints.size(); ++i) {
+    if (hints.hints[i] > 0) {
+      outcomes[model::to_string(static_cast<model::HintOutcome>(i))] = hints.hints[i];
+    }
+  }
+  auto places = nlohmann::ordered_json::array();
+  for (const uint64_t accepted : hints.accepted_at) {
+    if (accepted == 0) break;
+    places.push_back(accepted);
+  }
+  return {{"ngram", options.ngram},
+          {"depth_max", options.depth_max},
+          {"fixed_depth", options.fixed_depth},
+          {"drafts", hints.drafts},
+          {"draft_tokens", hints.draft_tokens},
+          {"accepted_tokens", hints.accepted_tokens},
+          {"accepted_tokens_per_pos", std::move(places)},
+          {"hints", std::move(outcomes)}};
+}
+
 schema::Announce announcement(const model::Engine& engine, const std::string& name,
                               const model::EngineOptions& options) {
   schema::Announce announce;
@@ -125,6 +150,7 @@ struct EmbeddedCluster::State {
   std::string kv_kind;
   gateway::ServedModel served;
   model::DecodePlan decode_plan;
+  model::SpeculationOptions speculation;
   actors::SystemConfig config;
   std::unique_ptr<caf::actor_system> system;
   schema::RouterHandle router;
@@ -183,7 +209,7 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
     (*engine)->attach_tier(actors::make_store_tier(store_));
   }
   return Prepared{std::move(model), std::move(*engine), std::move(announce),
-                  kernels::kv_kinds_text(options.kv_kinds)};
+                  kernels::kv_kinds_text(options.kv_kinds), options.speculation};
 }
 
 void EmbeddedCluster::start(Prepared prepared) {
@@ -193,6 +219,7 @@ void EmbeddedCluster::start(Prepared prepared) {
   state->model = prepared.model;
   state->kv_kind = std::move(prepared.kv_kind);
   state->decode_plan = prepared.engine->decode_plan();
+  state->speculation = prepared.speculation;
   state->served.name = announce.model;
   state->served.text = {announce.model, model.config, model.tokenizer, model.chat_template};
   state->served.context_tokens = announce.context_tokens;
@@ -262,6 +289,9 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
   if (state_) {
     const model::DecodePlan& plan = state_->decode_plan;
     out["decode_plan"] = {{"contexts", plan.contexts}, {"rows", plan.rows}};
+    if (const auto loop = state_->engine->load().lock()) {
+      out["drafts"] = describe_drafts(state_->speculation, loop->snapshot().stats.hints);
+    }
   }
   if (store_) {
     out["kv_store"] = describe_store(store_->stats(), viewer);

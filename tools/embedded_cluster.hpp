@@ -35,6 +35,7 @@ class EmbeddedCluster {
     std::unique_ptr<model::Engine> engine;
     schema::Announce announce;
     std::string kv_kind;  ///< as kv_kinds_text writes it
+    model::SpeculationOptions speculation;
   };
   Result<Prepared> prepare(std::shared_ptr<const model::LoadedModel> model, const std::string& name,
                            const model::EngineOptions& options) const;

@@ -53,6 +53,7 @@ const std::vector<std::string>& engine_setting_names() {
                                                  "spec",
                                                  "spec-k",
                                                  "spec-depth-max",
+                                                 "spec-disable-below-accept",
                                                  "weights-cache",
                                                  "kv-candidates",
                                                  "kv-gate-nll",
@@ -92,6 +93,7 @@ model::EngineOptions engine_options(const Settings& settings) {
   options.speculation.fixed_depth = fixed > 0;
   options.speculation.depth_max = fixed > 0 ? fixed : number("spec-depth-max");
   if (settings.text("spec") == "off") options.speculation.depth_max = 0;
+  options.speculation.accept_min = static_cast<float>(number("spec-disable-below-accept")) / 100.0f;
   return options;
 }
 

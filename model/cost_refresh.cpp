@@ -1,0 +1,75 @@
+#include "model/cost_refresh.hpp"
+
+#include <algorithm>
+
+namespace outrider::model {
+namespace {
+
+constexpr uint64_t k_refresh_every = 32;
+/// Fewer say nothing.
+constexpr size_t k_samples_min = 5;
+/// Older ones are of another load: what was too dear then may be tried again.
+constexpr uint64_t k_forget_after = 1024;
+constexpr float k_factor_min = 0.25f;
+constexpr float k_factor_max = 8.0f;
+
+}  // namespace
+
+CostRefresh::CostRefresh(const StepCosts& measured)
+    : measured_(measured), costs_(measured), of_rows_(measured.rows.size()) {}
+
+void CostRefresh::add(Recent& recent, float factor, uint64_t at) {
+  recent.factors[recent.count % k_window] = factor;
+  recent.seen_at[recent.count % k_window] = at;
+  ++recent.count;
+}
+
+double CostRefresh::median(const Recent& recent, double otherwise) const {
+  std::array<float, k_window> factors{};
+  size_t count = 0;
+  for (size_t i = 0; i < std::min(recent.count, k_window); ++i) {
+    if (observations_ - recent.seen_at[i] < k_forget_after) factors[count++] = recent.factors[i];
+  }
+  if (count < k_samples_min) return otherwise;
+  const auto middle = factors.begin() + static_cast<std::ptrdiff_t>(count / 2);
+  std::nth_element(factors.begin(), middle, factors.begin() + static_cast<std::ptrdiff_t>(count));
+  return double{*middle};
+}
+
+void CostRefresh::observe(std::span<const StepShare> shares, Duration time) {
+  if (measured_.rows.empty()) return;
+  uint32_t rows = 0;
+  for (const StepShare& share : shares) rows += share.rows;
+  const Duration expected = measured_.step(shares);
+  if (expected.count() <= 0 || time.count() <= 0) return;
+  const float factor =
+      std::clamp(static_cast<float>(time.count()) / static_cast<float>(expected.count()),
+                 k_factor_min, k_factor_max);
+  size_t nearest = 0;
+  while (nearest + 1 < of_rows_.size() &&
+         2 * rows > measured_.rows[nearest] + measured_.rows[nearest + 1]) {
+    ++nearest;
+  }
+  add(of_rows_[nearest], factor, observations_);
+  add(of_all_, factor, observations_);
+  if (++observations_ % k_refresh_every == 0) refresh();
+}
+
+/// Rows of which nothing is known lately take what steps take lately; so a machine that is slower
+/// than at the start makes no draft look cheap.
+void CostRefresh::refresh() {
+  const double all = median(of_all_, 1);
+  const size_t width = measured_.rows.size();
+  for (size_t i = 0; i < width; ++i) {
+    const double factor = median(of_rows_[i], all);
+    for (size_t at = i; at < measured_.times.size(); at += width) {
+      const auto time = static_cast<double>(measured_.times[at].count()) * factor;
+      costs_.times[at] = Duration(static_cast<Duration::rep>(time));
+      // As measured: never less than with fewer rows or a shorter context.
+      if (i > 0) costs_.times[at] = std::max(costs_.times[at], costs_.times[at - 1]);
+      if (at >= width) costs_.times[at] = std::max(costs_.times[at], costs_.times[at - width]);
+    }
+  }
+}
+
+}  // namespace outrider::model

@@ -1,0 +1,82 @@
+#include "model/cost_refresh.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/philox.hpp"
+
+namespace outrider::model {
+namespace {
+
+StepCosts measured() {
+  using std::chrono::microseconds;
+  StepCosts costs;
+  costs.rows = {1, 2, 4, 8};
+  costs.contexts = {0, 1024};
+  for (const int us : {1000, 1200, 1600, 2400, 2000, 2200, 2600, 3400}) {
+    costs.times.push_back(microseconds(us));
+  }
+  return costs;
+}
+
+/// `count` steps of one sequence, which took `factor` times what was measured.
+void run(CostRefresh& refresh, uint32_t rows, double factor, int count) {
+  const StepShare share{rows, 512};
+  const auto expected = static_cast<double>(measured().step(std::span(&share, 1)).count());
+  for (int i = 0; i < count; ++i) {
+    refresh.observe(std::span(&share, 1), Duration(static_cast<int64_t>(expected * factor)));
+  }
+}
+
+double factor(const CostRefresh& refresh, size_t at) {
+  return static_cast<double>(refresh.costs().times[at].count()) /
+         static_cast<double>(measured().times[at].count());
+}
+
+TEST(CostRefresh, StepsAsMeasuredChangeNothing) {
+  CostRefresh refresh(measured());
+  run(refresh, 1, 1, 100);
+  run(refresh, 8, 1, 100);
+  EXPECT_EQ(refresh.costs().times, measured().times);
+}
+
+TEST(CostRefresh, WhatCostsMoreThanMeasuredIsLearntForItsRows) {
+  CostRefresh refresh(measured());
+  for (int i = 0; i < 32; ++i) {
+    run(refresh, 1, 1, 1);
+    run(refresh, 8, 1.5, 1);
+  }
+  for (const size_t at : {0, 4}) EXPECT_NEAR(factor(refresh, at), 1, 0.01);
+  for (const size_t at : {3, 7}) EXPECT_NEAR(factor(refresh, at), 1.5, 0.01);
+}
+
+TEST(CostRefresh, RowsThatNobodyRanFollowTheMachine) {
+  CostRefresh refresh(measured());
+  run(refresh, 1, 2, 64);
+  for (size_t at = 0; at < 8; ++at) EXPECT_NEAR(factor(refresh, at), 2, 0.01) << at;
+}
+
+TEST(CostRefresh, FewDisturbedStepsChangeNothing) {
+  CostRefresh refresh(measured());
+  Random random(0x51);
+  for (int i = 0; i < 256; ++i) run(refresh, 2, i % 5 == 0 ? 1 + 5 * random.uniform() : 1, 1);
+  EXPECT_NEAR(factor(refresh, 1), 1, 0.01);
+}
+
+TEST(CostRefresh, WhatWasLongAgoIsForgotten) {
+  CostRefresh refresh(measured());
+  run(refresh, 8, 3, 32);
+  run(refresh, 1, 1, 32);
+  EXPECT_NEAR(factor(refresh, 3), 3, 0.01);
+  run(refresh, 1, 1, 1024);
+  EXPECT_NEAR(factor(refresh, 3), 1, 0.01);
+}
+
+TEST(CostRefresh, WithoutMeasurementsThereAreNoCosts) {
+  CostRefresh refresh;
+  const StepShare share{1, 0};
+  refresh.observe(std::span(&share, 1), std::chrono::milliseconds(1));
+  EXPECT_TRUE(refresh.costs().rows.empty());
+}
+
+}  // namespace
+}  // namespace outrider::model
