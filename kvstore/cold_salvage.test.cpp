@@ -85,6 +85,26 @@ TEST_F(Salvage, TheLogIsReadWhereItHasTheFirstPinnedRecords) {
   }
 }
 
+TEST_F(Salvage, AFileThatIsDeletedWhileItIsOpenIsTold) {
+  fill_tables();
+  Surroundings outside = surroundings(clock_);
+  outside.log = *make_logger({});
+  ColdStore store(small_options(store_path()), outside);
+  store.drain();
+  const fs::path lost = find(std::span(make_block(1, 2).tensors[1].bytes).first(64)).first;
+  fs::remove(lost);
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) {
+    clock_.advance(std::chrono::milliseconds(small_options("").use_age_ms));
+    store.drain();  // looks when it is done
+  }
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(lines, HasSubstr("another program deleted " + lost.string()));
+  EXPECT_EQ(lines.find("deleted"), lines.rfind("deleted")) << lines;
+  EXPECT_EQ(store.stats().deleted_files, 1u);
+  EXPECT_EQ(load_all(store), k_chains * k_blocks);
+}
+
 TEST_F(Salvage, AnyFileCostsNoMoreThanWhatItHeld) {
   fill_tables();
   uint64_t salvaged = 0;

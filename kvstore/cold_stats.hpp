@@ -121,6 +121,7 @@ struct ColdStats {
   uint64_t pinned_bytes = 0;  ///< of these
   uint64_t file_bytes = 0;    ///< payload files, as of the last flush
   uint32_t files = 0;
+  uint64_t deleted_files = 0;          ///< by another program: readable until the store closes
   uint64_t queued_bytes = 0;           ///< waiting to be written
   uint64_t payload_written_bytes = 0;  ///< by flushes, as RocksDB counts
   uint32_t loads_waiting = 0;

@@ -104,6 +104,7 @@ ColdStats ColdStore::stats() const {
     out.pinned_bytes = core.index.pinned_bytes();
     out.file_bytes = core.files.bytes;
     out.files = core.files.files;
+    out.deleted_files = core.deleted_files;
     out.speed = core.speed;
     out.tenants = core.index.tenants();
     database = core.database;

@@ -76,6 +76,7 @@ class ColdWriter {
   std::vector<Pending> pending_;
   TimePoint oldest_pending_{0};
   TimePoint uses_written_{0};
+  TimePoint files_looked_at_{0};
   RowBatch deletions_;  // go with the next write, before what it adds
   std::unordered_map<BlockId, Row, BlockIdHash> unwritten_;  // uses that the disk refused
   std::vector<uint64_t> named_tenants_, named_namespaces_;
@@ -129,6 +130,7 @@ class ColdWriter {
   void apply_moves(std::vector<Pending>& pending);
   void publish(const std::vector<Pending>& pending);
   void give_up(const std::vector<Pending>& pending);
+  void look_for_deleted_files();
   void sweep();
   void sweep_expired();
   uint64_t pending_bytes() const;

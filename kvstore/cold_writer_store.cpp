@@ -188,7 +188,24 @@ uint64_t ColdWriter::pending_bytes() const {
   return sum;
 }
 
+/// RocksDB does not notice: it has its files open.
+void ColdWriter::look_for_deleted_files() {
+  const TimePoint now = core_.surroundings.clock.now();
+  if (!database_ || now - files_looked_at_ < std::chrono::milliseconds(core_.options.use_age_ms)) {
+    return;
+  }
+  files_looked_at_ = now;
+  const std::vector<std::string> deleted = database_->deleted_files();
+  uint64_t known = 0;
+  {
+    const std::lock_guard lock(core_.mutex);
+    known = std::exchange(core_.deleted_files, deleted.size());
+  }
+  if (deleted.size() > known) core_.log.deleted(deleted.front(), deleted.size());
+}
+
 void ColdWriter::commit_if_old() {
+  look_for_deleted_files();
   if (pending_.empty()) {
     sweep_expired();
     if (!deletions_.empty() || uses_are_old()) commit();

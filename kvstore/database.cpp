@@ -1,6 +1,9 @@
 #include "kvstore/database.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <new>
 
 #include "kvstore/database_state.hpp"
@@ -219,6 +222,28 @@ Result<std::vector<BlockId>> Database::pinned_ids() const {
   }
   OUTRIDER_TRY(result_of(at->status()));
   return out;
+}
+
+std::vector<std::string> Database::deleted_files() const {
+  const auto listed = [&] {
+    std::vector<rocksdb::LiveFileMetaData> tables;
+    state_->db->GetLiveFilesMetaData(&tables);
+    std::vector<std::string> paths = {state_->db->GetName() + "/CURRENT"};
+    for (const auto& table : tables) {
+      paths.push_back(table.directory + '/' + table.relative_filename);
+    }
+    return paths;
+  };
+  std::vector<std::string> deleted = listed();
+  std::erase_if(deleted, [](const std::string& path) {
+    return ::access(path.c_str(), F_OK) == 0 || errno != ENOENT;
+  });
+  if (deleted.empty()) return deleted;
+  const std::vector<std::string> now = listed();  // without what RocksDB itself deleted meanwhile
+  std::erase_if(deleted, [&](const std::string& path) {
+    return std::find(now.begin(), now.end(), path) == now.end();
+  });
+  return deleted;
 }
 
 uint64_t Database::pinned_file_bytes() const {

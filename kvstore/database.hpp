@@ -128,6 +128,9 @@ class Database {
   /// Ids in the pinned family, whether a row names them or not.
   Result<std::vector<BlockId>> pinned_ids() const;
 
+  /// Files that it has open and that another program has deleted: they can be read until it
+  /// closes, and are lost then.
+  std::vector<std::string> deleted_files() const;
   uint64_t pinned_file_bytes() const;
   Result<void> compact_pinned();
   /// Bytes that flushes and compactions of the payload family wrote since it was opened.

@@ -39,6 +39,7 @@ struct StoreCore {
   std::string outage_text;
   std::string store_uuid;
   PayloadFiles files;
+  uint64_t deleted_files = 0;  ///< by another program, while they are open
 
   int64_t now_s() const { return surroundings.wall_time().time_since_epoch().count(); }
   void count_dropped_job();

@@ -24,6 +24,13 @@ void StoreLog::opened(const OpenedAs& what) const {
       .write(*log_);
 }
 
+void StoreLog::deleted(const std::string& first, uint64_t files) const {
+  log_->warn(
+      "KV store: another program deleted {} ({} such files): read until this process ends, then "
+      "lost, and the next start keeps the rest",
+      first, files);
+}
+
 void StoreLog::salvaging(const std::string& directory, uint64_t bytes,
                          const std::string& why) const {
   log_->warn(

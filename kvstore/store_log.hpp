@@ -32,6 +32,8 @@ class StoreLog {
   StoreLog(std::shared_ptr<spdlog::logger> log, const Clock& clock);
 
   void opened(const OpenedAs& what) const;
+  /// Files that are gone while the store has them open: the first, and how many.
+  void deleted(const std::string& first, uint64_t files) const;
   /// Before it, for it may take long, and after it.
   void salvaging(const std::string& directory, uint64_t bytes, const std::string& why) const;
   void salvaged(const std::string& directory, uint64_t kept, uint64_t lost) const;

@@ -80,6 +80,7 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   stats.rows = 3;
   stats.counters.loads[kvstore::Miss::corrupt] = 2;
   stats.counters.skipped[kvstore::Skip::queue_full] = 5;
+  stats.deleted_files = 3;
   stats.counters.salvaged = 2;
   stats.counters.quarantined = 1;
   stats.counters.refused_pins = 6;
@@ -89,6 +90,7 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   EXPECT_EQ(json["loads"].dump(), R"({"corrupt":2})");
   EXPECT_EQ(json["payload_written_bytes"], 4096);
   EXPECT_EQ(json["salvaged"], 2);
+  EXPECT_EQ(json["deleted_files"], 3);
   ServingMetrics metrics("tiny");
   EXPECT_THAT(metrics.render(), Not(HasSubstr("kv_store")));
   for (int i = 0; i < 2; ++i) update_store_metrics(stats, metrics.store());
