@@ -76,7 +76,7 @@ void ColdIndex::attach(Node& node, const BlockId& id) {
   update_leaf(id, node);
   const bool unique = by_sequence_.emplace(node.row.sequence, id).second;
   OUTRIDER_CHECK(unique, node.row.sequence);  // `insert` looked; what moves was just written
-  if (node.row.sequence < leaving_sequence_) count_leaving(node.row);
+  if (node.row.sequence < leaving_sequence_) owner.leaving.emplace(node.row.sequence, id);
 }
 
 void ColdIndex::set_used(Node& node, const BlockId& id) {
@@ -120,10 +120,7 @@ void ColdIndex::detach(Node& node, Bytes left) {
   }
   owner.leaves.erase(node.used);
   by_sequence_.erase(node.row.sequence);
-  if (node.row.sequence < leaving_sequence_) {
-    owner.leaving_bytes -= node.row.bytes;
-    leaving_bytes_ -= node.row.bytes;
-  }
+  owner.leaving.erase(node.row.sequence);
   if (left == Bytes::dead) note_dead(node.row);
 }
 
@@ -151,7 +148,9 @@ void ColdIndex::erase(Nodes::iterator at, Bytes left) {
 
 void ColdIndex::move(const BlockId& id, Place place, uint64_t sequence) {
   Node& node = nodes_.at(id);
-  detach(node, Bytes::dead);
+  // Whoever has it rewritten before it falls out: its owner has no more in the files by that.
+  const bool stays = place == Place::fifo && node.row.place == Place::fifo;
+  detach(node, stays ? Bytes::gone : Bytes::dead);
   if (place != node.row.place) node.used = ++uses_;
   node.row.place = place;
   node.row.sequence = sequence;
@@ -238,14 +237,18 @@ std::vector<BlockId> ColdIndex::eviction_order(uint64_t tenant) const {
 
 bool ColdIndex::consistent() const {
   uint64_t rows = 0, bytes = 0, pinned = 0, reserved = 0, leaves = 0, promised = 0, children = 0;
-  uint64_t dead = 0, leaving = 0, leaving_of_all = 0;
+  uint64_t dead = 0, leaving = 0;
   for (const auto& [tenant, use] : accounts_) {
     rows += use.rows;
     bytes += use.bytes;
     pinned += use.pinned_bytes;
     reserved += use.reserved_bytes;
     dead += use.dead_bytes;
-    leaving_of_all += use.leaving_bytes;
+    for (const auto& [sequence, id] : use.leaving) {
+      const auto row = nodes_.find(id);
+      if (row == nodes_.end() || row->second.row.sequence != sequence) return false;
+      ++leaving;
+    }
     for (const auto& [used, id] : use.leaves) {
       const auto leaf = nodes_.find(id);
       if (leaf == nodes_.end() || leaf->second.used != used) return false;
@@ -262,11 +265,11 @@ bool ColdIndex::consistent() const {
     expiring += node.row.expires_at != 0;
     if (node.row.place != Place::fifo) continue;
     if (!by_sequence_.contains(node.row.sequence)) return false;
-    leaving += node.row.sequence < leaving_sequence_ ? node.row.bytes : 0;
+    leaving -= node.row.sequence < leaving_sequence_ ? 1 : 0;
     fifo_leaves += children_.contains(short_of(id)) ? 0 : 1;
   }
   for (const auto& [where, noted] : dead_) dead -= noted;
-  if (dead != 0 || leaving != leaving_bytes_ || leaving_of_all != leaving_bytes_) return false;
+  if (dead != 0 || leaving != 0) return false;
   return rows == nodes_.size() && bytes == bytes_ && row_bytes == bytes_ &&
          pinned == pinned_bytes_ && reserved == reserved_bytes_ && promised == reserved_bytes_ &&
          children == nodes_.size() + promised_.size() && leaves == fifo_leaves &&

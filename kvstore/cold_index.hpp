@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -38,8 +39,9 @@ struct TenantUse {
 /// from their end, and what is left can be matched. Pinned records never make room.
 ///
 /// What left the index stays in the files until these fall out of the FIFO, and pushes others' out.
-/// So while others' records are the next to fall out, nobody brings in more than twice its quota,
-/// alive and dead: `dead_bytes`. Whose bytes were dead before a start is not known: nobody's.
+/// So a tenant that has more than its quota in them, alive and dead, pays for what it brings:
+/// others' records that fall out before long move to the end (`spare`); while some are about to, it
+/// brings nothing: `dead_bytes`. What was dead before a start, and what moved, counts for nobody.
 /// Pure state: no clock, no disk; owned by one thread or guarded by its owner.
 class ColdIndex {
  public:
@@ -72,10 +74,13 @@ class ColdIndex {
   void trim(std::vector<BlockId>& evicted);
   void count_over_quota(uint64_t tenant) { ++account(tenant).over_quota; }
 
-  /// FIFO rows written before this are the next to fall out of the files. It only grows.
-  void note_leaving(uint64_t before);
-  /// Of these, others' than this tenant's among the first `looks`, the oldest first.
-  std::vector<BlockId> leaving_of_others(uint64_t tenant, size_t looks) const;
+  /// FIFO rows written before `leaving` fall out of the files before long, of these the ones before
+  /// `next` at any time. Both only grow.
+  void note_leaving(uint64_t leaving, uint64_t next);
+  /// Others' records that are to move for the sake of this one, which comes: the oldest first, some
+  /// times as many bytes as its tenant brought since it has too much in the files. Those that
+  /// move already are not among them.
+  std::vector<BlockId> spare(const Row& row, const std::function<bool(const BlockId&)>& moves);
   /// The files are others from now on. There are no rows.
   void forget_files();
   /// Removes FIFO rows written before `oldest_sequence`, and rows that expired; ids are appended.
@@ -106,7 +111,9 @@ class ColdIndex {
   struct Account {
     std::map<uint64_t, BlockId> leaves;  ///< what can make room, by order of use
     uint64_t rows = 0, bytes = 0, pinned_bytes = 0, reserved_bytes = 0;
-    uint64_t dead_bytes = 0, leaving_bytes = 0;
+    std::map<uint64_t, BlockId> leaving;  ///< FIFO rows that fall out before long, by sequence
+    uint64_t dead_bytes = 0;
+    uint64_t owed_bytes = 0;  ///< of others' records, to be moved
     uint64_t quota_bytes = 0, over_quota = 0;
   };
   /// What `reserve` has to make.
@@ -130,15 +137,15 @@ class ColdIndex {
   std::unordered_map<uint64_t, BlockId> promised_by_short_;
   // Bytes of records that left, by the last sequence of their span and tenant.
   std::map<std::pair<uint64_t, uint64_t>, uint64_t> dead_;
-  uint64_t leaving_sequence_ = 0, leaving_bytes_ = 0;
+  uint64_t leaving_sequence_ = 0, next_sequence_ = 0;
   uint64_t uses_ = 0;
   uint64_t bytes_ = 0, pinned_bytes_ = 0, reserved_bytes_ = 0;
 
   Account& account(uint64_t tenant);
   Room find_victims(const Account& owner, uint64_t kept, Missing missing,
                     std::vector<BlockId>& victims);
+  bool has_too_much(const Account& owner, uint64_t bytes) const;
   bool crowds_others(const Account& owner, uint64_t bytes) const;
-  void count_leaving(const Row& row);
   void note_dead(const Row& row);
   void attach(Node& node, const BlockId& id);
   void detach(Node& node, Bytes left);

@@ -1,14 +1,16 @@
 // The index's work on room: what a new record evicts, and what is left of those in the files.
 
+#include <algorithm>
+
 #include "base/check.hpp"
 #include "kvstore/cold_index.hpp"
 
 namespace outrider::kvstore {
 namespace {
 
-/// A tenant may have so many times its quota in the files, alive and dead, while others' blocks
-/// are the next to fall out of them.
-constexpr uint64_t k_quotas_in_files_max = 2;
+/// Bytes of others' records that move for each that a tenant with too much in the files brings. As
+/// they begin a quarter of the cap before they fall out, any stretch of them is through in time.
+constexpr uint64_t k_moved_for_each = 4;
 /// Dead bytes are noted by spans of so many sequence numbers: less than a file of most stores.
 constexpr uint64_t k_dead_span = 64;
 
@@ -119,34 +121,57 @@ void ColdIndex::release(const BlockId& id) {
   drop_child(row.parent);
 }
 
-/// Whether it has as much in the files as it may, and others have something to lose.
-bool ColdIndex::crowds_others(const Account& owner, uint64_t bytes) const {
-  if (leaving_bytes_ == owner.leaving_bytes) return false;
+/// With so many bytes more than its quota, alive and dead.
+bool ColdIndex::has_too_much(const Account& owner, uint64_t bytes) const {
   const uint64_t in_files =
       owner.bytes - owner.pinned_bytes + owner.dead_bytes + owner.reserved_bytes;
-  return (in_files + bytes) / k_quotas_in_files_max > owner.quota_bytes;
+  return in_files + bytes > owner.quota_bytes;
 }
 
-void ColdIndex::note_leaving(uint64_t before) {
-  if (before <= leaving_sequence_) return;
+bool ColdIndex::crowds_others(const Account& owner, uint64_t bytes) const {
+  if (!has_too_much(owner, bytes)) return false;
+  return std::any_of(accounts_.begin(), accounts_.end(), [&](const auto& entry) {
+    const auto& leaving = entry.second.leaving;
+    return &entry.second != &owner && !leaving.empty() && leaving.begin()->first < next_sequence_;
+  });
+}
+
+void ColdIndex::note_leaving(uint64_t leaving, uint64_t next) {
+  next_sequence_ = std::max(next_sequence_, next);
+  if (leaving <= leaving_sequence_) return;
   for (auto at = by_sequence_.lower_bound(leaving_sequence_);
-       at != by_sequence_.end() && at->first < before; ++at) {
-    count_leaving(nodes_.at(at->second).row);
+       at != by_sequence_.end() && at->first < leaving; ++at) {
+    account(nodes_.at(at->second).row.tenant).leaving.emplace(at->first, at->second);
   }
-  leaving_sequence_ = before;
+  leaving_sequence_ = leaving;
 }
 
-void ColdIndex::count_leaving(const Row& row) {
-  account(row.tenant).leaving_bytes += row.bytes;
-  leaving_bytes_ += row.bytes;
-}
-
-std::vector<BlockId> ColdIndex::leaving_of_others(uint64_t tenant, size_t looks) const {
+std::vector<BlockId> ColdIndex::spare(const Row& row,
+                                      const std::function<bool(const BlockId&)>& moves) {
   std::vector<BlockId> ids;
-  for (const auto& [sequence, id] : by_sequence_) {
-    if (sequence >= leaving_sequence_ || looks-- == 0) break;
-    if (nodes_.at(id).row.tenant != tenant) ids.push_back(id);
+  Account& owner = account(row.tenant);
+  if (row.place != Place::fifo || !has_too_much(owner, row.bytes)) return ids;
+  using At = std::map<uint64_t, BlockId>::const_iterator;
+  std::map<uint64_t, std::pair<At, At>> fronts;  // what is left of each other's, by the oldest
+  for (const auto& [tenant, other] : accounts_) {
+    if (&other == &owner || other.leaving.empty()) continue;
+    fronts.emplace(other.leaving.begin()->first,
+                   std::pair(other.leaving.begin(), other.leaving.end()));
   }
+  owner.owed_bytes += k_moved_for_each * row.bytes;
+  while (!fronts.empty()) {
+    auto [at, end] = fronts.begin()->second;
+    const BlockId& id = at->second;
+    if (!moves(id)) {
+      const uint64_t bytes = nodes_.at(id).row.bytes;
+      if (bytes > owner.owed_bytes) return ids;
+      owner.owed_bytes -= bytes;
+      ids.push_back(id);
+    }
+    fronts.erase(fronts.begin());
+    if (++at != end) fronts.emplace(at->first, std::pair(at, end));
+  }
+  owner.owed_bytes = 0;
   return ids;
 }
 
@@ -158,9 +183,9 @@ void ColdIndex::note_dead(const Row& row) {
 
 void ColdIndex::forget_files() {
   OUTRIDER_CHECK(nodes_.empty());
-  for (auto& [tenant, owner] : accounts_) owner.dead_bytes = owner.leaving_bytes = 0;
+  for (auto& [tenant, owner] : accounts_) owner.dead_bytes = owner.owed_bytes = 0;
   dead_.clear();
-  leaving_bytes_ = leaving_sequence_ = 0;
+  leaving_sequence_ = next_sequence_ = 0;
 }
 
 }  // namespace outrider::kvstore

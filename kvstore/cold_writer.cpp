@@ -308,7 +308,7 @@ void ColdWriter::open() {
     core_.database = database_;
     core_.files = opened.files;
     core_.deleted_files = 0;
-    core_.index.note_leaving(opened.files.quarter_sequence);
+    core_.index.note_leaving(opened.files.quarter_sequence, opened.files.next_sequence);
     core_.store_uuid = opened.store_uuid;
     core_.outage_text = opened.outage_text;
     began = opened.outage != core_.outage && opened.outage != Outage::none;

@@ -110,7 +110,7 @@ class ColdWriter {
   void store(const Block& block, const PutOptions& options);
   bool continues_what_is_here(const Block& block);
   std::optional<Skip> make_room(const BlockId& id, const Row& row);
-  void spare_others(const Row& refused);
+  void spare_others(const Row& coming);
   Room reserve(const BlockId& id, const Row& row);
   void refuse(const Block& block, Skip why, uint64_t tenant = 0);
   void store_pinned(const BlockId& id, const Row& row, std::vector<std::byte> record);

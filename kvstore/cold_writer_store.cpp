@@ -32,6 +32,7 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   row.depth = block.depth;
   if (!continues_what_is_here(block)) {
     // Of a chain that is cut the rest counts as what was cut off.
+    if (block.parent == refused_ && refused_why_ == Skip::dead_bytes) spare_others(row);
     return refuse(block, block.parent == refused_ ? refused_why_ : Skip::orphan, row.tenant);
   }
   const bool pin = options.pin && pinned_room(row);
@@ -53,6 +54,7 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
 
 /// None: it has room. What waits for its flush cannot make any before.
 std::optional<Skip> ColdWriter::make_room(const BlockId& id, const Row& row) {
+  spare_others(row);
   Room room = reserve(id, row);
   const auto same_tenant = [&](const Pending& one) { return one.row.tenant == row.tenant; };
   if (room == Room::over_quota && std::any_of(pending_.begin(), pending_.end(), same_tenant)) {
@@ -61,23 +63,18 @@ std::optional<Skip> ColdWriter::make_room(const BlockId& id, const Row& row) {
     room = reserve(id, row);
   }
   if (room == Room::granted) return std::nullopt;
-  if (room == Room::dead_bytes) spare_others(row);
   return reason_of(room);
 }
 
-/// Others' records that fall out next move to the end, about as many bytes as what was refused for
-/// their sake: so the dead ones of who was refused fall out, and it is not refused for ever.
-void ColdWriter::spare_others(const Row& refused) {
-  constexpr size_t k_looks = 1024;
+/// Others' records that would fall out by this one move to the end (`ColdIndex::spare`).
+void ColdWriter::spare_others(const Row& coming) {
   std::vector<std::pair<BlockId, Row>> first;
   {
     const std::lock_guard lock(core_.mutex);
-    uint64_t bytes = 0;
-    for (const BlockId& id : core_.index.leaving_of_others(refused.tenant, k_looks)) {
-      if (bytes >= refused.bytes) break;
-      if (!core_.in_flight.insert(id).second) continue;
+    const auto moves = [this](const BlockId& id) { return core_.in_flight.contains(id); };
+    for (const BlockId& id : core_.index.spare(coming, moves)) {
+      core_.in_flight.insert(id);
       first.emplace_back(id, *core_.index.find(id));
-      bytes += first.back().second.bytes;
     }
   }
   PinSummary ignored;
@@ -340,7 +337,7 @@ void ColdWriter::sweep() {
   {
     const std::lock_guard lock(core_.mutex);
     core_.files = *files;
-    core_.index.note_leaving(files->quarter_sequence);
+    core_.index.note_leaving(files->quarter_sequence, files->next_sequence);
     core_.index.age_out(files->files == 0 ? UINT64_MAX : files->oldest_sequence, aged);
     core_.index.expire(core_.now_s(), expired);
     core_.counters.removed[Removal::aged_out] += aged.size();

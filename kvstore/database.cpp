@@ -96,13 +96,17 @@ Result<PayloadFiles> Database::payload_files() const {
   out.cap_bytes = state_->options.payload_cap_bytes;
   if (files.empty()) return out;
   out.oldest_sequence = files.front().first;
-  // Bytes that may still come before a file goes; the oldest quarter has less than a quarter left.
-  uint64_t until_it_goes = out.cap_bytes > out.bytes ? out.cap_bytes - out.bytes : 0;
-  for (const auto& [sequence, bytes] : files) {
-    out.quarter_sequence = sequence;
-    if (until_it_goes >= out.cap_bytes / 4) break;
-    until_it_goes += bytes;
-  }
+  // The first write that stays for so many more bytes.
+  const auto stays_for = [&](uint64_t bytes_to_come) {
+    uint64_t until_it_goes = out.cap_bytes > out.bytes ? out.cap_bytes - out.bytes : 0;
+    for (const auto& [sequence, bytes] : files) {
+      if (until_it_goes >= bytes_to_come) return sequence;
+      until_it_goes += bytes;
+    }
+    return files.back().first;
+  };
+  out.quarter_sequence = stays_for(out.cap_bytes / 4);
+  out.next_sequence = stays_for(out.cap_bytes / 16);
   return out;
 }
 

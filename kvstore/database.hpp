@@ -79,8 +79,10 @@ struct PayloadFiles {
   uint64_t bytes = 0;
   uint32_t files = 0;
   uint64_t oldest_sequence = 0;  ///< what was written before it is gone
-  uint64_t quarter_sequence =
-      0;  ///< what was written before it is in the oldest quarter of the cap
+  /// What was written before it falls out before a quarter of the cap is written,
+  uint64_t quarter_sequence = 0;
+  /// and before a sixteenth.
+  uint64_t next_sequence = 0;
 };
 
 /// Writes that one file of the payload family holds, both ends included.

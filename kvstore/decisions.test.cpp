@@ -153,32 +153,72 @@ TEST(ColdIndex, NobodyLeavesForWhatDoesNotComeIn) {
   EXPECT_EQ(evicted, std::vector<BlockId>{block_id(3, 0)});
 }
 
-TEST(ColdIndex, DeadBytesCountWhileOthersBlocksAreTheNextToFallOut) {
-  ColdIndex index({100, 10, 1000});
-  index.set_quota(1, 20);
-  ASSERT_TRUE(index.insert(block_id(2, 0), row_of(2, 10, 1)));
-  uint64_t sequence = 1;
-  const auto store = [&](uint64_t chain) {
+/// A tenant of a quota of 20 that stores records of 10 by the side of others.
+class Churning : public ::testing::Test {
+ protected:
+  Churning() { index_.set_quota(1, 20); }
+
+  Room store(uint64_t chain) {
     std::vector<BlockId> evicted;
-    const Room room = index.reserve(block_id(chain, 0), row_of(1, 10, 0), evicted);
+    const Room room = index_.reserve(block_id(chain, 0), row_of(1, 10, 0), evicted);
     if (room != Room::granted) return room;
-    index.release(block_id(chain, 0));
-    EXPECT_TRUE(index.insert(block_id(chain, 0), row_of(1, 10, ++sequence)));
+    index_.release(block_id(chain, 0));
+    EXPECT_TRUE(index_.insert(block_id(chain, 0), row_of(1, 10, ++sequence_)));
     return room;
-  };
+  }
+  std::vector<BlockId> spare(uint32_t bytes = 10) {
+    return index_.spare(row_of(1, bytes, 0), [this](const BlockId& id) { return id == moving_; });
+  }
+  uint64_t dead_bytes(size_t tenant) { return index_.tenants()[tenant].dead_bytes; }
+
+  ColdIndex index_{{5000, 10, 1000}};
+  uint64_t sequence_ = 0;
+  BlockId moving_{};
+};
+
+TEST_F(Churning, NothingComesWhileOthersAreAboutToFallOutByIt) {
+  ASSERT_TRUE(index_.insert(block_id(2, 0), row_of(2, 10, ++sequence_)));
   for (uint64_t chain = 10; chain < 20; ++chain) EXPECT_EQ(store(chain), Room::granted);
-  EXPECT_EQ(index.tenants()[0].dead_bytes, 80u);
-  index.note_leaving(2);
-  EXPECT_EQ(store(20), Room::dead_bytes);
-  EXPECT_EQ(index.leaving_of_others(1, 9), std::vector<BlockId>{block_id(2, 0)});
-  index.move(block_id(2, 0), Place::fifo, ++sequence);
-  EXPECT_EQ(store(20), Room::granted) << "nobody else loses by it";
-  index.note_leaving(sequence + 1);
+  EXPECT_EQ(dead_bytes(0), 80u);
+  index_.note_leaving(2, 1);
+  EXPECT_EQ(store(20), Room::granted) << "before long is not yet";
+  index_.note_leaving(2, 2);
   EXPECT_EQ(store(21), Room::dead_bytes);
+  EXPECT_EQ(spare(), std::vector<BlockId>{block_id(2, 0)});
+  index_.move(block_id(2, 0), Place::fifo, ++sequence_);
+  EXPECT_EQ(dead_bytes(1), 0u) << "who is spared does not pay for it";
+  EXPECT_EQ(store(21), Room::granted);
   std::vector<BlockId> aged;
-  index.age_out(64, aged);
-  EXPECT_EQ(index.tenants()[0].dead_bytes, 0u);
-  EXPECT_TRUE(index.consistent());
+  index_.age_out(64, aged);
+  EXPECT_EQ(dead_bytes(0), 0u);
+  EXPECT_TRUE(index_.consistent());
+}
+
+TEST_F(Churning, OthersAreSparedByTheBytesThatCome) {
+  for (uint64_t chain = 100; chain < 105; ++chain) {
+    ASSERT_TRUE(index_.insert(block_id(chain, 0), row_of(2, 30, ++sequence_)));
+  }
+  EXPECT_TRUE(spare().empty()) << "it has not too much";
+  ASSERT_EQ(store(1), Room::granted);
+  ASSERT_EQ(store(2), Room::granted);
+  index_.note_leaving(5, 0);
+  EXPECT_TRUE(spare(5).empty()) << "20 bytes are owed, the oldest has 30";
+  EXPECT_EQ(spare(5), std::vector<BlockId>{block_id(100, 0)});
+  moving_ = block_id(100, 0);
+  EXPECT_EQ(spare(5), std::vector<BlockId>{block_id(101, 0)});
+  EXPECT_EQ(spare(100).size(), 3u) << "of those that fall out before long";
+  EXPECT_TRUE(spare(5).empty()) << "what was owed beyond them is forgotten";
+}
+
+TEST_F(Churning, ItsOwnRecordsDoNotHideOthers) {
+  index_.set_quota(1, 40'000);
+  for (uint64_t chain = 0; chain < 3000; ++chain) {
+    ASSERT_TRUE(index_.insert(block_id(1000 + chain, 0), row_of(1, 10, ++sequence_)));
+  }
+  ASSERT_TRUE(index_.insert(block_id(2, 0), row_of(2, 10, ++sequence_)));
+  index_.set_quota(1, 20'000);
+  index_.note_leaving(sequence_ + 1, sequence_ + 1);
+  EXPECT_EQ(spare(), std::vector<BlockId>{block_id(2, 0)});
 }
 
 TEST(ColdIndex, AFullIndexTakesTheOwnOldestOrRefuses) {

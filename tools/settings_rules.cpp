@@ -37,7 +37,7 @@ constexpr Need k_needs[] = {
      "unless decode-plan is fixed"},
 };
 
-Result<void> check_quotas(const Settings& settings) {
+Result<void> check_quotas(const Settings& settings, std::vector<std::string>& warnings) {
   if (settings.text("store-dir").empty()) return {};  // without effect: a warning says so
   const uint64_t cap = settings.count("store-cap-mb");
   const auto over = [&](const char* name, const std::string& what) {
@@ -51,9 +51,18 @@ Result<void> check_quotas(const Settings& settings) {
   }
   std::map<std::string, uint64_t> quotas;
   OUTRIDER_ASSIGN(quotas, parse_tenant_quotas(settings.text("store-tenant-quota-mb")));
+  uint64_t promised = 0;
   for (const auto& [tenant, mb] : quotas) {
-    if (mb <= cap) continue;
-    return over("store-tenant-quota-mb", std::to_string(mb) + " MB of \"" + tenant + "\"");
+    if (mb > cap) {
+      return over("store-tenant-quota-mb", std::to_string(mb) + " MB of \"" + tenant + "\"");
+    }
+    promised += mb;
+  }
+  if (promised > cap - cap / 4) {
+    warnings.push_back("store-tenant-quota-mb: " + std::to_string(promised) +
+                       " MB together are more than three quarters of store-cap-mb, " +
+                       settings.text("store-cap-mb") +
+                       ": evicted blocks stay in the files for a while and need the rest");
   }
   return {};
 }
@@ -61,8 +70,8 @@ Result<void> check_quotas(const Settings& settings) {
 }  // namespace
 
 Result<std::vector<std::string>> check_together(const Settings& settings) {
-  OUTRIDER_TRY(check_quotas(settings));
   std::vector<std::string> warnings;
+  OUTRIDER_TRY(check_quotas(settings, warnings));
   for (const Setting& setting : settings.all()) {
     if (!settings.is_given(setting.name) || setting.value.empty()) continue;
     const auto unmet = std::find_if(std::begin(k_needs), std::end(k_needs), [&](const Need& need) {

@@ -40,6 +40,16 @@ TEST(SettingsTogether, RefuseAQuotaOverTheCapAndNameIt) {
 TEST(SettingsTogether, WarnOfWhatHasNoEffect) {
   EXPECT_THAT(*checked({{"store-quota-mb", "5000"}}),
               ElementsAre("store-quota-mb has no effect without store-dir"));
+  EXPECT_THAT(*checked({{"store-dir", "kv"},
+                        {"api-key-file", "keys"},
+                        {"store-cap-mb", "100"},
+                        {"store-tenant-quota-mb", "ann=40,bob=35"}}),
+              ElementsAre());
+  EXPECT_THAT(*checked({{"store-dir", "kv"},
+                        {"api-key-file", "keys"},
+                        {"store-cap-mb", "100"},
+                        {"store-tenant-quota-mb", "ann=40,bob=36"}}),
+              ElementsAre(HasSubstr("76 MB together are more than three quarters")));
   EXPECT_THAT(*checked({{"store-dir", "kv"}, {"store-tenant-quota-mb", "ann=64"}}),
               ElementsAre("store-tenant-quota-mb has no effect without api-key-file"));
   EXPECT_THAT(*checked({{"store-cap-mb", "64"}}),
