@@ -3,6 +3,9 @@
 #include <prometheus/text_serializer.h>
 
 #include <sstream>
+#include <vector>
+
+#include "base/store_load_seconds.hpp"
 
 namespace outrider {
 namespace {
@@ -108,6 +111,19 @@ void raise_to(prometheus::Counter& counter, double total) {
   if (missing > 0) counter.Increment(missing);
 }
 
+void raise_to(prometheus::Histogram& histogram, std::span<const uint64_t> counts, double sum) {
+  const prometheus::ClientMetric::Histogram known = histogram.Collect().histogram;
+  std::vector<double> missing;
+  uint64_t total = 0;
+  for (size_t i = 0; i < known.bucket.size(); ++i) {
+    total += i < counts.size() ? counts[i] : 0;
+    missing.push_back(static_cast<double>(total) -
+                      static_cast<double>(known.bucket[i].cumulative_count));
+  }
+  for (size_t i = missing.size(); i-- > 1;) missing[i] -= missing[i - 1];
+  histogram.ObserveMultiple(missing, sum - known.sample_sum);
+}
+
 StoreMetrics& ServingMetrics::store() {
   if (store_) return *store_;
   store_.reset(new StoreMetrics{
@@ -128,8 +144,10 @@ StoreMetrics& ServingMetrics::store() {
                              "Damaged directories that were moved aside."),
       .refused_pins = counter("outrider_kv_store_refused_pins_total",
                               "Blocks stored without the pin that was asked for: no room for it."),
-      .load_seconds =
-          counter("outrider_kv_store_load_seconds_total", "Time of loads that read something."),
+      .load_duration_seconds =
+          histogram("outrider_kv_store_load_duration_seconds",
+                    "From the ask to the last block, of loads that brought any.",
+                    Boundaries(k_store_load_seconds.begin(), k_store_load_seconds.end())),
       .loads = labelled("outrider_kv_store_loads_total",
                         "Loads by why they ended; complete: with all that was asked for.", "end"),
       .skipped = labelled("outrider_kv_store_skipped_blocks_total", "Blocks that were not stored.",

@@ -5,8 +5,10 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +19,8 @@ namespace outrider {
 
 /// Brings a counter up to a total that something else counts.
 void raise_to(prometheus::Counter& counter, double total);
+/// The same of a histogram: `counts` of its classes, the last of which has no upper end.
+void raise_to(prometheus::Histogram& histogram, std::span<const uint64_t> counts, double sum);
 
 /// An instrument for each value of one label, made at first use.
 template <class Instrument>
@@ -46,11 +50,11 @@ struct StoreMetrics {
   prometheus::Gauge& loads_waiting;
   prometheus::Counter& loaded_bytes;
   prometheus::Counter& stored_bytes;
-  prometheus::Counter& payload_written_bytes;  ///< to its files, what moves again included
-  prometheus::Counter& salvaged;               ///< damaged directories
-  prometheus::Counter& quarantined;            ///< likewise
-  prometheus::Counter& refused_pins;           ///< blocks
-  prometheus::Counter& load_seconds;
+  prometheus::Counter& payload_written_bytes;    ///< to its files, what moves again included
+  prometheus::Counter& salvaged;                 ///< damaged directories
+  prometheus::Counter& quarantined;              ///< likewise
+  prometheus::Counter& refused_pins;             ///< blocks
+  prometheus::Histogram& load_duration_seconds;  ///< classes: k_store_load_seconds
   LabelledCounter loads;    ///< by why each ended; "complete": with all that was asked for
   LabelledCounter skipped;  ///< blocks that were not stored, by reason
   LabelledCounter removed;  ///< blocks, by reason

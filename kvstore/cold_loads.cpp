@@ -214,6 +214,7 @@ void ColdLoads::finish(const Load& load) {
   LoadSummary summary = load.summary;
   const TimePoint now = core_.surroundings.clock.now();
   summary.took = now - load.begun;
+  if (summary.stopped == Miss::absent && summary.loaded != 0) summary.stopped = Miss::partial;
   {
     const std::lock_guard lock(core_.mutex);
     if (load.first_read) {
@@ -223,11 +224,19 @@ void ColdLoads::finish(const Load& load) {
       ++core_.counters.loads[summary.stopped];
       core_.counters.loaded_blocks += summary.loaded;
       core_.counters.loaded_bytes += summary.bytes;
-      if (summary.loaded != 0)
-        core_.counters.load_ns += static_cast<uint64_t>(summary.took.count());
+      if (summary.loaded != 0) count_time(summary.took);
     }
   }
   if (load.handlers.done) load.handlers.done(summary);
+}
+
+/// The caller holds the core's mutex.
+void ColdLoads::count_time(Duration took) {
+  core_.counters.load_ns += static_cast<uint64_t>(took.count());
+  const double seconds = std::chrono::duration<double>(took).count();
+  const auto& ends = k_store_load_seconds;
+  const auto at = std::lower_bound(ends.begin(), ends.end(), seconds) - ends.begin();
+  ++core_.counters.load_times[static_cast<size_t>(at)];
 }
 
 ColdLoads::Outcome ColdLoads::read_one(const LoadRequest& request, size_t at) {

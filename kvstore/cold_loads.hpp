@@ -53,6 +53,7 @@ class ColdLoads {
                    const Database& database);
   void hand_on(const std::shared_ptr<Load>& load, Lock& lock);
   void finish(const Load& load);
+  void count_time(Duration took);
   Miss plan(Load& load);
   void probe(const LoadRequest& request);
 };

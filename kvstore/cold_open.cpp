@@ -140,10 +140,8 @@ OpenedStore salvage(const ColdStoreOptions& options, const Opening& how,
                     const std::string& damage) {
   OpenedStore none;
   const std::string path = database_directory(options.directory);
-  const uint64_t bytes = disk_bytes(path);
-  const bool may = how.may_salvage && bytes <= k_salvage_bytes_max;
-  if (!may || Database::salvage_was_cut_off(path)) return none;
-  if (how.salvaging) how.salvaging(bytes, damage);
+  if (!how.may_salvage || !is_salvaged_at_start(path)) return none;
+  if (how.salvaging) how.salvaging(disk_bytes(path), damage);
   DatabaseOptions database = database_options(options);
   // What a compaction left that failed overlaps its sources, which a salvage cannot sort out: an
   // opening deletes it.
@@ -198,6 +196,10 @@ uint64_t disk_bytes(const std::string& directory) {
     if (!gone) sum += size;
   }
   return sum;
+}
+
+bool is_salvaged_at_start(const std::string& path) {
+  return disk_bytes(path) <= k_salvage_bytes_max && !Database::salvage_was_cut_off(path);
 }
 
 Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max) {

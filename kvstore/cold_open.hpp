@@ -62,6 +62,9 @@ struct Opening {
 /// files), and the store starts empty. Blocks.
 OpenedStore open_store(const ColdStoreOptions& options, const Opening& how);
 
+/// Whether `open_store` would salvage this database if it were damaged, or move it aside.
+bool is_salvaged_at_start(const std::string& path);
+
 /// Moves DIR/db to DIR/quarantine, replacing what was there.
 Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max);
 

@@ -169,6 +169,10 @@ TEST_F(Salvage, OneThatWasKilledIsNotTriedAgain) {
   const auto look = inspect(store_path(), {});
   ASSERT_FALSE(look);
   EXPECT_THAT(look.error().message, HasSubstr("did not come to its end"));
+  EXPECT_THAT(look.error().message,
+              HasSubstr("A server that starts on it moves it aside and begins empty; what can be "
+                        "read is kept, before that, by\n  outrider inspect kv " +
+                        store_path() + " --repair"));
   auto store = open();
   EXPECT_EQ(store->stats().counters.quarantined, 1u) << "it might die of it each time";
   EXPECT_EQ(store->stats().counters.salvaged, 0u);

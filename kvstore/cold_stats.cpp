@@ -14,8 +14,9 @@ std::string_view name_of(const std::string_view (&names)[n], Reason reason) {
 
 std::string_view to_string(Miss reason) {
   static constexpr std::string_view k_names[] = {
-      "complete", "absent",  "other_namespace", "expired",  "gated",       "timed_out", "cancelled",
-      "aged_out", "corrupt", "wrong_tokens",    "io_error", "unavailable", "overloaded"};
+      "complete",     "absent",    "partial",     "other_namespace", "expired",
+      "gated",        "timed_out", "cancelled",   "aged_out",        "corrupt",
+      "wrong_tokens", "io_error",  "unavailable", "overloaded"};
   return name_of(k_names, reason);
 }
 
@@ -33,8 +34,8 @@ std::string_view to_string(Removal reason) {
 }
 
 std::string_view to_string(Outage reason) {
-  static constexpr std::string_view k_names[] = {"none",    "opening",  "read_only", "no_space",
-                                                 "damaged", "io_error", "closed"};
+  static constexpr std::string_view k_names[] = {"none",     "opening", "closed",  "read_only",
+                                                 "no_space", "damaged", "io_error"};
   return name_of(k_names, reason);
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/store_load_seconds.hpp"
 #include "kvstore/cold_index.hpp"
 #include "kvstore/load_gate.hpp"
 
@@ -14,7 +15,8 @@ namespace outrider::kvstore {
 /// Why a load ended before the end of its chain. Each load counts one.
 enum class Miss : uint8_t {
   none,             ///< it did not: every block came
-  absent,           ///< no row: never stored, evicted, or another secret's ids
+  absent,           ///< no row: never stored, evicted, or another secret's ids; no block came
+  partial,          ///< some blocks came, and there is no row for the next
   other_namespace,  ///< the id is here, but of another model or numerics
   expired,          ///< its time to live is over
   gated,            ///< computing again is expected to be as fast
@@ -35,7 +37,7 @@ enum class Skip : uint8_t {
   duplicate,     ///< already stored or on its way
   invalid,       ///< breaks a rule of kvstore/record.hpp, too large included
   over_quota,    ///< the tenant's quota is full of what cannot leave
-  dead_bytes,    ///< the tenant has twice its quota in the files, and would push out others' blocks
+  dead_bytes,    ///< the tenant has more than its quota in the files, and others' fall out next
   index_full,    ///< limits::kv_index_rows_max
   orphan,        ///< what it continues is not here: nothing would ever match it
   write_failed,  ///< the disk refused it, then or at its flush
@@ -54,15 +56,16 @@ enum class Removal : uint8_t {
   count_
 };
 
-/// Why there is no database, or none that can be written.
+/// Why there is no database, or none that can be written. From `read_only` on each that begins is
+/// counted.
 enum class Outage : uint8_t {
   none,
   opening,
+  closed,
   read_only,  ///< no right to write in the directory
   no_space,   ///< the disk is full
   damaged,    ///< it could not be moved aside
   io_error,
-  closed,
   count_
 };
 
@@ -94,7 +97,9 @@ struct ColdCounters {
   Counts<Outage> outages;  ///< times that one began
   uint64_t loaded_blocks = 0;
   uint64_t loaded_bytes = 0;
-  uint64_t load_ns = 0;  ///< of loads that read something, first to last
+  uint64_t load_ns = 0;  ///< of loads that brought blocks, from the ask to the end
+  /// The same loads by how long each took: the classes of k_store_load_seconds.
+  std::array<uint64_t, k_store_load_seconds.size() + 1> load_times{};
   uint64_t stored_blocks = 0;
   uint64_t stored_bytes = 0;
   uint64_t rewritten_bytes = 0;  ///< second chances, pins and unpins

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <mutex>
 #include <set>
@@ -61,10 +62,34 @@ TEST_F(ColdStoreTest, ALoadGivesTheLongestPrefixAndSaysWhyItEnds) {
   store->put(std::move(blocks), {});
   store->drain();
   const LoadOutcome out = load(*store, chain_request(1, 6));
-  EXPECT_EQ(out.summary.stopped, Miss::absent);
+  EXPECT_EQ(out.summary.stopped, Miss::partial);
   EXPECT_EQ(out.summary.matched, 3u);
   EXPECT_EQ(out.blocks.size(), 3u);
+  EXPECT_EQ(load(*store, chain_request(2, 1)).summary.stopped, Miss::absent) << "nothing came";
+  EXPECT_EQ(store->stats().counters.loads[Miss::partial], 1u);
   EXPECT_EQ(store->stats().counters.loads[Miss::absent], 1u);
+}
+
+TEST_F(ColdStoreTest, LoadsThatBringBlocksAreCountedByHowLongTheyTook) {
+  using namespace std::chrono_literals;
+  auto store = open();
+  store->put(chain_blocks(1, 1), {});
+  store->drain();
+  for (const Duration took : {Duration(0), Duration(5ms), Duration(60s)}) {
+    std::promise<void> done;
+    store->get(chain_request(1, 1), {[&](std::vector<LoadedBlock>) { clock_.advance(took); },
+                                     [&](const LoadSummary&) { done.set_value(); }});
+    done.get_future().wait();
+  }
+  load(*store, chain_request(2, 1));  // brings none
+  const ColdCounters counters = store->stats().counters;
+  const auto& ends = k_store_load_seconds;
+  const auto third = static_cast<size_t>(std::find(ends.begin(), ends.end(), 0.005) - ends.begin());
+  for (size_t i = 0; i < counters.load_times.size(); ++i) {
+    const bool counted = i == 0 || i == third || i == ends.size();
+    EXPECT_EQ(counters.load_times[i], counted ? 1u : 0u) << i;
+  }
+  EXPECT_EQ(counters.load_ns, 60'005'000'000u);
 }
 
 TEST_F(ColdStoreTest, BlocksAreAnnouncedOnlyWhenDurable) {

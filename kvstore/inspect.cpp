@@ -14,14 +14,26 @@
 namespace outrider::kvstore {
 namespace {
 
-Error error_of(const std::string& directory, const OpenError& error) {
+/// Who keeps what can be read of a damaged database at `path`.
+std::string advice(const std::string& directory, const std::string& path) {
+  const std::string repair = "\n  outrider inspect kv ";
+  if (path != database_directory(directory)) {
+    return "To keep what can be read, move it to NEW/db, and then" + repair + "NEW --repair";
+  }
+  if (is_salvaged_at_start(path)) {
+    return "What can be read is kept by a server that starts on it, and by" + repair + directory +
+           " --repair";
+  }
+  return "A server that starts on it moves it aside and begins empty; what can be read is kept, "
+         "before that, by" +
+         repair + directory + " --repair";
+}
+
+Error error_of(const std::string& directory, const std::string& path, const OpenError& error) {
   if (error.why != OpenFailure::damaged) return fail(ErrorCode::io, error.text());
-  return fail(ErrorCode::corrupt,
-              directory + " is damaged: " + error.message +
-                  ". What can be read is kept by a server that starts on it, and by\n  outrider "
-                  "inspect kv " +
-                  directory + " --repair" +
-                  (error.detail.empty() ? "" : "\nDetail: " + error.detail));
+  return fail(ErrorCode::corrupt, directory + " is damaged: " + error.message + ". " +
+                                      advice(directory, path) +
+                                      (error.detail.empty() ? "" : "\nDetail: " + error.detail));
 }
 
 class Inspection {
@@ -108,7 +120,7 @@ class Inspection {
   /// Keeps what can be read of a database that does not open; else moves it aside.
   Result<void> rescue(const std::string& path, const OpenError& why) {
     if (!options_.repair || why.why != OpenFailure::damaged) {
-      return error_of(report_.directory, why);
+      return error_of(report_.directory, path, why);
     }
     forget_rows();
     const auto salvaged = Database::salvage(path, how_to_open());
@@ -123,7 +135,8 @@ class Inspection {
     report_.moved_aside = true;
     std::error_code ignored;
     std::filesystem::create_directories(path, ignored);
-    if (const auto empty = open(path); empty.why) return error_of(report_.directory, *empty.why);
+    if (const auto empty = open(path); empty.why)
+      return error_of(report_.directory, path, *empty.why);
     return {};
   }
 

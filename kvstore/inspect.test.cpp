@@ -12,6 +12,7 @@ namespace {
 using namespace testing;  // NOLINT: this folder's own helpers
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(Faults, InspectCountsVerifiesAndRepairs) {
   fill();
@@ -145,6 +146,17 @@ TEST_F(Faults, WhatWasMovedAsideCanBeLookedAtAndNoMore) {
   const auto repaired = inspect(aside, {.repair = true});
   ASSERT_FALSE(repaired);
   EXPECT_THAT(repaired.error().message, HasSubstr("move it to NEW/db"));
+
+  fs::remove(aside + "/CURRENT");
+  const auto damaged = inspect(aside, {});
+  ASSERT_FALSE(damaged);
+  EXPECT_THAT(damaged.error().message,
+              AllOf(HasSubstr("move it to NEW/db, and then\n  outrider inspect kv NEW --repair"),
+                    Not(HasSubstr("server"))));
+  const std::string anew = directory_.path() + "/new";
+  fs::create_directories(anew);
+  fs::rename(aside, database_directory(anew));
+  EXPECT_EQ(inspect(anew, {.repair = true})->good_records, k_chains * k_blocks) << "as it said";
 }
 
 TEST_F(Faults, UnpinningADirectoryMakesItsRecordsOrdinary) {

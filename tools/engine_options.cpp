@@ -115,7 +115,7 @@ Result<std::string> cluster_secret(const Settings& settings) {
   secret.resize(limits::cluster_secret_bytes_max + 1);
   file.read(secret.data(), static_cast<std::streamsize>(secret.size()));
   secret.resize(static_cast<size_t>(file.gcount()));
-  if (secret.empty()) {
+  if (!file.is_open() || file.bad()) {
     return fail(ErrorCode::invalid_argument, field + ": cannot read a cluster secret from " + path,
                 field);
   }

@@ -82,9 +82,13 @@ TEST(ClusterSecret, IsWhatTheFileHoldsButForTheNewlineAtItsEnd) {
     const auto refused = cluster_secret(settings);
     ASSERT_FALSE(refused.ok()) << wrong.size();
     EXPECT_EQ(refused.error().field, "cluster-secret-file");
+    const std::string has = wrong.size() > 4096 ? "more" : std::to_string(wrong.empty() ? 0 : 5);
+    EXPECT_THAT(refused.error().message, testing::EndsWith(" bytes; " + path + " has " + has));
   }
   std::remove(path.c_str());
   EXPECT_FALSE(cluster_secret(settings).ok());
+  ASSERT_TRUE(settings.set("cluster-secret-file", testing::TempDir(), "flag").ok());
+  EXPECT_THAT(cluster_secret(settings).error().message, testing::HasSubstr("cannot read"));
 }
 
 TEST(EngineOptions, CachePrefixesUnlessTheyAreToldNotTo) {

@@ -149,7 +149,9 @@ void add_inspect_cluster(CLI::App& inspect, Action& action) {
   auto key = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
   cluster->add_option("--url", *url, "HTTP address of a gateway [" + *url + "]")->type_name("URL");
-  cluster->add_option("--api-key", *key, "API key, when the server wants one")->type_name("KEY");
+  cluster->add_option("--api-key", *key, "API key, when the server wants one")
+      ->type_name("KEY")
+      ->envname("OUTRIDER_API_KEY");
   cluster->add_flag("--json", *json, "all that the server says, as JSON");
   cluster->footer(
       "What runs and waits is as of the last heartbeat.\n"

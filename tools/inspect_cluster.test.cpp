@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "tools/canned_server.test.hpp"
 
 namespace outrider::tools {
@@ -90,6 +92,20 @@ TEST(InspectCluster, AnErrorIsOneLineAndNoOutput) {
       EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1);
     }
   }
+}
+
+TEST(InspectCluster, TakesItsKeyFromTheEnvironmentToo) {
+  ASSERT_EQ(::setenv("OUTRIDER_API_KEY", "from outside", 1), 0);
+  const auto key_of = [](const std::string& line) {
+    CLI::App app;
+    Action action;
+    add_inspect_cluster(app, action);
+    app.parse(line);
+    return app.get_subcommand("cluster")->get_option("--api-key")->as<std::string>();
+  };
+  EXPECT_EQ(key_of("cluster"), "from outside");
+  EXPECT_EQ(key_of("cluster --api-key named"), "named");
+  ::unsetenv("OUTRIDER_API_KEY");
 }
 
 TEST(InspectCluster, TakesAnyJson) {

@@ -114,6 +114,16 @@ TEST(InspectPlan, ShowsEachCandidateWithItsFiguresAndMovesNoCursor) {
               HasSubstr("timings vary by 200 %: the machine was busy\n"));
 }
 
+TEST(InspectPlan, SaysOnceWhichFileItCannotRead) {
+  CLI::App app;
+  Action action;
+  add_inspect_plan(app, action);
+  app.parse("plan /nowhere");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(action(), k_exit_failed);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "outrider: /nowhere: cannot be read\n");
+}
+
 /// Starts of one model with one directory of plans.
 class Starts : public testing::Test {
  protected:

@@ -147,7 +147,7 @@ Result<StoredKvPlan> read_kv_plan(const std::string& path) {
   std::error_code ignored;
   std::ifstream file(path, std::ios::binary);
   if (!file || std::filesystem::is_directory(path, ignored)) {
-    return fail(ErrorCode::io, "cannot read " + path);
+    return fail(ErrorCode::io, "cannot be read");
   }
   std::string text(k_bytes_max + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

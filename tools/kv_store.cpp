@@ -56,8 +56,9 @@ nlohmann::ordered_json reasons(const kvstore::Counts<Reason>& counts) {
 }
 
 template <class Reason>
-void count_reasons(const kvstore::Counts<Reason>& counts, const LabelledCounter& counter) {
-  for (uint8_t i = 0; i < static_cast<uint8_t>(Reason::count_); ++i) {
+void count_reasons(const kvstore::Counts<Reason>& counts, const LabelledCounter& counter,
+                   Reason first = Reason{}) {
+  for (auto i = static_cast<uint8_t>(first); i < static_cast<uint8_t>(Reason::count_); ++i) {
     const auto reason = static_cast<Reason>(i);
     raise_to(counter.of(kvstore::to_string(reason)), static_cast<double>(counts[reason]));
   }
@@ -182,11 +183,11 @@ void update_store_metrics(const kvstore::ColdStats& stats, StoreMetrics& metrics
   raise_to(metrics.salvaged, static_cast<double>(c.salvaged));
   raise_to(metrics.quarantined, static_cast<double>(c.quarantined));
   raise_to(metrics.refused_pins, static_cast<double>(c.refused_pins));
-  raise_to(metrics.load_seconds, static_cast<double>(c.load_ns) * 1e-9);
+  raise_to(metrics.load_duration_seconds, c.load_times, static_cast<double>(c.load_ns) * 1e-9);
   count_reasons(c.loads, metrics.loads);
   count_reasons(c.skipped, metrics.skipped);
   count_reasons(c.removed, metrics.removed);
-  count_reasons(c.outages, metrics.outages);
+  count_reasons(c.outages, metrics.outages, kvstore::Outage::read_only);
   for (const kvstore::TenantUse& tenant : stats.tenants) {
     if (!tenant.name) continue;  // names from keys and clients are no closed set
     metrics.tenant_bytes.of(*tenant.name).Set(static_cast<double>(tenant.bytes));

@@ -84,6 +84,9 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   stats.counters.salvaged = 2;
   stats.counters.quarantined = 1;
   stats.counters.refused_pins = 6;
+  stats.counters.load_times[2] = 4;
+  stats.counters.load_times.back() = 1;
+  stats.counters.load_ns = 11'000'000'000;
   stats.payload_written_bytes = 4096;
   const auto json = describe_store(stats, {.sees_all = true});
   EXPECT_EQ(json["blocks"], 3);
@@ -102,6 +105,14 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   EXPECT_THAT(text, HasSubstr("kv_store_payload_written_bytes_total{model_name=\"tiny\"} 4096"));
   EXPECT_THAT(text,
               HasSubstr("outrider_kv_store_loads_total{model_name=\"tiny\",end=\"corrupt\"} 2"));
+  const std::string loads = "outrider_kv_store_load_duration_seconds";
+  EXPECT_THAT(text, HasSubstr(loads + "_bucket{model_name=\"tiny\",le=\"0.0025\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr(loads + "_bucket{model_name=\"tiny\",le=\"0.005\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr(loads + "_bucket{model_name=\"tiny\",le=\"10\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr(loads + "_count{model_name=\"tiny\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr(loads + "_sum{model_name=\"tiny\"} 11\n"));
+  EXPECT_THAT(text, HasSubstr("outages_total{model_name=\"tiny\",reason=\"no_space\"} 0"));
+  EXPECT_THAT(text, Not(HasSubstr("reason=\"none\"")));
   EXPECT_THAT(
       text,
       HasSubstr(
