@@ -306,6 +306,20 @@ TEST_F(Faults, WritesThatFailAreCountedAndTriedAgainLater) {
   EXPECT_EQ(store->stats().outage, Outage::none);
 }
 
+TEST_F(Faults, ADeletedDatabaseIsMadeAnewWhileItRuns) {
+  auto store = open();
+  store->put(chain_blocks(1, k_blocks), {});
+  store->drain();
+  fs::remove_all(db_path());
+  store->put(chain_blocks(2, k_blocks), {});
+  store->drain();
+  EXPECT_EQ(store->stats().outage, Outage::io_error);
+  clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  expect_serving(*store);
+  EXPECT_EQ(store->stats().outage, Outage::none) << store->stats().outage_text;
+  EXPECT_EQ(store->match(k_test_ns, chain_ids(1, k_blocks)), 0u) << "gone with its files";
+}
+
 TEST_F(Faults, AFullDiskIsAnOutageThatEnds) {
   const std::string small_disk = directory_.path() + "/disk";
   fs::create_directories(small_disk);

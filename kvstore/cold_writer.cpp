@@ -1,10 +1,14 @@
 #include "kvstore/cold_writer.hpp"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "kvstore/cold_open.hpp"
 
 namespace outrider::kvstore {
+
+namespace fs = std::filesystem;
+
 ColdWriter::ColdWriter(StoreCore& core) : core_(core), thread_([this] { run(); }) {}
 
 ColdWriter::~ColdWriter() {
@@ -371,7 +375,11 @@ bool ColdWriter::can_write() {
   // RocksDB does not write again after an error; a database that is opened again does. While the
   // disk still refuses, the old one goes on serving reads.
   if (database_ && known_damage_.empty()) {
-    if (Database::cannot_write(database_directory(core_.options.directory))) {
+    const std::string path = database_directory(core_.options.directory);
+    std::error_code ignored;
+    // One that another program deleted takes no write ever again: a new one is made.
+    const bool gone = fs::status(path, ignored).type() == fs::file_type::not_found;
+    if (!gone && Database::cannot_write(path)) {
       retry_at_ = next_try();
       return false;
     }
