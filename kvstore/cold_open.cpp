@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <unordered_set>
 
+#include "kvstore/salvage_mark.hpp"
 #include "kvstore/store_core.hpp"
 
 namespace outrider::kvstore {
@@ -15,6 +16,8 @@ namespace fs = std::filesystem;
 /// A salvage reads all of a directory, and a server that stops waits for its end: at 500 MB/s this
 /// is a minute.
 constexpr uint64_t k_salvage_bytes_max = uint64_t{32} << 30;
+/// A salvage that was killed is begun again, but one that kills is not for ever.
+constexpr uint32_t k_salvage_tries_max = 3;
 
 Outage outage_of(OpenFailure why) {
   switch (why) {
@@ -199,10 +202,12 @@ uint64_t disk_bytes(const std::string& directory) {
 }
 
 bool is_salvaged_at_start(const std::string& path) {
-  return disk_bytes(path) <= k_salvage_bytes_max && !Database::salvage_was_cut_off(path);
+  return disk_bytes(path) <= k_salvage_bytes_max &&
+         Database::salvage_tries(path) < k_salvage_tries_max;
 }
 
 Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max) {
+  OUTRIDER_TRY(Database::check_free(database_directory(directory)));
   std::error_code error;
   const std::string to = quarantine_directory(directory);
   fs::remove_all(to, error);
@@ -227,21 +232,34 @@ Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max) {
 
 OpenedStore open_store(const ColdStoreOptions& options, const Opening& how) {
   std::error_code error;
-  fs::create_directories(database_directory(options.directory), error);
+  fs::create_directories(options.directory, error);
   OpenedStore out;
+  const auto lock = StoreLock::take(options.directory);
+  if (!lock && lock.error().code == ErrorCode::unavailable) {
+    out.outage = outage_of(lock.error());
+    out.outage_text = lock.error().message;
+    return out;
+  }
+  fs::create_directories(database_directory(options.directory), error);
   out.outage_text = how.known_damage;
   if (how.known_damage.empty()) {
     out = try_open(options, how);
     if (!is_damaged(out)) return out;
   }
   const std::string damage = out.outage_text;
+  if (!lock) {
+    out.outage = Outage::damaged;
+    out.outage_text += "; left as it is: " + lock.error().message;
+    return out;
+  }
   if (!out.foreign) {
     out = salvage(options, how, damage);
     if (!is_damaged(out)) return out;
   }
   out = {};
   if (const auto moved = quarantine(options.directory, options.cap_bytes / 16); !moved) {
-    out.outage = Outage::damaged;
+    const bool in_use = moved.error().code == ErrorCode::unavailable;
+    out.outage = in_use ? Outage::io_error : Outage::damaged;
     out.outage_text = moved.error().message;
     return out;
   }

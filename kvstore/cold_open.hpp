@@ -56,16 +56,16 @@ struct Opening {
   std::function<void(uint64_t bytes, const std::string& damage)> salvaging;
 };
 
-/// Opens DIR/db, creating it. Of a damaged one what can be read is kept: once, if that ends. What
-/// cannot be salvaged (nothing of it is left, it is of another format, it is larger than 32 GiB,
-/// the process died at it before) is moved to DIR/quarantine (one is kept, without its large
-/// files), and the store starts empty. Blocks.
+/// Opens DIR/db, creating it, while nobody else opens it (else: an outage). Of a damaged one what
+/// can be read is kept: once, if that ends. What cannot be salvaged (nothing of it is left, it is
+/// of another format, it is larger than 32 GiB, three processes died at it before) is moved to
+/// DIR/quarantine (one is kept, without its large files), and the store starts empty. Blocks.
 OpenedStore open_store(const ColdStoreOptions& options, const Opening& how);
 
 /// Whether `open_store` would salvage this database if it were damaged, or move it aside.
 bool is_salvaged_at_start(const std::string& path);
 
-/// Moves DIR/db to DIR/quarantine, replacing what was there.
+/// Moves DIR/db to DIR/quarantine, replacing what was there. Errors: unavailable (in use), io.
 Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max);
 
 }  // namespace outrider::kvstore

@@ -149,8 +149,102 @@ TEST_F(Salvage, RequestsComputeMeanwhile) {
   EXPECT_EQ(load_all(store), k_chains * k_blocks);
 }
 
+TEST_F(Salvage, NobodyTouchesWhatAnotherSalvages) {
+  damage_for_long();
+  ColdStore store(small_options(store_path()), surroundings(clock_));
+  wait_for_salvage();
+  const std::function<uint64_t()> bits = [] { return uint64_t{1}; };
+  for (const bool may_salvage : {true, false}) {  // who looked before it began
+    const OpenedStore second = open_store(
+        small_options(store_path()),
+        {.random_bits = bits, .known_damage = "seen", .may_salvage = may_salvage, .salvaging = {}});
+    EXPECT_EQ(second.outage, Outage::io_error) << second.outage_text;
+    EXPECT_FALSE(second.quarantined);
+  }
+  EXPECT_EQ(quarantine(store_path(), 0).error().code, ErrorCode::unavailable);
+  release();
+  EXPECT_TRUE(store.wait_open(std::chrono::hours(1)));
+  EXPECT_EQ(load_all(store), k_chains * k_blocks) << store.stats().outage_text;
+}
+
+TEST_F(Salvage, OfTwoThatStartAtOnceOneKeepsAll) {
+  fill_tables();
+  for (int i = 0; i < 20; ++i) {
+    SCOPED_TRACE(i);
+    restore();
+    fs::remove(db_path() + "/CURRENT");
+    ColdStore one(small_options(store_path()), surroundings(clock_));
+    ColdStore other(small_options(store_path()), surroundings(clock_));
+    one.drain();
+    other.drain();
+    EXPECT_EQ(load_all(one) + load_all(other), k_chains * k_blocks);
+    EXPECT_EQ(one.stats().counters.quarantined + other.stats().counters.quarantined, 0u);
+  }
+}
+
+TEST_F(Salvage, ABadBlockOfTheIndexCostsItsRowsOnly) {
+  constexpr uint64_t k_many = 200;
+  {
+    auto store = open();
+    for (uint64_t chain = 0; chain < k_many; ++chain) {
+      store->put(chain_blocks(chain, k_blocks, 256), {.pin = chain % 10 == 0});
+    }
+    store->drain();
+  }
+  open();  // replays the log into tables
+  fs::copy(store_path(), golden(), fs::copy_options::recursive);
+  const Row row = [&] {
+    Row found;
+    const auto keep = [&](const BlockId& id, const Row& one) {
+      if (id == block_id(3, 2)) found = one;
+    };
+    EXPECT_TRUE(open_database().database->each_row(keep, [](std::string_view) {}));
+    return found;
+  }();
+  const auto [path, at] = find(encode_row(block_id(3, 2), row));
+  ASSERT_FALSE(path.empty());
+  for (const size_t where : {size_t{100}, at}) {  // the first block has no key before it
+    restore();
+    std::string content = read_file(path);
+    content[where] = static_cast<char>(content[where] ^ 1);
+    write_file(path, content);
+    auto store = open();
+    const ColdStats stats = store->stats();
+    EXPECT_EQ(stats.counters.salvaged, 1u) << stats.outage_text;
+    EXPECT_EQ(stats.counters.quarantined, 0u);
+    EXPECT_LT(stats.rows, k_many * k_blocks);
+    EXPECT_GT(stats.rows, k_many * k_blocks - 60) << "a block has about 30";
+    uint64_t came = 0;
+    for (uint64_t chain = 0; chain < k_many; ++chain) {
+      const LoadOutcome out = load(*store, chain_request(chain, k_blocks, 256));
+      for (uint32_t i = 0; i < out.blocks.size(); ++i) {
+        EXPECT_TRUE(same_content(out.blocks[i].record, make_block(chain, i, 256)));
+      }
+      EXPECT_NE(out.summary.stopped, Miss::corrupt);
+      came += out.blocks.size();
+    }
+    EXPECT_GT(came, k_many * k_blocks * 8 / 10);
+    expect_serving(*store);
+  }
+}
+
+TEST_F(Salvage, ATableInAnothersPlaceCostsThatOne) {
+  fill_tables();
+  const auto table_of = [&](uint64_t chain) {
+    return find(std::span(make_block(chain, 2).tensors[1].bytes).first(64)).first;
+  };
+  for (const bool up : {true, false}) {
+    restore();
+    fs::copy_file(table_of(up ? 0 : 1), table_of(up ? 1 : 0), fs::copy_options::overwrite_existing);
+    auto store = open();
+    EXPECT_EQ(store->stats().counters.salvaged, 1u) << store->stats().outage_text;
+    EXPECT_EQ(load_all(*store), (k_chains - 1) * k_blocks);
+    expect_serving(*store);
+  }
+}
+
 /// What a kill -9 leaves is what the files are at that moment.
-TEST_F(Salvage, OneThatWasKilledIsNotTriedAgain) {
+TEST_F(Salvage, OneThatWasKilledIsBegunAgainButNotForEver) {
   damage_for_long();
   const std::string killed = directory_.path() + "/killed";
   {
@@ -169,7 +263,17 @@ TEST_F(Salvage, OneThatWasKilledIsNotTriedAgain) {
   const auto look = inspect(store_path(), {});
   ASSERT_FALSE(look);
   EXPECT_THAT(look.error().message, HasSubstr("did not come to its end"));
-  EXPECT_THAT(look.error().message,
+  {
+    auto again = open();
+    EXPECT_EQ(again->stats().counters.salvaged, 1u) << again->stats().outage_text;
+    EXPECT_EQ(load_all(*again), k_chains * k_blocks);
+    EXPECT_FALSE(Database::salvage_was_cut_off(db_path()));
+  }
+  fs::remove_all(store_path());
+  fs::copy(killed, store_path(), fs::copy_options::recursive);
+  EXPECT_EQ(Database::salvage_tries(db_path()), 1u);
+  write_file(db_path() + "/SALVAGING", "3");
+  EXPECT_THAT(inspect(store_path(), {}).error().message,
               HasSubstr("A server that starts on it moves it aside and begins empty; what can be "
                         "read is kept, before that, by\n  outrider inspect kv " +
                         store_path() + " --repair"));

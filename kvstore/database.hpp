@@ -138,18 +138,25 @@ class Database {
   /// Bytes that flushes and compactions of the payload family wrote since it was opened.
   uint64_t payload_bytes_written() const;
   /// Makes a database that does not open anew from those of its tables and logs that can be read,
-  /// all of which it reads; it takes as much room again as its logs have. The others are deleted.
-  /// What rows say must be looked at again: some may be of another time. Errors: unavailable (in
-  /// use by another process) and too_large (no room) leave it as it was. Any other, a kill too,
-  /// leaves what opens as damaged until a salvage comes to its end.
+  /// all of which it reads; it takes as much room again as its logs have. Of the others, and of
+  /// those whose writes overlap another's, it keeps the rows and pinned records that can be read
+  /// and are in no other; then they are deleted. What rows say must be looked at again: some may be
+  /// of another time. Errors: unavailable (in use by another process) and too_large (no room) leave
+  /// it as it was. Any other, a kill too, leaves what opens as damaged until a salvage comes to its
+  /// end.
   static Result<void> salvage(const std::string& directory, const DatabaseOptions& options);
   static bool salvage_was_cut_off(const std::string& directory);
+  static uint32_t salvage_tries(const std::string& directory);  ///< none of which came to its end
+  /// Fails (unavailable) where another process, or this one, holds a directory or salvages it.
+  static Result<void> check_free(const std::string& directory);
   /// Whether a file of a megabyte can be written in a directory now, and if not, why.
   static std::optional<OpenError> cannot_write(const std::string& directory);
 
  private:
   struct State;
   explicit Database(std::unique_ptr<State> state);
+  static Opened open_anyway(const std::string& directory, const DatabaseOptions& options);
+  Result<void> write_lost(const std::string& tables);
   std::unique_ptr<State> state_;
 };
 

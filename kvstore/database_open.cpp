@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <regex>
 
 #include "kvstore/database_state.hpp"
 #include "kvstore/salvage_mark.hpp"
@@ -20,6 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t k_small_buffer_bytes = size_t{4} << 20;  // marks and rows
 constexpr uint64_t k_wal_bytes_max = uint64_t{16} << 20;
+constexpr int k_tables_aside_max = 16;  // each costs another look at all
 
 /// No block cache: rows are read once at start, a record is read once a request.
 std::shared_ptr<rocksdb::TableFactory> table_factory() {
@@ -137,6 +141,10 @@ std::string damage_text(const std::string& from_rocksdb) {
   return what + (lost ? " is lost" : " is damaged");
 }
 
+bool is_locked(const rocksdb::Status& status) {
+  return status.IsIOError() && status.ToString().find("/LOCK") != std::string::npos;
+}
+
 OpenError open_error(const std::string& directory, const rocksdb::Status& status) {
   OpenFailure why = OpenFailure::other;
   if (status.IsNoSpace()) {
@@ -145,8 +153,7 @@ OpenError open_error(const std::string& directory, const rocksdb::Status& status
              status.IsInvalidArgument() || status.IsNotFound()) {
     why = OpenFailure::damaged;
   }
-  const bool locked = status.IsIOError() && status.ToString().find("/LOCK") != std::string::npos;
-  if (locked) return {why, in_use_text(directory), {}};
+  if (is_locked(status)) return {why, in_use_text(directory), {}};
   if (why == OpenFailure::damaged) return {why, damage_text(status.ToString()), status.ToString()};
   return {why, status.ToString(), {}};
 }
@@ -197,6 +204,51 @@ Result<void> check_room(const std::string& directory) {
                                         " bytes, " + std::to_string(room.available) + " are free");
 }
 
+Error as_error(const OpenError& error) {
+  const bool full = error.why == OpenFailure::no_space;
+  return fail(full ? ErrorCode::too_large : ErrorCode::io, error.text());
+}
+
+/// Of two tables with overlapping writes, which RocksDB's repair refuses: the one to do without.
+/// The wider one is what a compaction made of others, whose records they still have; else one is
+/// the other's copy.
+std::optional<uint64_t> overlapping_table(const std::string& text) {
+  static const std::regex pair(
+      "L0 file #(\\d+) with seqno (\\d+) (\\d+) vs\\. file #(\\d+) with seqno (\\d+) (\\d+)");
+  std::smatch found;
+  if (!std::regex_search(text, found, pair)) return std::nullopt;
+  std::array<uint64_t, 6> at{};
+  for (size_t i = 0; i < at.size(); ++i)
+    at[i] = std::strtoull(found[int(i) + 1].str().c_str(), nullptr, 10);
+  const auto width = [&](size_t table) {
+    return std::max(at[table + 1], at[table + 2]) - std::min(at[table + 1], at[table + 2]);
+  };
+  if (width(0) != width(3)) return width(0) > width(3) ? at[0] : at[3];
+  return std::max(at[0], at[3]);
+}
+
+/// RocksDB's repair, which moves what it cannot use to lost/, without tables that it stumbles over.
+Result<void> make_anew(const std::string& directory, const DatabaseOptions& options) {
+  for (int aside = 0;; ++aside) {
+    rocksdb::Status status;
+    try {
+      status = rocksdb::RepairDB(directory, database_options(options), families_of(options));
+    } catch (const std::exception& error) {
+      return fail(ErrorCode::io, error.what());
+    }
+    if (status.ok()) return {};
+    if (is_locked(status)) return fail(ErrorCode::unavailable, in_use_text(directory));
+    const auto table = overlapping_table(status.ToString());
+    if (!table || aside == k_tables_aside_max) return error_of(status);
+    std::string name = std::to_string(*table);
+    name.insert(0, name.size() < 6 ? 6 - name.size() : 0, '0');
+    std::error_code error;
+    fs::create_directories(directory + "/lost", error);
+    fs::rename(directory + '/' + name + ".sst", directory + "/lost/" + name + ".sst", error);
+    if (error) return error_of(status);
+  }
+}
+
 /// Of a directory that RocksDB would open, or make anew, and then delete the tables of.
 std::optional<std::string> must_not_open(const std::string& directory) {
   if (Database::salvage_was_cut_off(directory)) return "a salvage of it did not come to its end";
@@ -208,6 +260,15 @@ std::optional<std::string> must_not_open(const std::string& directory) {
 
 bool Database::salvage_was_cut_off(const std::string& directory) {
   return SalvageMark::is_there(directory);
+}
+
+uint32_t Database::salvage_tries(const std::string& directory) {
+  return SalvageMark::tries(directory);
+}
+
+Result<void> Database::check_free(const std::string& directory) {
+  if (!SalvageMark::is_held(directory) && !in_use(directory)) return {};
+  return fail(ErrorCode::unavailable, in_use_text(directory));
 }
 
 /// What the operating system says, which RocksDB's words do not tell apart.
@@ -229,17 +290,21 @@ std::optional<OpenError> Database::cannot_write(const std::string& directory) {
 }
 
 Result<void> Database::salvage(const std::string& directory, const DatabaseOptions& options) {
-  if (in_use(directory)) return fail(ErrorCode::unavailable, in_use_text(directory));
+  OUTRIDER_TRY(check_free(directory));
   OUTRIDER_TRY(check_room(directory));
   auto mark = SalvageMark::make(directory);
   if (!mark) return mark.error();
-  rocksdb::Status status;
-  try {
-    status = rocksdb::RepairDB(directory, database_options(options), families_of(options));
-  } catch (const std::exception& error) {
-    return fail(ErrorCode::io, error.what());
+  auto done = make_anew(directory, options);
+  if (done) {
+    auto opened = open_anyway(directory, options);
+    done =
+        opened.database ? opened.database->write_lost(directory + "/lost") : as_error(opened.error);
   }
-  if (!status.ok()) return error_of(status);
+  if (!done) {
+    const ErrorCode code = done.error().code;
+    if (code == ErrorCode::unavailable || code == ErrorCode::too_large) mark->forgive();
+    return done;
+  }
   std::error_code ignored;
   fs::remove_all(directory + "/lost", ignored);
   return mark->remove();
@@ -256,6 +321,11 @@ Database::Opened Database::open(const std::string& directory, const DatabaseOpti
     }
     return {nullptr, {OpenFailure::damaged, *damage, {}}};
   }
+  return open_anyway(directory, options);
+}
+
+Database::Opened Database::open_anyway(const std::string& directory,
+                                       const DatabaseOptions& options) {
   auto state = std::make_unique<State>();
   state->options = options;
   const auto families = families_of(options);
@@ -270,7 +340,7 @@ Database::Opened Database::open(const std::string& directory, const DatabaseOpti
       if (options.direct_io && status.ToString().find("irect I/O") != std::string::npos) {
         DatabaseOptions buffered = options;
         buffered.direct_io = false;
-        return open(directory, buffered);
+        return open_anyway(directory, buffered);
       }
       return {nullptr, open_error(directory, status)};
     }

@@ -4,10 +4,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
-#include <utility>
+#include <tuple>
 
 namespace outrider::kvstore {
 namespace {
@@ -25,6 +27,19 @@ bool sync_directory(const std::string& directory) {
 
 }  // namespace
 
+Result<StoreLock> StoreLock::take(const std::string& directory) {
+  StoreLock lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.file_ >= 0 && ::flock(lock.file_, LOCK_EX | LOCK_NB) == 0) return lock;
+  if (lock.file_ >= 0 && errno == EWOULDBLOCK) {
+    return fail(ErrorCode::unavailable, directory + " is being opened by another process");
+  }
+  return fail(ErrorCode::io, directory + ": " + std::strerror(errno));
+}
+
+StoreLock::~StoreLock() {
+  if (file_ >= 0) ::close(file_);
+}
+
 /// Locked before it has its name: nobody finds one that seems to be left.
 Result<SalvageMark> SalvageMark::make(const std::string& directory) {
   const std::string path = mark_path(directory);
@@ -34,7 +49,8 @@ Result<SalvageMark> SalvageMark::make(const std::string& directory) {
   if (::flock(mark.file_, LOCK_EX | LOCK_NB) != 0 || is_held(directory)) {
     return fail(ErrorCode::unavailable, directory + " is being salvaged by another process");
   }
-  const bool made = ::fsync(mark.file_) == 0 && std::rename(draft.c_str(), path.c_str()) == 0 &&
+  mark.tries_ = tries(directory) + 1;
+  const bool made = mark.write_tries() && std::rename(draft.c_str(), path.c_str()) == 0 &&
                     sync_directory(directory);
   if (!made) return fail(ErrorCode::io, path + ": " + std::strerror(errno));
   return mark;
@@ -52,12 +68,34 @@ bool SalvageMark::is_held(const std::string& directory) {
   return !free;
 }
 
+uint32_t SalvageMark::tries(const std::string& directory) {
+  uint32_t count = 0;
+  std::array<char, 16> text{};
+  const int file = ::open(mark_path(directory).c_str(), O_RDONLY | O_CLOEXEC);
+  const ssize_t size = file < 0 ? 0 : ::read(file, text.data(), text.size());
+  if (file >= 0) ::close(file);
+  if (size > 0) std::from_chars(text.data(), text.data() + size, count);
+  return count;
+}
+
+bool SalvageMark::write_tries() {
+  const std::string text = std::to_string(tries_);
+  return ::ftruncate(file_, 0) == 0 &&
+         ::pwrite(file_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+         ::fsync(file_) == 0;
+}
+
+void SalvageMark::forgive() {
+  --tries_;
+  std::ignore = write_tries();  // else it counts
+}
+
 SalvageMark::~SalvageMark() {
   if (file_ >= 0) ::close(file_);
 }
 
 SalvageMark::SalvageMark(SalvageMark&& other) noexcept
-    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)) {}
+    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)), tries_(other.tries_) {}
 
 Result<void> SalvageMark::remove() {
   if (::unlink(path_.c_str()) == 0) return {};

@@ -1,30 +1,52 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
 
 #include "base/result.hpp"
 
 namespace outrider::kvstore {
 
+/// A store's directory, for one opening: who makes its database anew or moves it away has looked at
+/// it before, and nobody else may have changed it since. Goes with its process.
+class StoreLock {
+ public:
+  /// Errors: unavailable (another has it), io.
+  static Result<StoreLock> take(const std::string& directory);
+
+  ~StoreLock();
+  StoreLock(StoreLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  StoreLock& operator=(StoreLock&&) = delete;
+
+ private:
+  explicit StoreLock(int file) : file_(file) {}
+  int file_ = -1;
+};
+
 /// A file in a database's directory as long as it is being salvaged: RocksDB begins with an empty
 /// list of tables, and whoever opened the directory then would delete them all. Who made it holds
-/// it locked; one that nobody holds was left by a process that died.
+/// it locked; one that nobody holds was left by a process that died. It says how many have tried.
 class SalvageMark {
  public:
   /// Durable when it returns. Errors: unavailable (another one is at it), io.
   static Result<SalvageMark> make(const std::string& directory);
   static bool is_there(const std::string& directory);
   static bool is_held(const std::string& directory);
+  static uint32_t tries(const std::string& directory);
 
   ~SalvageMark();  ///< lets go, and leaves it there
   SalvageMark(SalvageMark&& other) noexcept;
   SalvageMark& operator=(SalvageMark&&) = delete;
   Result<void> remove();
+  void forgive();  ///< this try ended by itself and does not count
 
  private:
   SalvageMark(std::string path, int file) : path_(std::move(path)), file_(file) {}
+  bool write_tries();
   std::string path_;
   int file_ = -1;
+  uint32_t tries_ = 0;
 };
 
 }  // namespace outrider::kvstore

@@ -1,0 +1,98 @@
+#include <rocksdb/sst_file_reader.h>
+
+#include <filesystem>
+
+#include "kvstore/database_state.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Entry =
+    std::function<rocksdb::Status(const rocksdb::Slice& key, const rocksdb::Slice& value)>;
+
+/// The first bytes of a key, in its order.
+uint64_t prefix_of(const rocksdb::Slice& key) {
+  uint64_t prefix = 0;
+  for (size_t i = 0; i < 8; ++i) {
+    prefix = prefix << 8 | (i < key.size() ? static_cast<uint8_t>(key[i]) : 0);
+  }
+  return prefix;
+}
+
+/// Stands at the first key from `prefix` on, or in a block that does not verify.
+void seek(rocksdb::Iterator& at, uint64_t prefix) {
+  std::array<char, 8> key{};
+  for (size_t i = 0; i < 8; ++i) key[i] = static_cast<char>(prefix >> (56 - 8 * i));
+  at.Seek({key.data(), key.size()});
+}
+
+/// Goes behind a block that does not verify and whose first key has at least this prefix: bisects,
+/// for ids are as good as unique in their first bytes. Returns the prefix where it stands; none
+/// when nothing follows that can be read.
+std::optional<uint64_t> seek_behind(rocksdb::Iterator& at, uint64_t bad) {
+  uint64_t good = UINT64_MAX;
+  seek(at, good);
+  if (bad == good || !at.status().ok()) return std::nullopt;
+  while (good - bad > 1) {
+    const uint64_t middle = bad + (good - bad) / 2;
+    seek(at, middle);
+    (at.status().ok() ? good : bad) = middle;
+  }
+  seek(at, good);
+  return good;
+}
+
+/// What can be read of one table; nothing if its own index cannot.
+rocksdb::Status each_entry(rocksdb::SstFileReader& table, const Entry& entry) {
+  rocksdb::ReadOptions how;
+  how.fill_cache = false;
+  const std::unique_ptr<rocksdb::Iterator> at(table.NewIterator(how));
+  uint64_t reached = 0;
+  for (at->SeekToFirst();;) {
+    for (; at->Valid(); at->Next()) {
+      reached = std::max(reached, prefix_of(at->key()));
+      if (auto status = entry(at->key(), at->value()); !status.ok()) return status;
+    }
+    if (at->status().ok()) return at->status();
+    const auto behind = seek_behind(*at, reached);
+    if (!behind) return rocksdb::Status::OK();
+    reached = *behind;
+  }
+}
+
+}  // namespace
+
+/// Into a database that was just made anew: rows and pinned records of tables that were left out.
+/// What is there is not replaced, for no number says which is newer; a row proves itself, and what
+/// comes back after its deletion is a right record all the same.
+Result<void> Database::write_lost(const std::string& tables) {
+  std::error_code none;
+  fs::directory_iterator at(tables, none);
+  for (; !none && at != fs::directory_iterator(); at.increment(none)) {
+    std::error_code gone;
+    if (at->path().extension() != ".sst" || !at->is_regular_file(gone)) continue;
+    rocksdb::SstFileReader table{rocksdb::Options()};
+    if (!table.Open(at->path().string()).ok()) continue;
+    const auto properties = table.GetTableProperties();
+    const std::string family = properties ? properties->column_family_name : "";
+    auto* const into = family == "idx" ? state_->rows : family == "kvp" ? state_->pinned : nullptr;
+    if (into == nullptr) continue;
+    const auto status = each_entry(table, [&](const rocksdb::Slice& key, const auto& value) {
+      std::string known;
+      const auto found = state_->db->Get(rocksdb::ReadOptions(), into, key, &known);
+      if (!found.IsNotFound()) return found;
+      return state_->db->Put(rocksdb::WriteOptions(), into, key, value);
+    });
+    if (!status.ok()) return error_of(status);
+  }
+  for (auto* family : {state_->rows, state_->pinned}) {
+    if (auto status = state_->db->Flush(rocksdb::FlushOptions(), family); !status.ok()) {
+      return error_of(status);
+    }
+  }
+  return {};
+}
+
+}  // namespace outrider::kvstore
