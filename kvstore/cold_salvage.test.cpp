@@ -228,6 +228,21 @@ TEST_F(Salvage, ABadBlockOfTheIndexCostsItsRowsOnly) {
   }
 }
 
+TEST_F(Salvage, ABadBlockOfPinnedRecordsCostsItsRecordOnly) {
+  fill_tables();
+  const Block block = make_block(k_chains - 1, 2);
+  const auto [path, at] = find(std::span(block.tensors[1].bytes).first(64));
+  ASSERT_FALSE(path.empty());
+  std::string content = read_file(path);
+  content[at] = static_cast<char>(content[at] ^ 1);
+  write_file(path, content);
+  fs::remove(db_path() + "/CURRENT");
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.salvaged, 1u) << store->stats().outage_text;
+  EXPECT_GE(store->stats().rows, k_chains * k_blocks - 2);
+  EXPECT_GE(load_all(*store), (k_chains - 1) * k_blocks + 1);
+}
+
 TEST_F(Salvage, ATableInAnothersPlaceCostsThatOne) {
   fill_tables();
   const auto table_of = [&](uint64_t chain) {

@@ -218,8 +218,9 @@ std::optional<uint64_t> overlapping_table(const std::string& text) {
   std::smatch found;
   if (!std::regex_search(text, found, pair)) return std::nullopt;
   std::array<uint64_t, 6> at{};
-  for (size_t i = 0; i < at.size(); ++i)
-    at[i] = std::strtoull(found[int(i) + 1].str().c_str(), nullptr, 10);
+  for (size_t i = 0; i < at.size(); ++i) {
+    at[i] = std::strtoull(found[i + 1].str().c_str(), nullptr, 10);
+  }
   const auto width = [&](size_t table) {
     return std::max(at[table + 1], at[table + 2]) - std::min(at[table + 1], at[table + 2]);
   };

@@ -8,7 +8,7 @@
 
 #include "kvstore/database.hpp"
 
-/// Private to database.cpp and database_open.cpp: nothing else sees RocksDB's headers.
+/// Private to database*.cpp: nothing else sees RocksDB's headers.
 namespace outrider::kvstore {
 
 struct Database::State {
