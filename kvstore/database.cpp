@@ -105,8 +105,10 @@ Result<PayloadFiles> Database::payload_files() const {
     }
     return files.back().first;
   };
-  out.quarter_sequence = stays_for(out.cap_bytes / 4);
-  out.next_sequence = stays_for(out.cap_bytes / 16);
+  // A flush comes as a whole.
+  const uint64_t flush = state_->options.payload_buffer_bytes * 5 / 4;
+  out.quarter_sequence = stays_for(std::max(out.cap_bytes / 4, 2 * flush));
+  out.next_sequence = stays_for(std::max(out.cap_bytes / 16, flush));
   return out;
 }
 

@@ -79,9 +79,9 @@ struct PayloadFiles {
   uint64_t bytes = 0;
   uint32_t files = 0;
   uint64_t oldest_sequence = 0;  ///< what was written before it is gone
-  /// What was written before it falls out before a quarter of the cap is written,
+  /// What was written before it falls out before a quarter of the cap is written, or two flushes,
   uint64_t quarter_sequence = 0;
-  /// and before a sixteenth.
+  /// and before a sixteenth is, or one flush.
   uint64_t next_sequence = 0;
 };
 
