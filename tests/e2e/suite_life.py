@@ -272,6 +272,7 @@ class LifeSuite(unittest.TestCase):
                                                {"prompt": "x", "max_tokens": 2, "temperature": 0},
                                                {"traceparent": header})
                 self.assertEqual(headers.get("traceparent"), header if trace in header else None)
+            server.terminate()  # an answer may be read before its line is written
             lines = [json.loads(line) for line in server.log().splitlines()
                      if '"message":"request"' in line]
         self.assertEqual([line.get("trace") for line in lines], [trace, None])
