@@ -150,7 +150,8 @@ std::vector<BlockId> ColdIndex::spare(const Row& row,
                                       const std::function<bool(const BlockId&)>& moves) {
   std::vector<BlockId> ids;
   Account& owner = account(row.tenant);
-  if (row.place != Place::fifo || !has_too_much(owner, row.bytes)) return ids;
+  const bool fits = row.place == Place::fifo && row.bytes <= owner.quota_bytes;
+  if (!fits || !has_too_much(owner, row.bytes)) return ids;
   using At = std::map<uint64_t, BlockId>::const_iterator;
   std::map<uint64_t, std::pair<At, At>> fronts;  // what is left of each other's, by the oldest
   for (const auto& [tenant, other] : accounts_) {

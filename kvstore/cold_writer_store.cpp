@@ -30,17 +30,20 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   row.bytes = static_cast<uint32_t>(record->size());
   row.tokens = static_cast<uint32_t>(block.tokens.size());
   row.depth = block.depth;
+  const bool pin = options.pin && pinned_room(row);
+  row.place = pin ? Place::pinned : Place::fifo;
+  const bool cut_off = block.depth != 0 && block.parent == refused_;
+  if (!cut_off || refused_why_ == Skip::dead_bytes) spare_others(row);
+  // That wrote: the disk may have refused it, and the store begun anew.
+  if (!can_write()) return refuse(block, Skip::write_failed, row.tenant);
   if (!continues_what_is_here(block)) {
     // Of a chain that is cut the rest counts as what was cut off.
-    if (block.parent == refused_ && refused_why_ == Skip::dead_bytes) spare_others(row);
-    return refuse(block, block.parent == refused_ ? refused_why_ : Skip::orphan, row.tenant);
+    return refuse(block, cut_off ? refused_why_ : Skip::orphan, row.tenant);
   }
-  const bool pin = options.pin && pinned_room(row);
   if (options.pin && !pin) {
     count_refused_pins(1);
     if (options.pins_refused) ++*options.pins_refused;
   }
-  row.place = pin ? Place::pinned : Place::fifo;
   const auto no_room = make_room(block.id, row);
   if (no_room == Skip::duplicate) keep({block.id}, options);
   if (no_room) return refuse(block, *no_room, row.tenant);
@@ -54,7 +57,6 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
 
 /// None: it has room. What waits for its flush cannot make any before.
 std::optional<Skip> ColdWriter::make_room(const BlockId& id, const Row& row) {
-  spare_others(row);
   Room room = reserve(id, row);
   const auto same_tenant = [&](const Pending& one) { return one.row.tenant == row.tenant; };
   if (room == Room::over_quota && std::any_of(pending_.begin(), pending_.end(), same_tenant)) {

@@ -106,7 +106,7 @@ class NaiveIndex {
   }
   std::vector<BlockId> spare(const Row& row, const std::set<BlockId>& moving) {
     std::vector<BlockId> ids;
-    if (!has_too_much(row)) return ids;
+    if (!has_too_much(row) || row.bytes > quota(row.tenant)) return ids;
     const auto others = others_before(row.tenant, leaving);
     uint64_t& debt = owed[row.tenant];
     debt += 4 * row.bytes;
