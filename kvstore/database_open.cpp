@@ -15,6 +15,7 @@
 
 #include "kvstore/database_state.hpp"
 #include "kvstore/salvage_mark.hpp"
+#include "kvstore/table_check.hpp"
 
 namespace outrider::kvstore {
 namespace {
@@ -24,6 +25,8 @@ namespace fs = std::filesystem;
 constexpr size_t k_small_buffer_bytes = size_t{4} << 20;  // marks and rows
 constexpr uint64_t k_wal_bytes_max = uint64_t{16} << 20;
 constexpr int k_tables_aside_max = 16;  // each costs another look at all
+/// Kills do that rarely, what ends the process each time does nothing else.
+constexpr uint32_t k_opening_deaths_max = 5;
 
 /// No block cache: rows are read once at start, a record is read once a request.
 std::shared_ptr<rocksdb::TableFactory> table_factory() {
@@ -228,8 +231,19 @@ std::optional<uint64_t> overlapping_table(const std::string& text) {
   return std::max(at[0], at[3]);
 }
 
+Result<void> set_aside(const std::string& directory, const std::string& table) {
+  std::error_code error;
+  fs::create_directories(directory + "/lost", error);
+  fs::rename(directory + '/' + table, directory + "/lost/" + table, error);
+  if (error) return fail(ErrorCode::io, directory + '/' + table + ": " + error.message());
+  return {};
+}
+
 /// RocksDB's repair, which moves what it cannot use to lost/, without tables that it stumbles over.
 Result<void> make_anew(const std::string& directory, const DatabaseOptions& options) {
+  for (const std::string& table : tables_with_broken_properties(directory)) {
+    OUTRIDER_TRY(set_aside(directory, table));
+  }
   for (int aside = 0;; ++aside) {
     rocksdb::Status status;
     try {
@@ -243,17 +257,22 @@ Result<void> make_anew(const std::string& directory, const DatabaseOptions& opti
     if (!table || aside == k_tables_aside_max) return error_of(status);
     std::string name = std::to_string(*table);
     name.insert(0, name.size() < 6 ? 6 - name.size() : 0, '0');
-    std::error_code error;
-    fs::create_directories(directory + "/lost", error);
-    fs::rename(directory + '/' + name + ".sst", directory + "/lost/" + name + ".sst", error);
-    if (error) return error_of(status);
+    if (!set_aside(directory, name + ".sst")) return error_of(status);
   }
 }
 
-/// Of a directory that RocksDB would open, or make anew, and then delete the tables of.
+/// Of a directory that RocksDB would open, or make anew, and then delete the tables of; or that
+/// would end the process.
 std::optional<std::string> must_not_open(const std::string& directory) {
   if (Database::salvage_was_cut_off(directory)) return "a salvage of it did not come to its end";
+  if (OpeningMark::deaths(directory) >= k_opening_deaths_max) {
+    return "the last " + std::to_string(k_opening_deaths_max) +
+           " processes that opened it died of that";
+  }
   if (lost_its_head(directory)) return "CURRENT, which names the list of its tables, is lost";
+  if (const auto broken = tables_with_broken_properties(directory); !broken.empty()) {
+    return "a table, " + broken.front() + ", is damaged (its properties)";
+  }
   return std::nullopt;
 }
 
@@ -308,6 +327,7 @@ Result<void> Database::salvage(const std::string& directory, const DatabaseOptio
   }
   std::error_code ignored;
   fs::remove_all(directory + "/lost", ignored);
+  OpeningMark::remove(directory);
   return mark->remove();
 }
 
@@ -322,6 +342,8 @@ Database::Opened Database::open(const std::string& directory, const DatabaseOpti
     }
     return {nullptr, {OpenFailure::damaged, *damage, {}}};
   }
+  if (options.read_only) return open_anyway(directory, options);
+  const OpeningMark mark(directory);
   return open_anyway(directory, options);
 }
 

@@ -1,8 +1,10 @@
 #include <rocksdb/sst_file_reader.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "kvstore/database_state.hpp"
+#include "kvstore/table_check.hpp"
 
 namespace outrider::kvstore {
 namespace {
@@ -68,11 +70,14 @@ rocksdb::Status each_entry(rocksdb::SstFileReader& table, const Entry& entry) {
 /// What is there is not replaced, for no number says which is newer; a row proves itself, and what
 /// comes back after its deletion is a right record all the same.
 Result<void> Database::write_lost(const std::string& tables) {
+  const std::vector<std::string> broken = tables_with_broken_properties(tables);
   std::error_code none;
   fs::directory_iterator at(tables, none);
   for (; !none && at != fs::directory_iterator(); at.increment(none)) {
     std::error_code gone;
     if (at->path().extension() != ".sst" || !at->is_regular_file(gone)) continue;
+    const std::string name = at->path().filename().string();
+    if (std::binary_search(broken.begin(), broken.end(), name)) continue;
     rocksdb::SstFileReader table{rocksdb::Options()};
     if (!table.Open(at->path().string()).ok()) continue;
     const auto properties = table.GetTableProperties();

@@ -18,6 +18,27 @@ std::string mark_path(const std::string& directory) {
   return directory + "/SALVAGING";
 }
 
+std::string opening_path(const std::string& directory) {
+  return directory + "/OPENING";
+}
+
+/// What a mark says; 0 where there is none.
+uint32_t number_in(const std::string& path) {
+  uint32_t number = 0;
+  std::array<char, 16> text{};
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const ssize_t size = file < 0 ? 0 : ::read(file, text.data(), text.size());
+  if (file >= 0) ::close(file);
+  if (size > 0) std::from_chars(text.data(), text.data() + size, number);
+  return number;
+}
+
+bool write_number(int file, uint32_t number) {
+  const std::string text = std::to_string(number);
+  return ::ftruncate(file, 0) == 0 &&
+         ::pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+}
+
 bool sync_directory(const std::string& directory) {
   const int file = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool done = file >= 0 && ::fsync(file) == 0;
@@ -69,20 +90,11 @@ bool SalvageMark::is_held(const std::string& directory) {
 }
 
 uint32_t SalvageMark::tries(const std::string& directory) {
-  uint32_t count = 0;
-  std::array<char, 16> text{};
-  const int file = ::open(mark_path(directory).c_str(), O_RDONLY | O_CLOEXEC);
-  const ssize_t size = file < 0 ? 0 : ::read(file, text.data(), text.size());
-  if (file >= 0) ::close(file);
-  if (size > 0) std::from_chars(text.data(), text.data() + size, count);
-  return count;
+  return number_in(mark_path(directory));
 }
 
 bool SalvageMark::write_tries() {
-  const std::string text = std::to_string(tries_);
-  return ::ftruncate(file_, 0) == 0 &&
-         ::pwrite(file_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
-         ::fsync(file_) == 0;
+  return write_number(file_, tries_) && ::fsync(file_) == 0;
 }
 
 void SalvageMark::forgive() {
@@ -100,6 +112,23 @@ SalvageMark::SalvageMark(SalvageMark&& other) noexcept
 Result<void> SalvageMark::remove() {
   if (::unlink(path_.c_str()) == 0) return {};
   return fail(ErrorCode::io, path_ + ": " + std::strerror(errno));
+}
+
+/// It outlives its process, not a power cut: no sync. Where it cannot be written nothing is
+/// counted.
+OpeningMark::OpeningMark(const std::string& directory) : directory_(directory) {
+  const int file = ::open(opening_path(directory).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  std::ignore = write_number(file, deaths(directory) + 1);
+  ::close(file);
+}
+
+uint32_t OpeningMark::deaths(const std::string& directory) {
+  return number_in(opening_path(directory));
+}
+
+void OpeningMark::remove(const std::string& directory) {
+  ::unlink(opening_path(directory).c_str());
 }
 
 }  // namespace outrider::kvstore

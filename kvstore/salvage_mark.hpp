@@ -49,4 +49,21 @@ class SalvageMark {
   uint32_t tries_ = 0;
 };
 
+/// A file in a database's directory as long as an opening of it lasts, with the number of openings
+/// in a row whose process died meanwhile, this one included. By a kill, or because RocksDB ended
+/// it.
+class OpeningMark {
+ public:
+  explicit OpeningMark(const std::string& directory);
+  ~OpeningMark() { remove(directory_); }
+  OpeningMark(const OpeningMark&) = delete;
+  OpeningMark& operator=(const OpeningMark&) = delete;
+
+  static uint32_t deaths(const std::string& directory);
+  static void remove(const std::string& directory);
+
+ private:
+  std::string directory_;
+};
+
 }  // namespace outrider::kvstore

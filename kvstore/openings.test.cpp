@@ -1,0 +1,139 @@
+// Directories at which RocksDB would end the process, and those at which processes have died.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "kvstore/faults.test.hpp"
+#include "kvstore/inspect.hpp"
+#include "kvstore/table_check.hpp"
+
+namespace outrider::kvstore {
+namespace {
+
+using namespace testing;  // NOLINT: this folder's own helpers
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class Openings : public Faults {
+ protected:
+  std::string golden() const { return directory_.path() + "/golden"; }
+  std::string mark() const { return db_path() + "/OPENING"; }
+
+  void fill_tables() {
+    fill();
+    open();  // replays the log into tables
+    fs::copy(store_path(), golden(), fs::copy_options::recursive);
+  }
+
+  void restore() {
+    fs::remove_all(store_path());
+    fs::copy(golden(), store_path(), fs::copy_options::recursive);
+  }
+
+  std::vector<fs::path> tables() const {
+    std::vector<fs::path> out = files();
+    std::erase_if(out, [](const fs::path& path) { return path.extension() != ".sst"; });
+    return out;
+  }
+
+  static void flip(const fs::path& path, size_t byte, int bit) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(byte));
+    const int was = file.get();
+    file.seekp(static_cast<std::streamoff>(byte));
+    file.put(static_cast<char>(was ^ (1 << bit)));
+  }
+
+  /// The first and last byte of a table's properties block, its trailer included: from before the
+  /// three sizes of its first entry on, as far as a wrong bit makes it broken.
+  std::pair<size_t, size_t> properties_of(const fs::path& table) const {
+    const size_t first = read_file(table).find("rocksdb.block.based.table") - 3;
+    const std::string alone = directory_.path() + "/alone";
+    fs::remove_all(alone);
+    fs::create_directories(alone);
+    fs::copy(table, alone);
+    size_t last = first;
+    for (size_t at = first;; last = at++) {
+      flip(alone / table.filename(), at, static_cast<int>(at % 8));
+      if (tables_with_broken_properties(alone).empty()) return {first, last};
+      flip(alone / table.filename(), at, static_cast<int>(at % 8));
+    }
+  }
+};
+
+TEST_F(Openings, EveryByteOfATablesPropertiesIsLookedAt) {
+  fill_tables();
+  EXPECT_THAT(tables_with_broken_properties(db_path()), IsEmpty());
+  ASSERT_GE(tables().size(), 5u) << "of each family one";
+  for (const fs::path& table : tables()) {
+    const auto [first, last] = properties_of(table);
+    const std::string content = read_file(table);
+    ASSERT_GT(last - first, 500u);
+    ASSERT_LT(last, content.size() - 53) << "before the footer";
+    EXPECT_LT(last, content.find("rocksdb.properties")) << "and before what names it";
+    flip(table, first, 0);
+    EXPECT_THAT(tables_with_broken_properties(db_path()), ElementsAre(table.filename().string()));
+    flip(table, first, 0);
+  }
+}
+
+TEST_F(Openings, AWrongBitThereCostsATableAndNotTheProcess) {
+  fill_tables();
+  for (const fs::path& table : tables()) {
+    restore();
+    const auto [first, last] = properties_of(table);
+    for (const size_t at : {last - 5, last - 8, last - 40, first}) {
+      expect_harmless(table.filename().string() + " at " + std::to_string(at), [&, at = at] {
+        flip(table, at, 7);
+        const auto look = inspect(store_path(), {.verify = true});
+        ASSERT_FALSE(look);
+        EXPECT_THAT(look.error().message, HasSubstr(table.filename().string()));
+      });
+    }
+  }
+}
+
+TEST_F(Openings, OneThatLastsIsMarkedAndOneThatEndedIsNot) {
+  fill_tables();
+  const fs::path table = find(std::span(make_block(1, 2).tensors[1].bytes).first(64)).first;
+  fs::remove(table);
+  ASSERT_EQ(mkfifo(table.c_str(), 0600), 0);
+  ColdStore store(small_options(store_path()), surroundings(clock_));
+  while (read_file(mark()) != "1") std::this_thread::yield();
+  ::close(::open(table.c_str(), O_WRONLY | O_CLOEXEC));
+  while (!store.wait_open(Duration(0))) {  // a salvage reads it again
+    const int end = ::open(table.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (end >= 0) ::close(end);
+  }
+  EXPECT_FALSE(fs::exists(mark()));
+}
+
+TEST_F(Openings, AfterFiveThatDiedWhatCanBeReadIsKept) {
+  fill_tables();
+  write_file(mark(), "4");
+  {
+    auto store = open();
+    EXPECT_EQ(store->stats().counters.salvaged, 0u) << "kills do that too";
+    EXPECT_EQ(load_all(*store), k_chains * k_blocks);
+    EXPECT_FALSE(fs::exists(mark()));
+  }
+  write_file(mark(), "5");
+  EXPECT_THAT(inspect(store_path(), {}).error().message, HasSubstr("died of that"));
+  {
+    auto store = open();
+    EXPECT_EQ(store->stats().counters.salvaged, 1u) << store->stats().outage_text;
+    EXPECT_THAT(store->stats().outage_text, HasSubstr("the last 5 processes"));
+    EXPECT_EQ(load_all(*store), k_chains * k_blocks);
+    EXPECT_FALSE(fs::exists(mark()));
+  }
+  EXPECT_EQ(open()->stats().counters.salvaged, 0u);
+}
+
+}  // namespace
+}  // namespace outrider::kvstore
