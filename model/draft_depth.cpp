@@ -48,4 +48,21 @@ void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& 
   for (size_t n = 0; n < best; ++n) ++depths[slots[n].candidate];
 }
 
+bool could_pay(std::span<const DraftCandidate> candidates, const StepCosts& costs,
+               uint32_t rows_max, double gain_min) {
+  double contexts_ns = 0;
+  size_t slots = 0;
+  for (const DraftCandidate& candidate : candidates) {
+    contexts_ns += costs.context_ns({1, candidate.context});
+    slots += candidate.survival.size();
+  }
+  const auto decoding = static_cast<double>(candidates.size());
+  const double enough = gain_min * decoding / (contexts_ns + costs.rows_ns(decoding));
+  for (size_t n = 1; n <= std::min<size_t>(slots, rows_max); ++n) {
+    const double tokens = decoding + static_cast<double>(n);
+    if (tokens / (contexts_ns + costs.rows_ns(tokens)) > enough) return true;
+  }
+  return false;
+}
+
 }  // namespace outrider::model

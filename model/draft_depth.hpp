@@ -33,4 +33,9 @@ void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& 
                    uint32_t rows_max, double gain_min, DepthScratch& scratch,
                    std::vector<uint32_t>& depths);
 
+/// Whether hints could promise as much if each was certain: if not, nothing is to be learnt from
+/// how they fare.
+bool could_pay(std::span<const DraftCandidate> candidates, const StepCosts& costs,
+               uint32_t rows_max, double gain_min);
+
 }  // namespace outrider::model

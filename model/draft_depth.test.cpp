@@ -64,6 +64,18 @@ TEST(DraftDepth, PlainDecodingIsBestUnderLoad) {
   EXPECT_EQ(chosen({{0.5f, 0.25f}}, costs(2'000)), (std::vector<uint32_t>{2}));
 }
 
+TEST(DraftDepth, HintsCannotPayWhereNotEvenCertainOnesDo) {
+  const std::vector<float> doubtful = {0.01f, 0.001f};
+  const std::vector<DraftCandidate> one = {{0, doubtful}};
+  EXPECT_TRUE(could_pay(one, costs(100), 1000, 1.08));
+  EXPECT_FALSE(could_pay(one, costs(100), 0, 1.08)) << "there is no room";
+  EXPECT_FALSE(could_pay({}, costs(100), 1000, 1.08));
+  // What the weights take is nothing beside so many rows.
+  const std::vector<DraftCandidate> many(1000, {0, doubtful});
+  EXPECT_FALSE(could_pay(many, costs(3'000), 1000, 1.08));
+  EXPECT_TRUE(could_pay(one, costs(3'000), 1000, 1.08));
+}
+
 TEST(DraftDepth, NoOtherDepthsPromiseMore) {
   const uint64_t seed = 0xd9;
   Random random(seed);

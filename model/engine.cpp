@@ -79,6 +79,7 @@ Engine::State::State(std::shared_ptr<const LoadedModel> loaded, const EngineOpti
       fingerprint(make_fingerprint(*model, opts, context)),
       kv_namespace(make_kv_namespace(*model, opts.kv_kinds, opts.local_window)),
       cache(std::move(kv)),
+      draft_control(opts.speculation),
       transformer(model, cache->geometry(),
                   {.rows = opts.batch_tokens,
                    .logit_rows = std::min(opts.batch_tokens, k_logit_rows),

@@ -17,16 +17,10 @@
 #include "kernels/ops.hpp"
 #include "model/decode_plan.hpp"
 #include "model/loaded_model.hpp"
+#include "model/speculation_options.hpp"
+#include "model/step_probe.hpp"
 
 namespace outrider::model {
-
-/// Drafting. Bits do not depend on it.
-struct SpeculationOptions {
-  bool ngram = false;        ///< Drafts from how the request's own text went on before.
-  uint32_t depth_max = 8;    ///< Hints that a step verifies of one sequence, at most.
-  bool fixed_depth = false;  ///< Always as many as there are, whatever they promise.
-  float accept_min = 0;      ///< None that comes true less often, and none behind it.
-};
 
 /// Sizes of one engine. All are fixed at start: a step allocates no KV.
 struct EngineOptions {
@@ -110,13 +104,13 @@ struct EngineStats {
 /// Continuous batching over one model: submit, step, read updates. Deterministic: what a request
 /// gets depends only on the request and the model, never on its batch mates (exactness contract).
 /// Not thread-safe; owned by one thread (the engine loop, or a Generator's caller).
-class Engine {
+class Engine final : public StepProbe {
  public:
   /// Fails if the KV pool cannot hold one sequence of one block, or memory cannot be had. Takes
   /// seconds where the decode plan is to be measured.
   static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LoadedModel> model,
                                                 EngineOptions options, const Clock& clock);
-  ~Engine();
+  ~Engine() override;
 
   /// Checks token ids and lengths against the model. `key` must be new.
   Result<void> submit(RequestKey key, GenerationRequest request);
@@ -156,7 +150,7 @@ class Engine {
   const Digest256& kv_namespace() const;
   uint32_t context_tokens() const;
   const DecodePlan& decode_plan() const;
-  uint32_t local_window() const;  ///< 0 also where the context is no longer.
+  uint32_t local_window() const override;  ///< 0 also where the context is no longer.
   /// free + used = total, every count matches the sequences' tables. Aborts if not.
   void check_conservation() const;
 
@@ -166,14 +160,12 @@ class Engine {
   void evict_cached(uint32_t blocks);
   /// The token budget of the next steps, for the harness and the bench. Bits do not change.
   void set_batch_tokens(uint32_t batch_tokens);
-  uint32_t batch_tokens() const;
+  uint32_t batch_tokens() const override;
 
-  /// Time of one step of an idle engine: `rows` rows (at most batch_tokens) of one sequence behind
-  /// `context` tokens, the last `sampled` of them up to their logits. The tokens of context and
-  /// rows are at most `probe_tokens_max()`. Keys and values of the context are noise: zeros would
-  /// cost kinds with scales less than what they hold in use.
-  Duration time_step(uint32_t rows, uint32_t context, uint32_t sampled);
-  uint32_t probe_tokens_max() const;
+  /// Of an idle engine. Keys and values of the context are noise: zeros would cost kinds with
+  /// scales less than what they hold in use.
+  Duration time_step(uint32_t rows, uint32_t context, uint32_t sampled) override;
+  uint32_t probe_tokens_max() const override;
 
  private:
   Engine();

@@ -7,25 +7,10 @@
 /// Drafting: which hints a step verifies, and what is learnt from it. The target's own sampler
 /// decides every token, so nothing here can change what a request gets.
 namespace outrider::model {
-namespace {
-
-/// Confidences of a source are believed as far as they came true: a few observations of the
-/// request's own weigh as much as all others, and these as much as many.
-constexpr float k_own_weight = 4;
-constexpr float k_engine_weight = 32;
-/// Steps of a sequence with hints in store but none verified, after which one is, to see whether
-/// they got better; but no more than one of so many rows of all.
-constexpr uint32_t k_probe_after = 48;
-constexpr uint32_t k_probe_rows = 256;
-/// What hints must promise: less is within what costs and chances are known to, and where a step is
-/// full of rows they never promise much.
-constexpr double k_gain_min = 1.08;
-
-}  // namespace
 
 void Engine::set_step_costs(const StepCosts& costs) {
   state_->costs = costs;
-  state_->cost_refresh = CostRefresh(costs);
+  state_->draft_control.set_costs(costs);
 }
 
 HintOutcome Engine::hint(RequestKey key, uint32_t index, const Hint& hint) {
@@ -80,10 +65,8 @@ Drafts& Engine::State::drafts_of(const ActiveRequest& request, Choice& choice) c
   return *choice.drafts;
 }
 
-/// The best path of what is hinted at, as far as the choice may still go, and how far it is
-/// believed.
+/// The best path of what is hinted at, as far as the choice may still go.
 void Engine::State::find_path(const ActiveRequest& request, Choice& choice) {
-  Drafts& drafts = *choice.drafts;
   const SpeculationOptions& wanted = options.speculation;
   // The last token needs no hint: its own row is drawn from the row before.
   const auto room = request.max_tokens - static_cast<uint32_t>(choice.output.size()) - 1;
@@ -91,24 +74,8 @@ void Engine::State::find_path(const ActiveRequest& request, Choice& choice) {
   const uint32_t most = own == 0 ? wanted.depth_max : std::min(own, wanted.depth_max);
   const uint32_t depth = std::min({most, room, k_hint_depth_max, batch_tokens - 1,
                                    static_cast<uint32_t>(transformer.logit_rows_max()) - 1});
-  drafts.path.clear();
-  drafts.survival.clear();
-  if (depth == 0) return;
-  if (wanted.ngram) draft_from_texts(request, drafts, depth);
-  drafts.trie.best_path(depth, drafts.path);
-  float survives = 1;
-  bool believed = true;
-  drafts.wanted = 0;
-  for (const HintTrie::Step& step : drafts.path) {
-    const float others = acceptance.probability(step.source, step.confidence,
-                                                float{1} * step.confidence / 255, k_engine_weight);
-    const float chance =
-        drafts.acceptance.probability(step.source, step.confidence, others, k_own_weight);
-    believed = believed && chance >= wanted.accept_min;
-    if (believed) ++drafts.wanted;
-    survives = believed ? survives * chance : 0;
-    drafts.survival.push_back(survives);
-  }
+  if (depth > 0 && wanted.ngram) draft_from_texts(request, *choice.drafts, depth);
+  draft_control.find_path(*choice.drafts, depth);
 }
 
 /// How the request's own text went on the last time, or else an earlier answer.
@@ -133,58 +100,36 @@ void Engine::State::draft_from_texts(const ActiveRequest& request, Drafts& draft
 
 /// Depths for the sequences that decode in this step.
 void Engine::State::choose_hints() {
-  const SpeculationOptions& wanted = options.speculation;
-  if (wanted.depth_max == 0 || (!wanted.fixed_depth && costs.rows.empty())) return;
-  candidates.clear();
+  if (draft_control.is_off()) return;
+  const bool ngram = options.speculation.ngram;
   decoding.clear();
+  decoding_views.clear();
   for (size_t i = 0; i < views.size(); ++i) {
     const SequenceView& view = views[i];
     if (!view.running || view.parked || view.length - view.computed != 1) continue;
     auto& [request, choice] = scheduled[i];
     if (request->over || request->forks_pending()) continue;
     const bool speculates = request->request.speculation.enabled;
-    if (speculates && wanted.ngram) drafts_of(*request, *choice);
+    if (speculates && ngram) drafts_of(*request, *choice);
     if (speculates && choice->drafts) find_path(*request, *choice);
-    const bool hinted = speculates && choice->drafts && !choice->drafts->path.empty();
-    candidates.push_back({view.computed, hinted ? std::span<const float>(choice->drafts->survival)
-                                                : std::span<const float>()});
-    decoding.push_back(static_cast<uint32_t>(i));
+    decoding.push_back({view.computed, speculates ? choice->drafts.get() : nullptr});
+    decoding_views.push_back(i);
   }
-  if (!wanted.fixed_depth) {
-    const auto rows = static_cast<uint32_t>(decoding.size());
-    choose_depths(candidates, cost_refresh.costs(), batch_tokens - std::min(batch_tokens, rows),
-                  k_gain_min, depth_scratch, depths);
-  }
-  for (size_t i = 0; i < decoding.size(); ++i) {
-    if (candidates[i].survival.empty()) continue;
-    Drafts& drafts = *scheduled[decoding[i]].choice->drafts;
-    uint32_t depth = wanted.fixed_depth ? drafts.wanted : depths[i];
-    if (depth == 0) {
-      ++unverified;
-      if (++drafts.plain_steps >= k_probe_after && unverified >= k_probe_rows) {
-        depth = 1;
-        unverified = 0;
-      }
-    }
-    views[decoding[i]].hints = depth;
-  }
+  const auto rows = static_cast<uint32_t>(decoding.size());
+  draft_control.choose(decoding, batch_tokens - std::min(batch_tokens, rows), depths);
+  for (size_t i = 0; i < decoding.size(); ++i) views[decoding_views[i]].hints = depths[i];
 }
 
 /// `drawn` tokens came from a row and the hints behind it: all but the last one are hints that came
 /// true.
 void Engine::State::learn(ActiveRequest& request, Choice& choice, size_t drawn) {
-  Drafts& drafts = *choice.drafts;
+  const size_t verified = choice.drafts->path.size();
   HintCounters& seen = counters.hints;
-  drafts.plain_steps = 0;
+  draft_control.learn(*choice.drafts, drawn);
   ++seen.drafts;
-  seen.draft_tokens += drafts.path.size();
-  request.draft_tokens += static_cast<uint32_t>(drafts.path.size());
-  for (size_t i = 0; i < std::min(drawn, drafts.path.size()); ++i) {
-    const bool came_true = i + 1 < drawn;
-    const HintTrie::Step& step = drafts.path[i];
-    drafts.acceptance.count(step.source, step.confidence, came_true);
-    acceptance.count(step.source, step.confidence, came_true);
-    if (!came_true) continue;
+  seen.draft_tokens += verified;
+  request.draft_tokens += static_cast<uint32_t>(verified);
+  for (size_t i = 0; i + 1 < drawn; ++i) {
     ++seen.accepted_tokens;
     ++request.accepted_tokens;
     ++seen.accepted_at[i];
@@ -200,7 +145,7 @@ void Engine::State::learn_costs(TimePoint since) {
   const auto sampled =
       std::accumulate(shares_of_step.begin(), shares_of_step.end(), size_t{0},
                       [](size_t rows, const StepShare& share) { return rows + share.rows; });
-  if (sampled == ids.size()) cost_refresh.observe(shares_of_step, clock.now() - since);
+  if (sampled == ids.size()) draft_control.observe(shares_of_step, clock.now() - since);
 }
 
 }  // namespace outrider::model

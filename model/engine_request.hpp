@@ -10,35 +10,15 @@
 #include "base/clock.hpp"
 #include "base/request.hpp"
 #include "base/result.hpp"
-#include "model/acceptance.hpp"
-#include "model/hint_trie.hpp"
+#include "model/draft_control.hpp"
 #include "model/kv_cache.hpp"
 #include "model/loaded_model.hpp"
-#include "model/ngram_index.hpp"
 #include "model/sampler.hpp"
 #include "model/stopping.hpp"
 #include "model/tier_work.hpp"
 
 /// The engine's own record of a request: internal to engine*.cpp.
 namespace outrider::model {
-
-/// What is hinted at for one choice that decodes.
-struct Drafts {
-  Drafts(uint32_t length, uint64_t hash) : trie(length, hash) {}
-
-  void commit(int32_t id) {
-    trie.commit(id);
-    own_text.append(id);
-  }
-
-  HintTrie trie;
-  NgramIndex own_text;               ///< Prompt and output.
-  Acceptance acceptance{0.95f};      ///< A window of 20 or so.
-  uint32_t plain_steps = 0;          ///< Since hints were verified last.
-  std::vector<HintTrie::Step> path;  ///< The best one in this step, cut to what is verified.
-  std::vector<float> survival;
-  uint32_t wanted = 0;  ///< Hints before the first one that comes true too rarely.
-};
 
 /// One choice. Everything but `kv` and `stage` is a pure function of the request and `output`, so
 /// a preempted choice goes on as if nothing had happened.

@@ -4,8 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "model/cost_refresh.hpp"
-#include "model/draft_depth.hpp"
+#include "model/draft_control.hpp"
 #include "model/engine.hpp"
 #include "model/engine_request.hpp"
 #include "model/fair_share.hpp"
@@ -107,16 +106,14 @@ struct Engine::State {
   std::unique_ptr<KvCache> cache;  ///< Before the requests, whose sequences point to it.
   std::unique_ptr<TierWork> tier;  ///< Null: there is none.
   StepCosts costs;                 ///< Empty: not measured.
-  CostRefresh cost_refresh;        ///< The same, as steps are now: for drafts.
+  DraftControl draft_control;
   Transformer transformer;
   std::map<RequestKey, std::unique_ptr<ActiveRequest>> requests;
   uint64_t arrivals = 0;
   FairShare shares;
   EngineStats counters;
-  Acceptance acceptance{0.998f};  ///< Of all requests: a window of 500 or so.
   PastOutputs past_outputs{limits::past_output_scope_tokens_max, limits::past_output_tokens_max};
-  uint32_t unverified = 0;  ///< Rows that had hints in store, since one was verified as a probe.
-  TimePoint now{};          ///< Of this step.
+  TimePoint now{};  ///< Of this step.
 
   // Work space of a step.
   std::vector<SampleScratch> scratches;  ///< one for each thread
@@ -125,10 +122,9 @@ struct Engine::State {
   std::vector<Scheduled> scheduled;  ///< views[i]'s choice
   std::vector<int32_t> block_ids;    ///< [block_tokens] of the block that is named
   std::vector<HintBranch> branches;
-  std::vector<DraftCandidate> candidates;
-  std::vector<uint32_t> decoding;  ///< candidates[i]'s view
-  std::vector<uint32_t> depths;    ///< candidates[i]'s hints
-  DepthScratch depth_scratch;
+  std::vector<DecodingSequence> decoding;
+  std::vector<size_t> decoding_views;  ///< decoding[i]'s view
+  std::vector<uint32_t> depths;        ///< decoding[i]'s hints
   std::vector<StepShare> shares_of_step;
   std::vector<int32_t> ids;        ///< [rows]
   std::vector<int32_t> positions;  ///< [rows]

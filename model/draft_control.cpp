@@ -1,0 +1,82 @@
+#include "model/draft_control.hpp"
+
+#include <algorithm>
+
+namespace outrider::model {
+namespace {
+
+/// Confidences of a source are believed as far as they came true: a few observations of the
+/// request's own weigh as much as all others, and these as much as many.
+constexpr float k_own_weight = 4;
+constexpr float k_all_weight = 32;
+/// Steps of a sequence with hints in store but none verified, after which one is, to see whether
+/// they got better; but no more than one of so many rows of all.
+constexpr uint32_t k_probe_after = 48;
+constexpr uint32_t k_probe_rows = 256;
+/// What hints must promise: less is within what costs and chances are known to, and where a step is
+/// full of rows they never promise much.
+constexpr double k_gain_min = 1.08;
+
+}  // namespace
+
+void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
+  drafts.path.clear();
+  drafts.survival.clear();
+  drafts.wanted = 0;
+  drafts.trie.best_path(depth, drafts.path);
+  float survives = 1;
+  bool believed = true;
+  for (const HintTrie::Step& step : drafts.path) {
+    const float others = acceptance_.probability(step.source, step.confidence,
+                                                 float{1} * step.confidence / 255, k_all_weight);
+    const float chance =
+        drafts.acceptance.probability(step.source, step.confidence, others, k_own_weight);
+    believed = believed && chance >= options_.accept_min;
+    if (believed) ++drafts.wanted;
+    survives = believed ? survives * chance : 0;
+    drafts.survival.push_back(survives);
+  }
+}
+
+void DraftControl::choose(std::span<const DecodingSequence> sequences, uint32_t rows_max,
+                          std::vector<uint32_t>& depths) {
+  depths.assign(sequences.size(), 0);
+  if (is_off()) return;
+  if (!options_.fixed_depth) {
+    candidates_.clear();
+    for (const DecodingSequence& sequence : sequences) {
+      candidates_.push_back(
+          {sequence.context, sequence.drafts ? std::span<const float>(sequence.drafts->survival)
+                                             : std::span<const float>()});
+    }
+    choose_depths(candidates_, refresh_.costs(), rows_max, k_gain_min, scratch_, depths);
+  }
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    Drafts* drafts = sequences[i].drafts;
+    if (drafts == nullptr || drafts->path.empty()) continue;
+    if (options_.fixed_depth) depths[i] = drafts->wanted;
+    if (depths[i] == 0 && is_probe_due(*drafts, rows_max)) depths[i] = 1;
+  }
+}
+
+bool DraftControl::is_probe_due(Drafts& drafts, uint32_t rows_max) {
+  ++unverified_;
+  if (++drafts.plain_steps < k_probe_after || unverified_ < k_probe_rows) return false;
+  if (!options_.fixed_depth && !could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min)) {
+    return false;
+  }
+  unverified_ = 0;
+  return true;
+}
+
+void DraftControl::learn(Drafts& drafts, size_t drawn) {
+  drafts.plain_steps = 0;
+  for (size_t i = 0; i < std::min(drawn, drafts.path.size()); ++i) {
+    const bool came_true = i + 1 < drawn;
+    const HintTrie::Step& step = drafts.path[i];
+    drafts.acceptance.count(step.source, step.confidence, came_true);
+    acceptance_.count(step.source, step.confidence, came_true);
+  }
+}
+
+}  // namespace outrider::model

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/acceptance.hpp"
+#include "model/cost_refresh.hpp"
+#include "model/draft_depth.hpp"
+#include "model/hint_trie.hpp"
+#include "model/ngram_index.hpp"
+#include "model/speculation_options.hpp"
+
+namespace outrider::model {
+
+/// What is hinted at for one sequence that decodes, and how its hints fare.
+struct Drafts {
+  Drafts(uint32_t length, uint64_t hash) : trie(length, hash) {}
+
+  void commit(int32_t id) {
+    trie.commit(id);
+    own_text.append(id);
+  }
+
+  HintTrie trie;
+  NgramIndex own_text;               ///< Prompt and output.
+  Acceptance acceptance{0.95f};      ///< A window of 20 or so.
+  uint32_t plain_steps = 0;          ///< Since hints were verified last.
+  std::vector<HintTrie::Step> path;  ///< The best one in this step, cut to what is verified.
+  std::vector<float> survival;
+  uint32_t wanted = 0;  ///< Hints before the first one that comes true too rarely.
+};
+
+/// A sequence that decodes in a step. Its drafts are null where it must not speculate, and have an
+/// empty path where nothing is hinted at.
+struct DecodingSequence {
+  uint32_t context = 0;  ///< tokens behind its row
+  Drafts* drafts = nullptr;
+};
+
+/// How many hints a step verifies: find_path of each sequence, choose, run the step, learn and
+/// observe. Knows no engine and no clock, so a simulator runs the same one.
+class DraftControl {
+ public:
+  explicit DraftControl(const SpeculationOptions& options) : options_(options) {}
+
+  void set_costs(const StepCosts& measured) { refresh_ = CostRefresh(measured); }
+  /// Without costs, only fixed depths draft.
+  bool is_off() const {
+    return options_.depth_max == 0 || (!options_.fixed_depth && refresh_.costs().rows.empty());
+  }
+
+  /// Takes the best path of at most `depth` hints into the drafts, and how far each is believed.
+  void find_path(Drafts& drafts, uint32_t depth) const;
+  /// One depth for each sequence, none beyond its path. What pays is at most `rows_max` in all;
+  /// fixed depths and probes are as they are, and the scheduler cuts what has no room.
+  void choose(std::span<const DecodingSequence> sequences, uint32_t rows_max,
+              std::vector<uint32_t>& depths);
+  /// A row with the path behind it gave `drawn` tokens: all but the last are hints that came true.
+  void learn(Drafts& drafts, size_t drawn);
+  /// A step of these sequences, each row sampled, took `time`.
+  void observe(std::span<const StepShare> shares, Duration time) { refresh_.observe(shares, time); }
+
+ private:
+  bool is_probe_due(Drafts& drafts, uint32_t rows_max);
+
+  SpeculationOptions options_;
+  CostRefresh refresh_;            ///< Step costs as steps are now.
+  Acceptance acceptance_{0.998f};  ///< Of all sequences: a window of 500 or so.
+  uint32_t unverified_ = 0;  ///< Rows that had hints in store, since one was verified as a probe.
+  std::vector<DraftCandidate> candidates_;  // Work space.
+  DepthScratch scratch_;
+};
+
+}  // namespace outrider::model

@@ -1,0 +1,100 @@
+#include "model/draft_control.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace outrider::model {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Steps take as long whatever their rows, or each row as long as a step.
+StepCosts costs(bool rows_are_free) {
+  return {.rows = {1, 512},
+          .contexts = {0},
+          .times = {milliseconds(1), milliseconds(rows_are_free ? 1 : 512)}};
+}
+
+/// Sequences that decode, each with a chain of hints of one confidence.
+class World {
+ public:
+  World(const SpeculationOptions& options, bool rows_are_free, size_t sequences = 1)
+      : control_(options), drafts_(sequences, Drafts(0, k_empty_text)) {
+    control_.set_costs(costs(rows_are_free));
+  }
+
+  /// One step, in which the first `true_hints` of each path come true.
+  std::vector<uint32_t> step(uint8_t confidence, size_t true_hints) {
+    const std::vector<HintBranch> chain = {{-1, 7, confidence}, {0, 8, confidence}};
+    std::vector<DecodingSequence> decoding;
+    for (Drafts& drafts : drafts_) {
+      drafts.trie = HintTrie(0, k_empty_text);
+      drafts.trie.insert({0, k_empty_text, chain, HintSource::draft_model});
+      control_.find_path(drafts, 8);
+      decoding.push_back({0, &drafts});
+    }
+    std::vector<uint32_t> depths;
+    control_.choose(decoding, 512, depths);
+    for (size_t i = 0; i < drafts_.size(); ++i) {
+      drafts_[i].path.resize(depths[i]);
+      if (depths[i] > 0) {
+        control_.learn(drafts_[i], 1 + std::min<size_t>(true_hints, depths[i]));
+      }
+    }
+    return depths;
+  }
+  uint32_t verified(int steps, uint8_t confidence, size_t true_hints) {
+    uint32_t sum = 0;
+    for (int i = 0; i < steps; ++i) {
+      const auto depths = step(confidence, true_hints);
+      sum = std::accumulate(depths.begin(), depths.end(), sum);
+    }
+    return sum;
+  }
+
+ private:
+  DraftControl control_;
+  std::vector<Drafts> drafts_;
+};
+
+TEST(DraftControl, VerifiesWhatIsFree) {
+  World world({}, true);
+  EXPECT_EQ(world.step(200, 2), std::vector<uint32_t>{2});
+}
+
+TEST(DraftControl, WithoutCostsOnlyFixedDepthsDraft) {
+  DraftControl measured({});
+  EXPECT_TRUE(measured.is_off());
+  measured.set_costs(costs(true));
+  EXPECT_FALSE(measured.is_off());
+  EXPECT_FALSE(DraftControl({.fixed_depth = true}).is_off());
+  EXPECT_TRUE(DraftControl({.depth_max = 0, .fixed_depth = true}).is_off());
+}
+
+TEST(DraftControl, BelievesWhatCameTrueAndNotWhatIsClaimed) {
+  World liar({}, true);
+  EXPECT_GT(liar.verified(100, 250, 0), 0u);
+  EXPECT_EQ(liar.step(250, 0), std::vector<uint32_t>{0});
+  World modest({}, true);
+  EXPECT_EQ(modest.step(10, 2), std::vector<uint32_t>{0}) << "a twenty-fifth";
+  modest.verified(4000, 10, 2);
+  EXPECT_EQ(modest.step(10, 2), std::vector<uint32_t>{2}) << "probes found out";
+}
+
+TEST(DraftControl, ProbesOnlyWhereItCouldPay) {
+  World dear({}, false, 4);
+  EXPECT_EQ(dear.verified(2000, 10, 2), 0u);
+  World cheap({}, true, 4);
+  EXPECT_GT(cheap.verified(200, 5, 0), 0u);
+}
+
+TEST(DraftControl, FixedDepthsStopBeforeWhatComesTrueTooRarely) {
+  World world({.fixed_depth = true, .accept_min = 0.5f}, false);
+  EXPECT_EQ(world.step(250, 0), std::vector<uint32_t>{2});
+  world.verified(50, 250, 0);
+  EXPECT_EQ(world.step(250, 0), std::vector<uint32_t>{0});
+}
+
+}  // namespace
+}  // namespace outrider::model

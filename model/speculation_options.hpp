@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+
+namespace outrider::model {
+
+/// Drafting. Bits do not depend on it.
+struct SpeculationOptions {
+  bool ngram = false;        ///< Drafts from how the request's own text went on before.
+  uint32_t depth_max = 8;    ///< Hints that a step verifies of one sequence, at most.
+  bool fixed_depth = false;  ///< Always as many as there are, whatever they promise.
+  float accept_min = 0;      ///< None that comes true less often, and none behind it.
+};
+
+}  // namespace outrider::model
