@@ -1,7 +1,9 @@
 #include "model/step_costs.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 
 #include "base/check.hpp"
@@ -9,8 +11,15 @@
 namespace outrider::model {
 namespace {
 
+/// Rows of one sequence: its own and its hints.
 constexpr uint32_t k_rows[] = {1, 2, 4, 8, 16, 32};
 constexpr uint32_t k_contexts[] = {0, 1024, 4096};
+/// Rows of many sequences are measured at four points of each doubling: devices compute rows for
+/// nothing up to some number and at full price from there on, and drafts live on knowing where. No
+/// further than where a doubling makes a step so much longer: there the line goes on. Nor than to
+/// steps of this time; a machine on which they take longer has come to that line before.
+constexpr double k_full_price = 1.7;
+constexpr Duration k_wide_step_max = std::chrono::milliseconds(100);
 /// Rows of the prefill chunk, and the context that tells what a pair costs.
 constexpr uint32_t k_chunk_rows = 128;
 constexpr uint32_t k_chunk_context = 1024;
@@ -30,12 +39,12 @@ constexpr Duration k_chunks_for = std::chrono::seconds(3);
 constexpr int k_chunk_rounds_min = 2;
 constexpr int k_chunk_rounds = 3;
 
-Duration least_time(Engine& engine, const Clock& clock, uint32_t rows, uint32_t context,
+Duration least_time(StepProbe& probe, const Clock& clock, uint32_t rows, uint32_t context,
                     uint32_t sampled) {
   const TimePoint end = clock.now() + k_repeat_for;
-  Duration least = engine.time_step(rows, context, sampled);
+  Duration least = probe.time_step(rows, context, sampled);
   for (int i = 1; i < k_repeats_max && clock.now() < end; ++i) {
-    least = std::min(least, engine.time_step(rows, context, sampled));
+    least = std::min(least, probe.time_step(rows, context, sampled));
   }
   return least;
 }
@@ -61,35 +70,65 @@ double ns(Duration time) {
   return static_cast<double>(time.count());
 }
 
-void measure_table(Engine& engine, const Clock& clock, StepCosts& costs) {
-  const uint32_t room = engine.probe_tokens_max();
+/// By quarters of a doubling.
+uint32_t next_rows(uint32_t rows) {
+  return rows + std::bit_floor(rows) / 4;
+}
+
+/// Without context. The first `narrow` counts of rows are those of one sequence.
+size_t measure_rows(StepProbe& probe, const Clock& clock, StepCosts& costs) {
+  const uint32_t most = std::min(probe.probe_tokens_max(), probe.batch_tokens());
+  const auto add = [&](uint32_t rows) {
+    const Duration time = least_time(probe, clock, rows, 0, rows);
+    costs.times.push_back(costs.rows.empty() ? time : std::max(time, costs.times.back()));
+    costs.rows.push_back(rows);
+  };
   for (const uint32_t rows : k_rows) {
-    if (rows <= std::min(room, engine.batch_tokens())) costs.rows.push_back(rows);
+    if (rows <= most) add(rows);
   }
+  const size_t narrow = costs.rows.size();
+  if (narrow < std::size(k_rows)) return narrow;
+  for (uint32_t rows = next_rows(k_rows[narrow - 1]); rows <= most; rows = next_rows(rows)) {
+    const double last = ns(costs.times.back());
+    if (last >= k_full_price * costs.rows_ns(costs.rows.back() / 2.0)) break;
+    if (last >= ns(k_wide_step_max)) break;
+    add(rows);
+  }
+  return narrow;
+}
+
+/// What a context costs is a sequence's own, so it is measured for the rows of one only.
+void measure_contexts(StepProbe& probe, const Clock& clock, size_t narrow, StepCosts& costs) {
+  const size_t width = costs.rows.size();
   for (const uint32_t context : k_contexts) {
-    if (context + costs.rows.back() <= room) costs.contexts.push_back(context);
-  }
-  for (const uint32_t context : costs.contexts) {
-    for (size_t i = 0; i < costs.rows.size(); ++i) {
-      Duration time = least_time(engine, clock, costs.rows[i], context, costs.rows[i]);
-      if (i > 0) time = std::max(time, costs.times.back());
-      if (context > 0) time = std::max(time, costs.times[costs.times.size() - costs.rows.size()]);
+    if (context + costs.rows[narrow - 1] > probe.probe_tokens_max()) break;
+    costs.contexts.push_back(context);
+    if (context == 0) continue;
+    for (size_t i = 0; i < width; ++i) {
+      const size_t shallower = costs.times.size() - width;
+      Duration time = costs.times[shallower];
+      if (i < narrow) {
+        time = std::max(time, least_time(probe, clock, costs.rows[i], context, costs.rows[i]));
+        if (i > 0) time = std::max(time, costs.times.back());
+      } else {
+        time += costs.times.back() - costs.times[shallower - 1];
+      }
       costs.times.push_back(time);
     }
   }
 }
 
-void measure_prefill(Engine& engine, const Clock& clock, StepCosts& costs) {
-  const uint32_t room = engine.probe_tokens_max();
-  const uint32_t rows = std::min({k_chunk_rows, room, engine.batch_tokens()});
-  const double plain = ns(least_time(engine, clock, rows, 0, 1));
+void measure_prefill(StepProbe& probe, const Clock& clock, StepCosts& costs) {
+  const uint32_t room = probe.probe_tokens_max();
+  const uint32_t rows = std::min({k_chunk_rows, room, probe.batch_tokens()});
+  const double plain = ns(least_time(probe, clock, rows, 0, 1));
   const uint32_t context = std::min(k_chunk_context, room - rows);
   const double own = attended_pairs(rows, 0, costs.local_window);
   const double more = attended_pairs(rows, context, costs.local_window) - own;
   // Of fewer pairs the time is noise. A window that allows no more makes all rows alike.
   double pair = 0;
   if (more >= double{1} * rows * rows) {
-    const double behind = ns(least_time(engine, clock, rows, context, 1));
+    const double behind = ns(least_time(probe, clock, rows, context, 1));
     pair = std::max(0.0, (behind - plain) / more);
   }
   costs.prefill_row_ns = static_cast<uint64_t>(std::max(1.0, (plain - pair * own) / rows));
@@ -130,24 +169,24 @@ Duration StepCosts::prefill(uint32_t row_count, uint32_t context) const {
                                  pairs * static_cast<double>(attention_pair_ps) / 1000));
 }
 
-ChunkCosts measure_chunk_costs(Engine& engine, const Clock& clock) {
+ChunkCosts measure_chunk_costs(StepProbe& probe, const Clock& clock) {
   const TimePoint end = clock.now() + k_chunks_for;
   ChunkCosts costs;
-  const uint32_t whole = engine.batch_tokens();
+  const uint32_t whole = probe.batch_tokens();
   for (uint32_t rows = whole; rows == whole || rows >= k_chunk_rows_min; rows /= 2) {
     costs.rows.insert(costs.rows.begin(), rows);
   }
   double row_ns = 0;
   const auto timed = [&](uint32_t rows, uint32_t context) -> std::optional<Duration> {
     if (clock.now() + Duration(static_cast<Duration::rep>(row_ns * rows)) > end) return {};
-    const Duration time = engine.time_step(rows, context, 1);
+    const Duration time = probe.time_step(rows, context, 1);
     row_ns = ns(time) / rows;
     return time;
   };
   timed(costs.rows.front(), 0);  // Cold caches and pages are not the machine.
   for (size_t bucket = 0; bucket < costs.buckets.size(); ++bucket) {
     const uint32_t middle = std::max(k_chunk_middles[bucket], whole / 2);
-    if (middle + (whole + 1) / 2 > engine.probe_tokens_max()) break;
+    if (middle + (whole + 1) / 2 > probe.probe_tokens_max()) break;
     std::vector<Duration>& times = costs.buckets[bucket];
     times.assign(costs.rows.size(), Duration::max());
     // In turns, so that a disturbance hits more than one.
@@ -165,12 +204,13 @@ ChunkCosts measure_chunk_costs(Engine& engine, const Clock& clock) {
   return costs;
 }
 
-StepCosts measure_step_costs(Engine& engine, const Clock& clock) {
-  engine.time_step(1, 0, 1);  // Cold caches and pages are not the machine.
+StepCosts measure_step_costs(StepProbe& probe, const Clock& clock) {
+  probe.time_step(1, 0, 1);  // Cold caches and pages are not the machine.
   StepCosts costs;
-  costs.local_window = engine.local_window();
-  measure_table(engine, clock, costs);
-  measure_prefill(engine, clock, costs);
+  costs.local_window = probe.local_window();
+  const size_t narrow = measure_rows(probe, clock, costs);
+  measure_contexts(probe, clock, narrow, costs);
+  measure_prefill(probe, clock, costs);
   return costs;
 }
 

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "model/engine.hpp"
+#include "model/decode_plan.hpp"
+#include "model/step_probe.hpp"
 
 namespace outrider::model {
 
@@ -39,10 +40,10 @@ struct StepCosts {
 
 /// Times steps on an idle engine, which this warms up as well. Contexts that the engine cannot hold
 /// are left out; takes about half a second for a small model, 1 to 3 s for some billion weights.
-StepCosts measure_step_costs(Engine& engine, const Clock& clock);
+StepCosts measure_step_costs(StepProbe& probe, const Clock& clock);
 
 /// Times prefill chunks on an idle engine: a whole step, half of it, and so on. A bucket that the
 /// engine cannot hold, or that cannot be measured twice within some seconds, is left out.
-ChunkCosts measure_chunk_costs(Engine& engine, const Clock& clock);
+ChunkCosts measure_chunk_costs(StepProbe& probe, const Clock& clock);
 
 }  // namespace outrider::model

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "model/engine_world.test.hpp"
 
 namespace outrider::model {
@@ -29,6 +31,37 @@ struct Measured {
   SteadyClock clock;
   std::unique_ptr<Engine> engine;
   StepCosts costs;
+};
+
+/// A device that computes rows for nothing until they take as long as the weights.
+class Roofline final : public StepProbe, public Clock {
+ public:
+  struct Model {
+    int64_t weights_us = 0;
+    int64_t row_us = 0;
+    int64_t context_row_ns = 0;  ///< of one row, for each token of context
+  };
+  explicit Roofline(const Model& model) : model_(model) {}
+
+  Duration take(uint32_t rows, uint32_t context) const {
+    return std::chrono::microseconds(std::max(model_.weights_us, rows * model_.row_us)) +
+           Duration(model_.context_row_ns * rows * context);
+  }
+
+  TimePoint now() const override { return now_; }
+  Duration time_step(uint32_t rows, uint32_t context, uint32_t) override {
+    EXPECT_LE(rows, batch_tokens());
+    EXPECT_LE(rows + context, probe_tokens_max());
+    now_ += take(rows, context);
+    return take(rows, context);
+  }
+  uint32_t probe_tokens_max() const override { return 5000; }
+  uint32_t batch_tokens() const override { return 512; }
+  uint32_t local_window() const override { return 0; }
+
+ private:
+  Model model_;
+  TimePoint now_{};
 };
 
 int64_t predict(const StepCosts& costs, std::vector<StepShare> shares) {
@@ -104,6 +137,33 @@ TEST(StepCosts, AreMeasuredOnAnIdleEngineThatStaysClean) {
   EXPECT_TRUE(world.engine->idle());
   EXPECT_EQ(world.engine->stats().blocks_free, world.engine->stats().blocks_total);
   world.engine->check_conservation();
+}
+
+TEST(StepCosts, KnowWhereRowsBeginToCost) {
+  Roofline device({.weights_us = 12'000, .row_us = 66, .context_row_ns = 20});
+  const StepCosts costs = measure_step_costs(device, device);
+  EXPECT_GT(costs.rows.back(), 200u);
+  for (const uint32_t rows : {1, 100, 150, 181, 200, 300, 500, 700}) {
+    const auto expected = static_cast<double>(device.take(rows, 0).count());
+    EXPECT_NEAR(costs.rows_ns(rows), expected, 0.04 * expected) << rows;
+  }
+  // Many sequences, each with its own context.
+  const std::vector<StepShare> shares(100, {2, 2000});
+  const auto expected = device.take(200, 0) + 200 * 2000 * Duration(20);
+  EXPECT_NEAR(to_ms(costs.step(shares)), to_ms(expected), 0.04 * to_ms(expected));
+  EXPECT_LT(device.now(), std::chrono::seconds(6)) << "of the start";
+}
+
+TEST(StepCosts, AreNotMeasuredFurtherWhereEachRowCostsItsPrice) {
+  Roofline device({.weights_us = 1'000, .row_us = 100});
+  const StepCosts costs = measure_step_costs(device, device);
+  EXPECT_EQ(costs.rows.back(), 32u);
+  EXPECT_NEAR(costs.rows_ns(512), 51.2e6, 1e6);
+}
+
+TEST(StepCosts, AreNotMeasuredFurtherWhereStepsAreLong) {
+  Roofline device({.weights_us = 150'000, .row_us = 1'000});
+  EXPECT_EQ(measure_step_costs(device, device).rows.back(), 32u);
 }
 
 TEST(ChunkCosts, AreMeasuredWhereTheEngineHasRoom) {
