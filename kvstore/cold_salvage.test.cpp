@@ -228,6 +228,54 @@ TEST_F(Salvage, ABadBlockOfTheIndexCostsItsRowsOnly) {
   }
 }
 
+/// The first block, the one in the middle, where a bisection looks first, and the last.
+TEST_F(Salvage, BadBlocksOfTheIndexFarFromEachOtherCostTheirRowsOnly) {
+  constexpr uint64_t k_many = 200;
+  {
+    auto store = open();
+    for (uint64_t chain = 0; chain < k_many; ++chain) {
+      store->put(chain_blocks(chain, k_blocks, 256), {.pin = chain % 10 == 0});
+    }
+    store->drain();
+  }
+  open();  // replays the log into tables
+  std::vector<std::pair<BlockId, Row>> rows;
+  const auto keep = [&](const BlockId& id, const Row& row) { rows.emplace_back(id, row); };
+  ASSERT_TRUE(open_database().database->each_row(keep, [](std::string_view) {}));
+  const auto middle = std::find_if(rows.begin(), rows.end(),
+                                   [](const auto& entry) { return entry.first[0] >= 0x80; });
+  ASSERT_NE(middle, rows.end());
+  for (const auto& [id, row] : {rows.front(), *middle, rows.back()}) {
+    const auto [path, at] = find(encode_row(id, row));
+    ASSERT_FALSE(path.empty());
+    std::string content = read_file(path);
+    content[at] = static_cast<char>(content[at] ^ 1);
+    write_file(path, content);
+  }
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.salvaged, 1u) << store->stats().outage_text;
+  EXPECT_LT(store->stats().rows, k_many * k_blocks);
+  EXPECT_GT(store->stats().rows, k_many * k_blocks - 150) << "a block has about 30";
+}
+
+TEST_F(Salvage, ALockThatIsADirectoryIsDamageAndNotAnotherProcess) {
+  for (const bool empty : {true, false}) {
+    SCOPED_TRACE(empty);
+    fs::remove_all(store_path());
+    fill();
+    fs::remove(db_path() + "/LOCK");
+    fs::create_directories(db_path() + (empty ? "/LOCK" : "/LOCK/something"));
+    auto store = open();
+    const ColdStats stats = store->stats();
+    EXPECT_EQ(stats.outage, Outage::none) << stats.outage_text;
+    EXPECT_EQ(stats.counters.salvaged, empty ? 1u : 0u);
+    EXPECT_EQ(stats.counters.quarantined, empty ? 0u : 1u);
+    EXPECT_THAT(stats.outage_text, HasSubstr("LOCK"));
+    EXPECT_EQ(load_all(*store), empty ? k_chains * k_blocks : 0u);
+    expect_serving(*store);
+  }
+}
+
 TEST_F(Salvage, ABadBlockOfPinnedRecordsCostsItsRecordOnly) {
   fill_tables();
   const Block block = make_block(k_chains - 1, 2);

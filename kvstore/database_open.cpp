@@ -113,8 +113,15 @@ std::string in_use_text(const std::string& directory) {
   return directory + " is in use by another process (a server?)";
 }
 
+/// RocksDB says the same of it as of one that another process holds.
+bool lock_is_no_file(const std::string& directory) {
+  std::error_code ignored;
+  return fs::is_directory(directory + "/LOCK", ignored);
+}
+
 /// Whether another process, or this one, holds the directory.
 bool in_use(const std::string& directory) {
+  if (lock_is_no_file(directory)) return false;
   rocksdb::FileLock* lock = nullptr;
   rocksdb::Env* const env = rocksdb::Env::Default();
   if (!env->LockFile(directory + "/LOCK", &lock).ok()) return true;
@@ -269,6 +276,7 @@ std::optional<std::string> must_not_open(const std::string& directory) {
     return "the last " + std::to_string(k_opening_deaths_max) +
            " processes that opened it died of that";
   }
+  if (lock_is_no_file(directory)) return "LOCK, which processes hold by turns, is a directory";
   if (lost_its_head(directory)) return "CURRENT, which names the list of its tables, is lost";
   if (const auto broken = tables_with_broken_properties(directory); !broken.empty()) {
     return "a table, " + broken.front() + ", is damaged (its properties)";
@@ -312,6 +320,10 @@ std::optional<OpenError> Database::cannot_write(const std::string& directory) {
 Result<void> Database::salvage(const std::string& directory, const DatabaseOptions& options) {
   OUTRIDER_TRY(check_free(directory));
   OUTRIDER_TRY(check_room(directory));
+  if (std::error_code error;
+      lock_is_no_file(directory) && !fs::remove(directory + "/LOCK", error)) {
+    return fail(ErrorCode::corrupt, directory + "/LOCK: " + error.message());
+  }
   auto mark = SalvageMark::make(directory);
   if (!mark) return mark.error();
   auto done = make_anew(directory, options);

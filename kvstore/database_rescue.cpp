@@ -1,6 +1,7 @@
 #include <rocksdb/sst_file_reader.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "kvstore/database_state.hpp"
@@ -30,13 +31,18 @@ void seek(rocksdb::Iterator& at, uint64_t prefix) {
   at.Seek({key.data(), key.size()});
 }
 
-/// Goes behind a block that does not verify and whose first key has at least this prefix: bisects,
-/// for ids are as good as unique in their first bytes. Returns the prefix where it stands; none
-/// when nothing follows that can be read.
-std::optional<uint64_t> seek_behind(rocksdb::Iterator& at, uint64_t bad) {
-  uint64_t good = UINT64_MAX;
-  seek(at, good);
-  if (bad == good || !at.status().ok()) return std::nullopt;
+/// Goes behind blocks that do not verify, of which the first has keys from `bad` on. Looks for the
+/// next good one by strides, for more than one may be bad, then bisects to its first key: ids are
+/// as good as unique in their first bytes. Returns the prefix where it stands; none when nothing
+/// follows that can be read.
+std::optional<uint64_t> seek_behind(rocksdb::Iterator& at, uint64_t bad, uint64_t stride) {
+  uint64_t good = bad;
+  do {
+    if (good == UINT64_MAX) return std::nullopt;
+    bad = good;
+    good += std::min(stride, UINT64_MAX - good);
+    seek(at, good);
+  } while (!at.status().ok());
   while (good - bad > 1) {
     const uint64_t middle = bad + (good - bad) / 2;
     seek(at, middle);
@@ -46,8 +52,15 @@ std::optional<uint64_t> seek_behind(rocksdb::Iterator& at, uint64_t bad) {
   return good;
 }
 
+/// An eighth of what a block has of all prefixes, for ids are evenly spread.
+uint64_t stride_of(uint64_t blocks_noted, uint64_t file_bytes) {
+  constexpr uint64_t k_block_bytes = 4096;  // RocksDB's; the last one may be smaller
+  const uint64_t blocks = std::min(blocks_noted, file_bytes / k_block_bytes);
+  return UINT64_MAX / 8 / (blocks + 1);
+}
+
 /// What can be read of one table; nothing if its own index cannot.
-rocksdb::Status each_entry(rocksdb::SstFileReader& table, const Entry& entry) {
+rocksdb::Status each_entry(rocksdb::SstFileReader& table, uint64_t stride, const Entry& entry) {
   rocksdb::ReadOptions how;
   how.fill_cache = false;
   const std::unique_ptr<rocksdb::Iterator> at(table.NewIterator(how));
@@ -58,7 +71,7 @@ rocksdb::Status each_entry(rocksdb::SstFileReader& table, const Entry& entry) {
       if (auto status = entry(at->key(), at->value()); !status.ok()) return status;
     }
     if (at->status().ok()) return at->status();
-    const auto behind = seek_behind(*at, reached);
+    const auto behind = seek_behind(*at, reached, stride);
     if (!behind) return rocksdb::Status::OK();
     reached = *behind;
   }
@@ -84,12 +97,14 @@ Result<void> Database::write_lost(const std::string& tables) {
     const std::string family = properties ? properties->column_family_name : "";
     auto* const into = family == "idx" ? state_->rows : family == "kvp" ? state_->pinned : nullptr;
     if (into == nullptr) continue;
-    const auto status = each_entry(table, [&](const rocksdb::Slice& key, const auto& value) {
-      std::string known;
-      const auto found = state_->db->Get(rocksdb::ReadOptions(), into, key, &known);
-      if (!found.IsNotFound()) return found;
-      return state_->db->Put(rocksdb::WriteOptions(), into, key, value);
-    });
+    const uint64_t stride = stride_of(properties->num_data_blocks, at->file_size(gone));
+    const auto status =
+        each_entry(table, stride, [&](const rocksdb::Slice& key, const auto& value) {
+          std::string known;
+          const auto found = state_->db->Get(rocksdb::ReadOptions(), into, key, &known);
+          if (!found.IsNotFound()) return found;
+          return state_->db->Put(rocksdb::WriteOptions(), into, key, value);
+        });
     if (!status.ok()) return error_of(status);
   }
   for (auto* family : {state_->rows, state_->pinned}) {
