@@ -10,6 +10,7 @@
 #include "base/system.hpp"
 #include "kvstore/cold_open.hpp"
 #include "kvstore/database.hpp"
+#include "kvstore/salvage_mark.hpp"
 
 namespace outrider::kvstore {
 namespace {
@@ -52,6 +53,11 @@ class Inspection {
       if (!there) return fail(ErrorCode::not_found, path + " holds no KV store");
       if (options_.repair || options_.unpin) return not_in_its_place(path);
     }
+    if (options_.repair || options_.unpin) {
+      auto lock = StoreLock::take(report_.directory);
+      if (!lock) return lock.error();
+      lock_.emplace(std::move(*lock));
+    }
     if (const auto opened = open(path); opened.why) OUTRIDER_TRY(rescue(path, *opened.why));
     if (options_.verify || options_.repair) OUTRIDER_TRY(verify());
     if (options_.repair) OUTRIDER_TRY(repair());
@@ -66,6 +72,7 @@ class Inspection {
  private:
   InspectOptions options_;
   InspectReport report_;
+  std::optional<StoreLock> lock_;  // when it is to change: nobody else opens it meanwhile
   std::unique_ptr<Database> database_;
   std::vector<std::pair<BlockId, Row>> rows_;
   std::vector<std::string> broken_;

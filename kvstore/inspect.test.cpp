@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "kvstore/faults.test.hpp"
+#include "kvstore/salvage_mark.hpp"
 
 namespace outrider::kvstore {
 namespace {
@@ -112,6 +113,18 @@ TEST_F(Faults, ARepairOfAnyLostFileLeavesASoundStore) {
       expect_serving(*store);
     }
   }
+}
+
+TEST_F(Faults, ARepairLeavesAloneWhatAnotherProcessOpens) {
+  fill();
+  {
+    const auto opening = StoreLock::take(store_path());
+    ASSERT_TRUE(opening);
+    EXPECT_EQ(inspect(store_path(), {.repair = true}).error().code, ErrorCode::unavailable);
+    EXPECT_EQ(inspect(store_path(), {.unpin = true}).error().code, ErrorCode::unavailable);
+    EXPECT_TRUE(inspect(store_path(), {.verify = true})) << "a look changes nothing";
+  }
+  EXPECT_TRUE(inspect(store_path(), {.repair = true}));
 }
 
 TEST_F(Faults, ARepairWritesLostMarksAnew) {
