@@ -76,7 +76,6 @@ void ColdIndex::attach(Node& node, const BlockId& id) {
   update_leaf(id, node);
   const bool unique = by_sequence_.emplace(node.row.sequence, id).second;
   OUTRIDER_CHECK(unique, node.row.sequence);  // `insert` looked; what moves was just written
-  if (node.row.sequence < leaving_sequence_) owner.leaving.emplace(node.row.sequence, id);
 }
 
 void ColdIndex::set_used(Node& node, const BlockId& id) {
@@ -120,7 +119,6 @@ void ColdIndex::detach(Node& node, Bytes left) {
   }
   owner.leaves.erase(node.used);
   by_sequence_.erase(node.row.sequence);
-  owner.leaving.erase(node.row.sequence);
   if (left == Bytes::dead) note_dead(node.row);
 }
 
@@ -237,18 +235,13 @@ std::vector<BlockId> ColdIndex::eviction_order(uint64_t tenant) const {
 
 bool ColdIndex::consistent() const {
   uint64_t rows = 0, bytes = 0, pinned = 0, reserved = 0, leaves = 0, promised = 0, children = 0;
-  uint64_t dead = 0, leaving = 0;
+  uint64_t dead = 0;
   for (const auto& [tenant, use] : accounts_) {
     rows += use.rows;
     bytes += use.bytes;
     pinned += use.pinned_bytes;
     reserved += use.reserved_bytes;
     dead += use.dead_bytes;
-    for (const auto& [sequence, id] : use.leaving) {
-      const auto row = nodes_.find(id);
-      if (row == nodes_.end() || row->second.row.sequence != sequence) return false;
-      ++leaving;
-    }
     for (const auto& [used, id] : use.leaves) {
       const auto leaf = nodes_.find(id);
       if (leaf == nodes_.end() || leaf->second.used != used) return false;
@@ -265,11 +258,10 @@ bool ColdIndex::consistent() const {
     expiring += node.row.expires_at != 0;
     if (node.row.place != Place::fifo) continue;
     if (!by_sequence_.contains(node.row.sequence)) return false;
-    leaving -= node.row.sequence < leaving_sequence_ ? 1 : 0;
     fifo_leaves += children_.contains(short_of(id)) ? 0 : 1;
   }
   for (const auto& [where, noted] : dead_) dead -= noted;
-  if (dead != 0 || leaving != 0) return false;
+  if (dead != 0) return false;
   return rows == nodes_.size() && bytes == bytes_ && row_bytes == bytes_ &&
          pinned == pinned_bytes_ && reserved == reserved_bytes_ && promised == reserved_bytes_ &&
          children == nodes_.size() + promised_.size() && leaves == fifo_leaves &&

@@ -23,6 +23,13 @@ struct IndexLimits {
   uint64_t default_quota_bytes = 0;  ///< of a tenant without one of its own
 };
 
+/// What leaves the FIFO's files, by the number of the write. Both numbers only grow.
+struct Leaving {
+  uint64_t soon = 0;  ///< what was written before falls out before long,
+  uint64_t next = 0;  ///< and before this at any time
+  uint64_t cap_bytes = 0;
+};
+
 struct TenantUse {
   std::optional<std::string> name;  ///< of those with a quota of their own
   uint64_t tenant = 0;
@@ -40,8 +47,10 @@ struct TenantUse {
 ///
 /// What left the index stays in the files until these fall out of the FIFO, and pushes others' out.
 /// So a tenant that has more than its quota in them, alive and dead, pays for what it brings:
-/// others' records that fall out before long move to the end (`spare`); while some are about to, it
-/// brings nothing: `dead_bytes`. What was dead before a start, and what moved, counts for nobody.
+/// others' records that fall out before long move to the end (`spare`). While some are about to, it
+/// brings nothing (`dead_bytes`), and they move (`oldest_to_spare`). Where others' living records
+/// leave less than a fifth of the files nothing moves: a lap of the files would cost more than four
+/// times what it brings. What was dead before a start, and what moved, counts for nobody.
 /// Pure state: no clock, no disk; owned by one thread or guarded by its owner.
 class ColdIndex {
  public:
@@ -74,13 +83,18 @@ class ColdIndex {
   void trim(std::vector<BlockId>& evicted);
   void count_over_quota(uint64_t tenant) { ++account(tenant).over_quota; }
 
-  /// FIFO rows written before `leaving` fall out of the files before long, of these the ones before
-  /// `next` at any time. Both only grow.
-  void note_leaving(uint64_t leaving, uint64_t next);
-  /// Others' records that are to move for the sake of this one, which comes: the oldest first, some
-  /// times as many bytes as its tenant brought since it has too much in the files. Those that
-  /// move already are not among them.
-  std::vector<BlockId> spare(const Row& row, const std::function<bool(const BlockId&)>& moves);
+  void note_leaving(const Leaving& leaving);
+  /// Whether this FIFO record, which is not promised room, would push out others' that fall out
+  /// next by what its tenant has too much in the files.
+  bool crowds(const Row& row);
+  /// Others' records that are to move for the sake of this one, which comes: the oldest first, up
+  /// to some times its bytes. Those that move already are not among them, and none is named twice.
+  std::vector<BlockId> spare(const BlockId& id, const Row& row,
+                             const std::function<bool(const BlockId&)>& moves);
+  /// Of a row that crowds others: the oldest of theirs, if it may move.
+  std::optional<uint64_t> oldest_to_spare(const Row& row);
+  /// Others' FIFO records that were written until `last`.
+  std::vector<BlockId> others_until(const Row& row, uint64_t last);
   /// The files are others from now on. There are no rows.
   void forget_files();
   /// Removes FIFO rows written before `oldest_sequence`, and rows that expired; ids are appended.
@@ -111,9 +125,10 @@ class ColdIndex {
   struct Account {
     std::map<uint64_t, BlockId> leaves;  ///< what can make room, by order of use
     uint64_t rows = 0, bytes = 0, pinned_bytes = 0, reserved_bytes = 0;
-    std::map<uint64_t, BlockId> leaving;  ///< FIFO rows that fall out before long, by sequence
     uint64_t dead_bytes = 0;
-    uint64_t owed_bytes = 0;  ///< of others' records, to be moved
+    uint64_t first_of_others = 0;  ///< they have no FIFO row before it
+    uint64_t spared_until = 0;     ///< theirs before it were named by `spare`
+    uint64_t owed_bytes = 0;       ///< of others' records, to be moved
     uint64_t quota_bytes = 0, over_quota = 0;
   };
   /// What `reserve` has to make.
@@ -137,7 +152,7 @@ class ColdIndex {
   std::unordered_map<uint64_t, BlockId> promised_by_short_;
   // Bytes of records that left, by the last sequence of their span and tenant.
   std::map<std::pair<uint64_t, uint64_t>, uint64_t> dead_;
-  uint64_t leaving_sequence_ = 0, next_sequence_ = 0;
+  Leaving leaving_;
   uint64_t uses_ = 0;
   uint64_t bytes_ = 0, pinned_bytes_ = 0, reserved_bytes_ = 0;
 
@@ -145,7 +160,9 @@ class ColdIndex {
   Room find_victims(const Account& owner, uint64_t kept, Missing missing,
                     std::vector<BlockId>& victims);
   bool has_too_much(const Account& owner, uint64_t bytes) const;
-  bool crowds_others(const Account& owner, uint64_t bytes) const;
+  bool crowds_others(Account& owner, uint64_t bytes);
+  bool may_move_others(const Account& owner) const;
+  bool is_of(const Account& owner, const BlockId& id);
   void note_dead(const Row& row);
   void attach(Node& node, const BlockId& id);
   void detach(Node& node, Bytes left);

@@ -13,6 +13,8 @@ namespace {
 constexpr uint64_t k_moved_for_each = 4;
 /// Dead bytes are noted by spans of so many sequence numbers: less than a file of most stores.
 constexpr uint64_t k_dead_span = 64;
+/// Rows that one call looks at, so that nobody waits for long; the next one goes on there.
+constexpr size_t k_looks_max = 4096;
 
 }  // namespace
 
@@ -46,20 +48,20 @@ Room ColdIndex::reserve(const BlockId& id, const Row& row, std::vector<BlockId>&
   if (nodes_.contains(id)) return Room::duplicate;
   Account& owner = account(row.tenant);
   const uint64_t bytes = row.bytes;
-  if (row.place == Place::fifo && crowds_others(owner, bytes)) return Room::dead_bytes;
   const uint64_t wanted = owner.bytes + owner.reserved_bytes + bytes;
   const size_t rows = nodes_.size() + promised_.size() + 1;
   const Missing missing = {wanted > owner.quota_bytes ? wanted - owner.quota_bytes : 0,
                            rows > limits_.rows_max ? rows - limits_.rows_max : 0};
+  std::vector<BlockId> victims;
   if (missing.bytes != 0 || missing.rows != 0) {
     const uint64_t fixed = owner.pinned_bytes + owner.reserved_bytes + bytes_kept_for(row);
     if (bytes > owner.quota_bytes || fixed > owner.quota_bytes - bytes) return Room::over_quota;
-    std::vector<BlockId> victims;
     const Room room = find_victims(owner, row.parent, missing, victims);
     if (room != Room::granted) return room;
-    for (const BlockId& victim : victims) erase(nodes_.find(victim), Bytes::dead);
-    evicted.insert(evicted.end(), victims.begin(), victims.end());
   }
+  if (row.place == Place::fifo && crowds_others(owner, bytes)) return Room::dead_bytes;
+  for (const BlockId& victim : victims) erase(nodes_.find(victim), Bytes::dead);
+  evicted.insert(evicted.end(), victims.begin(), victims.end());
   owner.reserved_bytes += bytes;
   reserved_bytes_ += bytes;
   const bool fresh = promised_.try_emplace(id, row).second;
@@ -128,51 +130,75 @@ bool ColdIndex::has_too_much(const Account& owner, uint64_t bytes) const {
   return in_files + bytes > owner.quota_bytes;
 }
 
-bool ColdIndex::crowds_others(const Account& owner, uint64_t bytes) const {
+bool ColdIndex::is_of(const Account& owner, const BlockId& id) {
+  return &account(nodes_.at(id).row.tenant) == &owner;
+}
+
+/// New rows come behind all that leave, so that no look is needed twice.
+bool ColdIndex::crowds_others(Account& owner, uint64_t bytes) {
   if (!has_too_much(owner, bytes)) return false;
-  return std::any_of(accounts_.begin(), accounts_.end(), [&](const auto& entry) {
-    const auto& leaving = entry.second.leaving;
-    return &entry.second != &owner && !leaving.empty() && leaving.begin()->first < next_sequence_;
-  });
-}
-
-void ColdIndex::note_leaving(uint64_t leaving, uint64_t next) {
-  next_sequence_ = std::max(next_sequence_, next);
-  if (leaving <= leaving_sequence_) return;
-  for (auto at = by_sequence_.lower_bound(leaving_sequence_);
-       at != by_sequence_.end() && at->first < leaving; ++at) {
-    account(nodes_.at(at->second).row.tenant).leaving.emplace(at->first, at->second);
+  size_t looks = 0;
+  auto at = by_sequence_.lower_bound(owner.first_of_others);
+  for (; at != by_sequence_.end() && at->first < leaving_.next; ++at) {
+    owner.first_of_others = at->first;
+    if (!is_of(owner, at->second) || ++looks == k_looks_max) return true;
   }
-  leaving_sequence_ = leaving;
+  return false;
 }
 
-std::vector<BlockId> ColdIndex::spare(const Row& row,
+bool ColdIndex::crowds(const Row& row) {
+  return crowds_others(account(row.tenant), row.bytes);
+}
+
+/// A lap of the files moves each living record of others once, and has room for the rest.
+bool ColdIndex::may_move_others(const Account& owner) const {
+  const uint64_t own = owner.bytes - owner.pinned_bytes;
+  const uint64_t others = bytes_ - pinned_bytes_ - own;
+  return others <= leaving_.cap_bytes / (k_moved_for_each + 1) * k_moved_for_each;
+}
+
+void ColdIndex::note_leaving(const Leaving& leaving) {
+  leaving_.soon = std::max(leaving_.soon, leaving.soon);
+  leaving_.next = std::max(leaving_.next, leaving.next);
+  leaving_.cap_bytes = leaving.cap_bytes;
+}
+
+std::vector<BlockId> ColdIndex::spare(const BlockId& id, const Row& row,
                                       const std::function<bool(const BlockId&)>& moves) {
   std::vector<BlockId> ids;
   Account& owner = account(row.tenant);
-  const bool fits = row.place == Place::fifo && row.bytes <= owner.quota_bytes;
-  if (!fits || !has_too_much(owner, row.bytes)) return ids;
-  using At = std::map<uint64_t, BlockId>::const_iterator;
-  std::map<uint64_t, std::pair<At, At>> fronts;  // what is left of each other's, by the oldest
-  for (const auto& [tenant, other] : accounts_) {
-    if (&other == &owner || other.leaving.empty()) continue;
-    fronts.emplace(other.leaving.begin()->first,
-                   std::pair(other.leaving.begin(), other.leaving.end()));
-  }
+  const Row* here = find(id);
+  const bool counted = promised_.contains(id) || (here != nullptr && here->place == Place::fifo);
+  if (!has_too_much(owner, counted ? 0 : row.bytes) || !may_move_others(owner)) return ids;
   owner.owed_bytes += k_moved_for_each * row.bytes;
-  while (!fronts.empty()) {
-    auto [at, end] = fronts.begin()->second;
-    const BlockId& id = at->second;
-    if (!moves(id)) {
-      const uint64_t bytes = nodes_.at(id).row.bytes;
+  auto at = by_sequence_.lower_bound(owner.spared_until);
+  for (size_t looks = 0; at != by_sequence_.end() && at->first < leaving_.soon; ++at) {
+    if (++looks > k_looks_max) return ids;
+    if (!is_of(owner, at->second) && !moves(at->second)) {
+      const uint64_t bytes = nodes_.at(at->second).row.bytes;
       if (bytes > owner.owed_bytes) return ids;
       owner.owed_bytes -= bytes;
-      ids.push_back(id);
+      ids.push_back(at->second);
     }
-    fronts.erase(fronts.begin());
-    if (++at != end) fronts.emplace(at->first, std::pair(at, end));
+    owner.spared_until = at->first + 1;
   }
   owner.owed_bytes = 0;
+  return ids;
+}
+
+std::optional<uint64_t> ColdIndex::oldest_to_spare(const Row& row) {
+  Account& owner = account(row.tenant);
+  if (!crowds_others(owner, row.bytes) || !may_move_others(owner)) return std::nullopt;
+  return owner.first_of_others;
+}
+
+std::vector<BlockId> ColdIndex::others_until(const Row& row, uint64_t last) {
+  std::vector<BlockId> ids;
+  const Account& owner = account(row.tenant);
+  auto at = by_sequence_.lower_bound(owner.first_of_others);
+  for (; at != by_sequence_.end() && at->first <= last; ++at) {
+    if (!is_of(owner, at->second)) ids.push_back(at->second);
+  }
   return ids;
 }
 
@@ -184,9 +210,12 @@ void ColdIndex::note_dead(const Row& row) {
 
 void ColdIndex::forget_files() {
   OUTRIDER_CHECK(nodes_.empty());
-  for (auto& [tenant, owner] : accounts_) owner.dead_bytes = owner.owed_bytes = 0;
+  for (auto& [tenant, owner] : accounts_) {
+    owner.dead_bytes = owner.owed_bytes = 0;
+    owner.first_of_others = owner.spared_until = 0;
+  }
   dead_.clear();
-  leaving_sequence_ = next_sequence_ = 0;
+  leaving_ = {};
 }
 
 }  // namespace outrider::kvstore

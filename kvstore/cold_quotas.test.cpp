@@ -65,6 +65,92 @@ TEST_F(ColdQuotas, WhoChurnsUnderAQuotaPushesNobodyOut) {
   }
 }
 
+constexpr uint32_t k_fits = 100;  // blocks in the files, four in each
+
+TEST_F(ColdQuotas, WhoChurnsBesideAFullStoreWaitsRatherThanMoveItRoundAndRound) {
+  ColdStoreOptions options = small_options(store_path());
+  options.quota_bytes["churns"] = 4 * encoded_bytes(make_block(0, 0, 64 << 10));
+  auto store = open(options);
+  put(*store, 1, k_fits + 16, "idle");
+  const auto kept = [&] {
+    uint32_t blocks = 0;
+    for (const BlockId& id : chain_ids(1, k_fits + 16)) {
+      blocks += store->match(k_test_ns, {&id, 1}) != 0 ? 1 : 0;
+    }
+    return blocks;
+  };
+  const uint64_t before = store->stats().counters.stored_blocks;
+  const uint32_t there = kept();
+  ASSERT_GE(there, k_fits - 4);
+  for (uint64_t round = 0; round < k_rounds; ++round) put(*store, 100 + round, 4, "churns");
+  const auto counters = store->stats().counters;
+  const uint64_t record = encoded_bytes(make_block(0, 0, 64 << 10));
+  EXPECT_LE(counters.rewritten_bytes, 4 * record * (counters.stored_blocks - before));
+  EXPECT_GT(counters.skipped[Skip::dead_bytes], 0u);
+  EXPECT_GE(kept() + 8, there) << "its quota, in whole files, is its own";
+}
+
+TEST_F(ColdQuotas, WhoChurnsGetsPastOthersThatFallOutNext) {
+  ColdStoreOptions options = small_options(store_path());
+  options.quota_bytes["churns"] = 4 * encoded_bytes(make_block(0, 0, 64 << 10));
+  auto store = open(options);
+  put(*store, 1, 50, "idle");
+  put(*store, 2, k_fits - 60, "gone");
+  store->drop(chain_ids(2, k_fits - 60));
+  uint64_t stored_late = 0;
+  for (uint64_t round = 0; round < k_rounds; ++round) {
+    store->put(chain_blocks(100 + round, 1, 64 << 10), {.tenant = "churns"});
+    store->drain();
+    ASSERT_EQ(store->match(k_test_ns, chain_ids(1, 50)), 50u) << "round " << round;
+    if (round + 20 < k_rounds) continue;
+    stored_late += store->match(k_test_ns, chain_ids(100 + round, 1));
+  }
+  EXPECT_GT(stored_late, 15u);
+}
+
+TEST_F(ColdQuotas, NothingMovesForBlocksThatDoNotComeIn) {
+  ColdStoreOptions options = small_options(store_path());
+  options.quota_bytes["churns"] = 4 * encoded_bytes(make_block(0, 0, 64 << 10));
+  auto store = open(options);
+  put(*store, 1, 50, "idle");
+  for (uint64_t round = 0; round < 10; ++round) put(*store, 100 + round, 4, "churns");
+  put(*store, 200, 4, "churns");
+  const auto before = store->stats().counters;
+  for (uint64_t chain = 300; chain < 320; ++chain) {
+    store->put({make_block(chain, 3, 64 << 10)}, {.tenant = "churns"});
+    store->drain();
+  }
+  std::vector<Block> rest = chain_blocks(200, 24, 64 << 10);
+  rest.erase(rest.begin(), rest.begin() + 4);
+  store->put(std::move(rest), {.tenant = "churns"});
+  store->drain();
+  const auto counters = store->stats().counters;
+  EXPECT_EQ(counters.skipped[Skip::orphan] - before.skipped[Skip::orphan], 20u);
+  EXPECT_EQ(counters.skipped[Skip::over_quota] - before.skipped[Skip::over_quota], 20u);
+  EXPECT_EQ(counters.rewritten_bytes, before.rewritten_bytes);
+}
+
+TEST_F(ColdQuotas, WhoUnpinsPushesNobodyOutEither) {
+  for (const bool full : {false, true}) {
+    SCOPED_TRACE(full);
+    ColdStoreOptions options = small_options(store_path() + (full ? "full" : ""));
+    options.quota_bytes["churns"] = 4 * encoded_bytes(make_block(0, 0, 64 << 10));
+    auto store = open(options);
+    put(*store, 1, 8, "idle");
+    if (full) put(*store, 2, k_fits - 20, "idle");
+    uint32_t refused = 0, unpinned = 0;
+    for (uint64_t round = 0; round < k_rounds; ++round) {
+      store->put(chain_blocks(100 + round, 3, 64 << 10), {.tenant = "churns", .pin = true});
+      const PinSummary summary = unpin(*store, chain_ids(100 + round, 3));
+      refused += summary.refused;
+      unpinned += summary.changed;
+      ASSERT_EQ(store->match(k_test_ns, chain_ids(1, 8)), 8u) << "round " << round;
+    }
+    EXPECT_EQ(refused > 0, full) << "they stay pinned where nothing may move";
+    EXPECT_GT(unpinned, full ? 3u : 150u);
+  }
+}
+
 TEST_F(ColdQuotas, WhoIsAloneMayChurn) {
   ColdStoreOptions options = small_options(store_path());
   options.default_quota_bytes = 4 * encoded_bytes(make_block(0, 0, 64 << 10));

@@ -1,13 +1,9 @@
 #include "kvstore/cold_writer.hpp"
 
 #include <algorithm>
-#include <filesystem>
-
 #include "kvstore/cold_open.hpp"
 
 namespace outrider::kvstore {
-
-namespace fs = std::filesystem;
 
 ColdWriter::ColdWriter(StoreCore& core) : core_(core), thread_([this] { run(); }) {}
 
@@ -61,28 +57,6 @@ void ColdWriter::keep(std::vector<BlockId> ids, const PutOptions& options) {
                });
   }
   if (options.expires_at != 0) keep_until(std::move(ids), options.expires_at);
-}
-
-void ColdWriter::rewrite(const BlockId& id, RecordBytes record) {
-  const uint64_t bytes = record.bytes().size();
-  const Taken taken = enqueue(
-      [this, id, record = std::move(record)] {
-        if (!can_write()) return core_.count_dropped_job();
-        Row row;
-        {
-          const std::lock_guard lock(core_.mutex);
-          const Row* now = core_.index.find(id);
-          // Another load may have asked for the same.
-          if (now == nullptr || now->place == Place::pinned ||
-              now->sequence >= core_.files.quarter_sequence || !core_.in_flight.insert(id).second) {
-            return;
-          }
-          row = *now;
-        }
-        append(id, row, record.bytes(), {.fresh = false});
-      },
-      bytes, true);
-  if (taken != Taken::yes) core_.count_dropped_job();
 }
 
 /// A change to that many ids.
@@ -225,187 +199,6 @@ bool ColdWriter::run_one() {
   const std::lock_guard lock(mutex_);
   queued_bytes_ -= next.bytes;
   return true;
-}
-
-/// Rows as they were read, but for those that do not fit any more and those whose deletion failed.
-/// Pinned ones come first: a smaller quota costs what can make room.
-void ColdWriter::fill_index(std::vector<std::pair<BlockId, Row>> rows) {
-  constexpr size_t k_rows_at_once = 1024;  // callers wait for the mutex
-  const auto deleted = deletions_.deleted_rows();
-  std::erase_if(rows, [&](const auto& entry) { return deleted.contains(entry.first); });
-  add_unwritten_uses(rows);
-  const auto is_pinned = [](const auto& entry) { return entry.second.place == Place::pinned; };
-  std::stable_partition(rows.begin(), rows.end(), is_pinned);
-  const std::span all(rows);
-  for (size_t begin = 0; begin < all.size(); begin += k_rows_at_once) {
-    const std::lock_guard lock(core_.mutex);
-    for (const auto& [id, row] : all.subspan(begin, std::min(k_rows_at_once, all.size() - begin))) {
-      if (core_.index.insert(id, row)) continue;
-      delete_row(id, row.place);
-      ++core_.counters.removed[Removal::quota];
-    }
-  }
-  std::vector<BlockId> evicted;
-  {
-    const std::lock_guard lock(core_.mutex);
-    core_.index.trim(evicted);
-    core_.counters.removed[Removal::quota] += evicted.size();
-  }
-  for (const BlockId& gone : evicted) deletions_.delete_row(gone);  // never a pinned one
-}
-
-/// Of the database before, whose disk refused them: they wait for the next write again.
-void ColdWriter::add_unwritten_uses(std::vector<std::pair<BlockId, Row>>& rows) {
-  if (!database_ || unwritten_.empty()) return;
-  const std::lock_guard lock(core_.mutex);
-  for (auto& [id, row] : rows) {
-    const auto known = unwritten_.find(id);
-    if (known == unwritten_.end()) continue;
-    row.expires_at = later_of(row.expires_at, known->second.expires_at);
-    row.used_at = std::max(row.used_at, known->second.used_at);
-    row.hits = std::max(row.hits, known->second.hits);
-    core_.used.insert(id);
-  }
-  unwritten_.clear();
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
-    return a.second.used_at < b.second.used_at;
-  });
-}
-
-/// A disk that damages what was just salvaged costs the store rather than another look at all of
-/// it.
-Opening ColdWriter::opening() {
-  const std::lock_guard lock(core_.mutex);
-  return {.random_bits = core_.surroundings.random_bits,
-          .known_damage = std::exchange(known_damage_, {}),
-          .may_salvage = core_.counters.salvaged == 0,
-          .salvaging = [this](uint64_t bytes, const std::string& damage) {
-            core_.log.salvaging(core_.options.directory, bytes, damage);
-          }};
-}
-
-void ColdWriter::open() {
-  OpenedStore opened = open_store(core_.options, opening());
-  if (opened.database) {
-    // The last one to hold it, a reader perhaps, closes it.
-    auto closed = std::make_shared<std::promise<void>>();
-    database_closed_ = closed->get_future();
-    database_ = std::shared_ptr<Database>(opened.database.release(), [closed](Database* database) {
-      delete database;
-      closed->set_value();
-    });
-  }
-  if (opened.quarantined) deletions_ = {};
-  fill_index(std::move(opened.rows));
-  for (const auto& [id, row] : opened.gone) deletions_.delete_row(id);
-  std::vector<BlockId> present;
-  bool began = false;
-  {
-    const std::lock_guard lock(core_.mutex);
-    for (const auto& [id, row] : core_.index.all()) present.push_back(id);
-    core_.counters.removed[opened.salvaged ? Removal::corrupt : Removal::aged_out] +=
-        opened.gone.size();
-    core_.counters.broken_rows += opened.broken_rows;
-    core_.counters.salvaged += opened.salvaged ? 1 : 0;
-    core_.counters.quarantined += opened.quarantined ? 1 : 0;
-    core_.counters.unclean_starts += opened.unclean ? 1 : 0;
-    core_.database = database_;
-    core_.files = opened.files;
-    core_.deleted_files = 0;
-    core_.index.note_leaving(opened.files.quarter_sequence, opened.files.next_sequence);
-    core_.store_uuid = opened.store_uuid;
-    core_.outage_text = opened.outage_text;
-    began = opened.outage != core_.outage && opened.outage != Outage::none;
-    if (began) ++core_.counters.outages[opened.outage];
-    core_.outage = opened.outage;
-    core_.note_published(present);
-  }
-  core_.tell();
-  if (began) core_.log.outage(core_.options.directory, opened.outage, opened.outage_text);
-  log_opened(opened);
-  write_failed_ = false;
-  named_tenants_.clear();
-  named_namespaces_.clear();
-  uses_written_ = core_.surroundings.clock.now();
-  if (!database_) retry_at_ = next_try();
-}
-
-void ColdWriter::log_opened(const OpenedStore& opened) {
-  const std::string& directory = core_.options.directory;
-  if (opened.quarantined) {
-    core_.log.moved_aside(directory, quarantine_directory(directory), opened.damage);
-  }
-  if (!database_) return;
-  OpenedAs what{.directory = directory,
-                .last_stop = opened.made ? "none" : (opened.unclean ? "killed" : "clean")};
-  {
-    const std::lock_guard lock(core_.mutex);
-    what.records = core_.index.rows();
-    what.bytes = core_.index.bytes();
-    for (const TenantUse& tenant : core_.index.tenants()) what.tenants += tenant.rows != 0 ? 1 : 0;
-  }
-  if (opened.salvaged) core_.log.salvaged(directory, what.records, opened.lost_records);
-  core_.log.opened(what);
-}
-
-/// Closes the database once nobody reads from it.
-void ColdWriter::retire(bool tell) {
-  std::vector<BlockId> gone;
-  {
-    const std::lock_guard lock(core_.mutex);
-    core_.database.reset();
-    for (const BlockId& id : std::exchange(core_.used, {})) {
-      if (const Row* row = core_.index.find(id)) unwritten_[id] = *row;
-    }
-    for (const auto& [id, row] : core_.index.all()) gone.push_back(id);
-    for (const BlockId& id : gone) core_.index.erase(id);
-    core_.index.forget_files();
-    if (tell && database_) core_.note_removed(gone);
-  }
-  core_.tell();
-  if (!database_) return;
-  database_.reset();
-  database_closed_.wait();
-}
-
-/// True if a write has a chance. Tries again now and then after a failure.
-bool ColdWriter::can_write() {
-  if (database_ && !write_failed_) return true;
-  if (core_.surroundings.clock.now() < retry_at_) return false;
-  // RocksDB does not write again after an error; a database that is opened again does. While the
-  // disk still refuses, the old one goes on serving reads.
-  if (database_ && known_damage_.empty()) {
-    const std::string path = database_directory(core_.options.directory);
-    std::error_code ignored;
-    // One that another program deleted takes no write ever again: a new one is made.
-    const bool gone = fs::status(path, ignored).type() == fs::file_type::not_found;
-    if (!gone && Database::cannot_write(path)) {
-      retry_at_ = next_try();
-      return false;
-    }
-  }
-  give_up(std::exchange(pending_, {}));
-  retire(true);
-  open();
-  return database_ != nullptr;
-}
-
-TimePoint ColdWriter::next_try() const {
-  return core_.surroundings.clock.now() + std::chrono::milliseconds(limits::kv_write_retry_ms);
-}
-
-void ColdWriter::begin_outage(const Error& error) {
-  retry_at_ = next_try();
-  known_damage_ = error.code == ErrorCode::corrupt ? error.message : "";
-  Outage why = Outage::io_error;
-  if (error.code == ErrorCode::too_large) why = Outage::no_space;
-  if (error.code == ErrorCode::corrupt) why = Outage::damaged;
-  if (!write_failed_) core_.log.outage(core_.options.directory, why, error.message);
-  const std::lock_guard lock(core_.mutex);
-  if (!write_failed_) ++core_.counters.outages[why];
-  write_failed_ = true;
-  core_.outage = why;
-  core_.outage_text = error.message;
 }
 
 void ColdWriter::skip(const BlockId& id, Skip reason) {

@@ -110,12 +110,24 @@ class ColdWriter {
   void store(const Block& block, const PutOptions& options);
   bool continues_what_is_here(const Block& block);
   std::optional<Skip> make_room(const BlockId& id, const Row& row);
-  void spare_others(const Row& coming);
   Room reserve(const BlockId& id, const Row& row);
   void refuse(const Block& block, Skip why, uint64_t tenant = 0);
   void store_pinned(const BlockId& id, const Row& row, std::vector<std::byte> record);
   void name_in_marks(const Block& block, const std::string& tenant);
-  void append(const BlockId& id, Row row, std::span<const std::byte> record, Pending how);
+  void append(const BlockId& id, const Row& row, std::span<const std::byte> record, Pending how);
+  void add_pending(const BlockId& id, const Row& row, std::span<const std::byte> record,
+                   Pending how);
+
+  /// A record that is here, and on its way to another place in the FIFO.
+  struct Moving {
+    BlockId id{};
+    Row row;
+  };
+  std::vector<Moving> begin_moves(const std::vector<BlockId>& ids);  // under the mutex
+  void move_to_end(const Moving& one);
+  void spare_others(const BlockId& id, const Row& coming);
+  bool clear_oldest_file(const Row& coming);
+  bool may_come_back(const Row& row);
   using ChangePin = std::function<bool(const BlockId&, PinSummary&)>;
   void change_pins(std::vector<BlockId> ids, ChangePin one, std::function<void(PinSummary)> done);
   bool pin_one(const BlockId& id, int64_t expires_at, PinSummary& summary);
@@ -124,6 +136,7 @@ class ColdWriter {
   bool pinned_room(const Row& row);
 
   void commit();
+  void commit_if_full();
   void commit_if_old();
   bool uses_are_old() const;
   StoreCore::Ids add_used_rows(RowBatch& batch);

@@ -155,55 +155,12 @@ bool ColdWriter::pin_one(const BlockId& id, int64_t expires_at, PinSummary& summ
   return true;
 }
 
-/// A verified record of the FIFO. One that is not there or damaged loses its row and counts as
-/// absent; one that the system could not read stays where it is.
-Result<RecordBytes> ColdWriter::record_to_move(const BlockId& id, const Row& row,
-                                               PinSummary& summary) {
-  const auto forget = [&] { deletions_.delete_row(id); };
-  auto record = database_->read(id, Place::fifo);
-  if (!record && record.error().code == ErrorCode::io) {
-    if (core_.erase_if_unreadable(id, row, forget)) core_.tell();
-    return record;
-  }
-  const auto view = record ? decode(record->bytes()) : Result<RecordView>(record.error());
-  if (view && view->id == id) return record;
-  const bool aged_out = !record && record.error().code == ErrorCode::not_found;
-  ++summary.absent;
-  const Removal why = aged_out ? Removal::aged_out : Removal::corrupt;
-  if (core_.erase_if_same(id, row, why, forget)) core_.tell();
-  return fail(ErrorCode::corrupt, "no record to move");
-}
-
 void ColdWriter::unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> done) {
   const auto one = [this](const BlockId& id, PinSummary& summary) {
     unpin_one(id, summary);
     return true;
   };
   change_pins(std::move(ids), one, std::move(done));
-}
-
-/// Back into the FIFO, as its newest; until that is durable it stays pinned.
-void ColdWriter::unpin_one(const BlockId& id, PinSummary& summary) {
-  if (!can_write()) return;
-  Row row;
-  {
-    const std::lock_guard lock(core_.mutex);
-    const Row* now = core_.index.find(id);
-    if (now == nullptr || now->place == Place::fifo) {
-      ++summary.absent;
-      return;
-    }
-    if (!core_.in_flight.insert(id).second) return;
-    row = *now;
-  }
-  const auto record = database_->read(id, Place::pinned);
-  if (!record) {
-    const std::lock_guard lock(core_.mutex);
-    core_.in_flight.erase(id);
-    return;  // stays as it is: the next load that meets it drops it
-  }
-  ++summary.changed;
-  append(id, row, record->bytes(), {.fresh = false});
 }
 
 }  // namespace outrider::kvstore

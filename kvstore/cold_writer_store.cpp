@@ -32,12 +32,11 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   row.depth = block.depth;
   const bool pin = options.pin && pinned_room(row);
   row.place = pin ? Place::pinned : Place::fifo;
-  const bool cut_off = block.depth != 0 && block.parent == refused_;
-  if (!cut_off || refused_why_ == Skip::dead_bytes) spare_others(row);
-  // That wrote: the disk may have refused it, and the store begun anew.
+  // A compaction of pinned records wrote: the disk may have refused it.
   if (!can_write()) return refuse(block, Skip::write_failed, row.tenant);
   if (!continues_what_is_here(block)) {
     // Of a chain that is cut the rest counts as what was cut off.
+    const bool cut_off = block.depth != 0 && block.parent == refused_;
     return refuse(block, cut_off ? refused_why_ : Skip::orphan, row.tenant);
   }
   if (options.pin && !pin) {
@@ -52,6 +51,7 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
     store_pinned(block.id, row, *std::move(record));
   } else {
     append(block.id, row, *record, {.fresh = true});
+    spare_others(block.id, row);
   }
 }
 
@@ -64,32 +64,10 @@ std::optional<Skip> ColdWriter::make_room(const BlockId& id, const Row& row) {
     if (!can_write()) return Skip::write_failed;
     room = reserve(id, row);
   }
+  if (room == Room::dead_bytes && clear_oldest_file(row)) room = reserve(id, row);
+  if (!can_write()) return Skip::write_failed;
   if (room == Room::granted) return std::nullopt;
   return reason_of(room);
-}
-
-/// Others' records that would fall out by this one move to the end (`ColdIndex::spare`).
-void ColdWriter::spare_others(const Row& coming) {
-  std::vector<std::pair<BlockId, Row>> first;
-  {
-    const std::lock_guard lock(core_.mutex);
-    const auto moves = [this](const BlockId& id) { return core_.in_flight.contains(id); };
-    for (const BlockId& id : core_.index.spare(coming, moves)) {
-      core_.in_flight.insert(id);
-      first.emplace_back(id, *core_.index.find(id));
-    }
-  }
-  PinSummary ignored;
-  for (const auto& [id, row] : first) {
-    if (can_write()) {  // `append` may flush, and that may fail
-      if (const auto record = record_to_move(id, row, ignored)) {
-        append(id, row, record->bytes(), {.fresh = false});
-        continue;
-      }
-    }
-    const std::lock_guard lock(core_.mutex);
-    core_.in_flight.erase(id);
-  }
 }
 
 void ColdWriter::refuse(const Block& block, Skip why, uint64_t tenant) {
@@ -147,8 +125,14 @@ void ColdWriter::name_in_marks(const Block& block, const std::string& tenant) {
 }
 
 /// Into the payload buffer; published by the commit that flushes it.
-void ColdWriter::append(const BlockId& id, Row row, std::span<const std::byte> record,
+void ColdWriter::append(const BlockId& id, const Row& row, std::span<const std::byte> record,
                         Pending how) {
+  add_pending(id, row, record, std::move(how));
+  commit_if_full();
+}
+
+void ColdWriter::add_pending(const BlockId& id, const Row& row, std::span<const std::byte> record,
+                             Pending how) {
   const auto sequence = database_->put_payload(id, record);
   how.id = id;
   how.row = how.before = row;
@@ -160,6 +144,9 @@ void ColdWriter::append(const BlockId& id, Row row, std::span<const std::byte> r
   how.row.place = Place::fifo;
   if (pending_.empty()) oldest_pending_ = core_.surroundings.clock.now();
   pending_.push_back(std::move(how));
+}
+
+void ColdWriter::commit_if_full() {
   if (pending_bytes() >= core_.options.buffer_bytes) commit();
 }
 
@@ -248,23 +235,6 @@ void ColdWriter::commit() {
   core_.used.merge(used);
 }
 
-/// What moved within the store is at its new place as soon as that is durable: before the sweep,
-/// which may find that the old one is gone. Leaves out what was erased or moved otherwise.
-void ColdWriter::apply_moves(std::vector<Pending>& pending) {
-  const std::lock_guard lock(core_.mutex);
-  std::erase_if(pending, [this](const Pending& one) {
-    if (one.fresh) return false;
-    core_.in_flight.erase(one.id);
-    const Row* now = core_.index.find(one.id);
-    const bool same =
-        now != nullptr && now->place == one.before.place && now->sequence == one.before.sequence;
-    if (!same) return true;
-    core_.index.move(one.id, Place::fifo, one.row.sequence);
-    core_.counters.rewritten_bytes += one.row.bytes;
-    return false;
-  });
-}
-
 /// Uses and times to live that only memory knows so far.
 StoreCore::Ids ColdWriter::add_used_rows(RowBatch& batch) {
   uses_written_ = core_.surroundings.clock.now();
@@ -338,8 +308,7 @@ void ColdWriter::sweep() {
   std::vector<std::pair<BlockId, Place>> expired;
   {
     const std::lock_guard lock(core_.mutex);
-    core_.files = *files;
-    core_.index.note_leaving(files->quarter_sequence, files->next_sequence);
+    core_.note_files(*files);
     core_.index.age_out(files->files == 0 ? UINT64_MAX : files->oldest_sequence, aged);
     core_.index.expire(core_.now_s(), expired);
     core_.counters.removed[Removal::aged_out] += aged.size();

@@ -167,12 +167,16 @@ class Churning : public ::testing::Test {
     return room;
   }
   std::vector<BlockId> spare(uint32_t bytes = 10) {
-    return index_.spare(row_of(1, bytes, 0), [this](const BlockId& id) { return id == moving_; });
+    return index_.spare(block_id(9, 9), row_of(1, bytes, 0),
+                        [this](const BlockId& id) { return id == moving_; });
   }
+  /// Before a write falls out soon, before another next.
+  void note_leaving(uint64_t soon, uint64_t next) { index_.note_leaving({soon, next, cap_bytes_}); }
   uint64_t dead_bytes(size_t tenant) { return index_.tenants()[tenant].dead_bytes; }
 
   ColdIndex index_{{5000, 10, 1000}};
   uint64_t sequence_ = 0;
+  uint64_t cap_bytes_ = 100'000;
   BlockId moving_{};
 };
 
@@ -180,10 +184,13 @@ TEST_F(Churning, NothingComesWhileOthersAreAboutToFallOutByIt) {
   ASSERT_TRUE(index_.insert(block_id(2, 0), row_of(2, 10, ++sequence_)));
   for (uint64_t chain = 10; chain < 20; ++chain) EXPECT_EQ(store(chain), Room::granted);
   EXPECT_EQ(dead_bytes(0), 80u);
-  index_.note_leaving(2, 1);
+  note_leaving(2, 1);
   EXPECT_EQ(store(20), Room::granted) << "before long is not yet";
-  index_.note_leaving(2, 2);
+  EXPECT_FALSE(index_.oldest_to_spare(row_of(1, 10, 0)));
+  note_leaving(2, 2);
   EXPECT_EQ(store(21), Room::dead_bytes);
+  EXPECT_EQ(index_.oldest_to_spare(row_of(1, 10, 0)), 1u);
+  EXPECT_EQ(index_.others_until(row_of(1, 10, 0), 5), std::vector<BlockId>{block_id(2, 0)});
   EXPECT_EQ(spare(), std::vector<BlockId>{block_id(2, 0)});
   index_.move(block_id(2, 0), Place::fifo, ++sequence_);
   EXPECT_EQ(dead_bytes(1), 0u) << "who is spared does not pay for it";
@@ -194,6 +201,33 @@ TEST_F(Churning, NothingComesWhileOthersAreAboutToFallOutByIt) {
   EXPECT_TRUE(index_.consistent());
 }
 
+TEST_F(Churning, WhatCouldNotComeInIsRefusedForThat) {
+  ASSERT_TRUE(index_.insert(block_id(200, 0), row_of(2, 10, ++sequence_)));
+  ASSERT_EQ(store(1), Room::granted);
+  ASSERT_EQ(store(2), Room::granted);
+  note_leaving(2, 2);
+  std::vector<BlockId> evicted;
+  EXPECT_EQ(index_.reserve(block_id(3, 0), row_of(1, 21, 0), evicted), Room::over_quota);
+  EXPECT_EQ(index_.reserve(block_id(3, 0), row_of(1, 20, 0), evicted), Room::dead_bytes);
+  EXPECT_TRUE(evicted.empty()) << "what is refused evicts nothing";
+}
+
+TEST_F(Churning, NothingMovesWhereOthersLeaveLessThanAFifth) {
+  cap_bytes_ = 100;
+  for (uint64_t chain = 100; chain < 108; ++chain) {
+    ASSERT_TRUE(index_.insert(block_id(chain, 0), row_of(2, 10, ++sequence_)));
+  }
+  ASSERT_EQ(store(1), Room::granted);
+  ASSERT_EQ(store(2), Room::granted);
+  note_leaving(8, 4);
+  EXPECT_TRUE(index_.oldest_to_spare(row_of(1, 10, 0)));
+  EXPECT_EQ(spare().size(), 4u);
+  ASSERT_TRUE(index_.insert(block_id(3, 0), row_of(3, 1, ++sequence_)));
+  EXPECT_FALSE(index_.oldest_to_spare(row_of(1, 10, 0)));
+  EXPECT_TRUE(spare().empty());
+  EXPECT_EQ(store(4), Room::dead_bytes);
+}
+
 TEST_F(Churning, OthersAreSparedByTheBytesThatCome) {
   for (uint64_t chain = 100; chain < 105; ++chain) {
     ASSERT_TRUE(index_.insert(block_id(chain, 0), row_of(2, 30, ++sequence_)));
@@ -201,14 +235,18 @@ TEST_F(Churning, OthersAreSparedByTheBytesThatCome) {
   EXPECT_TRUE(spare().empty()) << "it has not too much";
   ASSERT_EQ(store(1), Room::granted);
   ASSERT_EQ(store(2), Room::granted);
-  index_.note_leaving(5, 0);
+  note_leaving(5, 0);
   EXPECT_TRUE(spare(5).empty()) << "20 bytes are owed, the oldest has 30";
   EXPECT_EQ(spare(5), std::vector<BlockId>{block_id(100, 0)});
-  moving_ = block_id(100, 0);
-  EXPECT_EQ(spare(5), std::vector<BlockId>{block_id(101, 0)});
-  EXPECT_TRUE(spare(21).empty()) << "it could never come";
-  EXPECT_EQ(spare(20).size(), 2u);
-  EXPECT_EQ(spare(20).size(), 3u) << "of those that fall out before long";
+  moving_ = block_id(101, 0);
+  EXPECT_EQ(spare(5), std::vector<BlockId>{block_id(102, 0)}) << "each once";
+  note_leaving(6, 0);
+  EXPECT_EQ(spare(20).size(), 2u) << "of those that fall out before long";
+  note_leaving(50, 0);
+  for (uint64_t chain = 200; chain < 204; ++chain) {
+    ASSERT_TRUE(index_.insert(block_id(chain, 0), row_of(2, 30, 10 + chain)));
+  }
+  note_leaving(300, 0);
   EXPECT_TRUE(spare(5).empty()) << "what was owed beyond them is forgotten";
 }
 
@@ -219,7 +257,7 @@ TEST_F(Churning, ItsOwnRecordsDoNotHideOthers) {
   }
   ASSERT_TRUE(index_.insert(block_id(2, 0), row_of(2, 10, ++sequence_)));
   index_.set_quota(1, 20'000);
-  index_.note_leaving(sequence_ + 1, sequence_ + 1);
+  note_leaving(sequence_ + 1, sequence_ + 1);
   EXPECT_EQ(spare(), std::vector<BlockId>{block_id(2, 0)});
 }
 

@@ -43,6 +43,11 @@ void StoreCore::count_dropped_job() {
   ++counters.dropped_jobs;
 }
 
+void StoreCore::note_files(const PayloadFiles& now) {
+  files = now;
+  index.note_leaving({now.quarter_sequence, now.next_sequence, now.cap_bytes});
+}
+
 bool StoreCore::erase_if_same(const BlockId& id, const Row& row, Removal why,
                               const std::function<void()>& forget) {
   {

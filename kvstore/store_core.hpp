@@ -43,6 +43,7 @@ struct StoreCore {
 
   int64_t now_s() const { return surroundings.wall_time().time_since_epoch().count(); }
   void count_dropped_job();
+  void note_files(const PayloadFiles& now);  ///< under the mutex
   /// Whoever changes the index notes what others find from now on, or not any more, while it holds
   /// the mutex, and tells when it does not: so events come in the order of the changes.
   void note_published(std::span<const BlockId> ids) { note(true, ids); }

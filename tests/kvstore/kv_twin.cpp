@@ -47,7 +47,8 @@ class NaiveIndex {
   std::vector<Dead> dead;
   uint64_t leaving = 0;  ///< what was written before falls out before long,
   uint64_t next = 0;     ///< and before this at any time
-  std::map<uint64_t, uint64_t> owed;
+  uint64_t cap = 0;
+  std::map<uint64_t, uint64_t> owed, spared_until;
   std::map<uint64_t, uint64_t> quotas;
   std::map<uint64_t, uint64_t> over_quota;
   uint64_t uses = 0;
@@ -104,17 +105,28 @@ class NaiveIndex {
   bool crowds(const Row& row) const {
     return has_too_much(row) && !others_before(row.tenant, next).empty();
   }
+  /// A fifth of the files is left of what others have in them.
+  bool may_move_others(uint64_t tenant) const {
+    uint64_t others = 0;
+    for (const Entry& entry : others_before(tenant, UINT64_MAX)) others += entry.row.bytes;
+    return others <= cap / 5 * 4;
+  }
+  /// For a row that is promised room.
   std::vector<BlockId> spare(const Row& row, const std::set<BlockId>& moving) {
     std::vector<BlockId> ids;
-    if (!has_too_much(row) || row.bytes > quota(row.tenant)) return ids;
-    const auto others = others_before(row.tenant, leaving);
+    Row nothing = row;
+    nothing.bytes = 0;
+    if (!has_too_much(nothing) || !may_move_others(row.tenant)) return ids;
     uint64_t& debt = owed[row.tenant];
     debt += 4 * row.bytes;
-    for (const Entry& entry : others) {
-      if (moving.contains(entry.id)) continue;
-      if (entry.row.bytes > debt) return ids;
-      debt -= entry.row.bytes;
-      ids.push_back(entry.id);
+    for (const Entry& entry : others_before(row.tenant, leaving)) {
+      if (entry.row.sequence < spared_until[row.tenant]) continue;
+      if (!moving.contains(entry.id)) {
+        if (entry.row.bytes > debt) return ids;
+        debt -= entry.row.bytes;
+        ids.push_back(entry.id);
+      }
+      spared_until[row.tenant] = entry.row.sequence + 1;
     }
     debt = 0;
     return ids;
@@ -156,7 +168,6 @@ class NaiveIndex {
   Room reserve(const BlockId& id, const Row& row, std::vector<BlockId>& evicted) {
     if (find(id) != nullptr) return Room::duplicate;
     const uint64_t tenant = row.tenant;
-    if (crowds(row)) return Room::dead_bytes;
     const std::vector<Entry> entries_before = entries;
     const std::vector<Dead> dead_before = dead;
     const auto full = [&] { return entries.size() + promises.size() >= k_limits.rows_max; };
@@ -179,6 +190,12 @@ class NaiveIndex {
       }
       evicted.push_back(leaves.front());
       erase(evicted.back());
+    }
+    if (crowds(row)) {
+      entries = entries_before;
+      dead = dead_before;
+      evicted.clear();
+      return Room::dead_bytes;
     }
     promises.push_back({id, row});
     return Room::granted;
@@ -333,31 +350,45 @@ class Twins {
     std::vector<BlockId> evicted, naive_evicted;
     Row row = row_of(id, tenant, bytes);
     row.place = random_.chance(0.15f) ? Place::pinned : Place::fifo;
-    spare(row);
     const Room room = index_.reserve(id, row, evicted);
     OUTRIDER_CHECK(room == naive_.reserve(id, row, naive_evicted));
     OUTRIDER_CHECK(evicted == naive_evicted);
     if (room == Room::granted) promised_ids_.push_back(id);
+    if (room == Room::granted && row.place == Place::fifo) spare(id, row);
+    if (room == Room::dead_bytes) look_for_oldest(row);
     crowded_ += room == Room::dead_bytes ? 1 : 0;
     if (room != Room::over_quota) return;
     index_.count_over_quota(tenant);
     ++naive_.over_quota[tenant];
   }
 
+  void look_for_oldest(const Row& row) {
+    const auto others = naive_.others_before(row.tenant, naive_.next);
+    const auto oldest = index_.oldest_to_spare(row);
+    OUTRIDER_CHECK(index_.crowds(row) && oldest.has_value() == naive_.may_move_others(row.tenant));
+    if (!oldest) return;
+    OUTRIDER_CHECK(*oldest == others.front().row.sequence);
+    std::vector<BlockId> until;
+    for (const auto& entry : naive_.others_before(row.tenant, *oldest + 5)) {
+      until.push_back(entry.id);
+    }
+    OUTRIDER_CHECK(index_.others_until(row, *oldest + 4) == until);
+  }
+
   /// Most of what should move does.
-  void spare(const Row& row) {
+  void spare(const BlockId& id, const Row& row) {
     std::set<BlockId> moving;
     for (uint32_t i = random_.below(4); i > 0; --i) moving.insert(any_id());
-    const auto moves = [&](const BlockId& id) { return moving.contains(id); };
-    const auto spared = index_.spare(row, moves);
+    const auto moves = [&](const BlockId& one) { return moving.contains(one); };
+    const auto spared = index_.spare(id, row, moves);
     OUTRIDER_CHECK(spared == naive_.spare(row, moving));
     spared_ += spared.size();
-    for (const BlockId& id : spared) {
+    for (const BlockId& one : spared) {
       if (random_.chance(0.2f)) continue;
-      auto* entry = naive_.find(id);
+      auto* entry = naive_.find(one);
       entry->row.sequence = ++sequence_;
       entry->failed_reads = 0;
-      index_.move(id, Place::fifo, entry->row.sequence);
+      index_.move(one, Place::fifo, entry->row.sequence);
     }
   }
 
@@ -454,7 +485,8 @@ class Twins {
     const uint64_t before = sequence_ > 40 ? sequence_ - random_.below(40) : 0;
     const uint64_t next =
         before - random_.below(static_cast<uint32_t>(std::min<uint64_t>(before, 30)) + 1);
-    index_.note_leaving(before, next);
+    naive_.cap = 500 + random_.below(12'000);
+    index_.note_leaving({before, next, naive_.cap});
     naive_.leaving = std::max(naive_.leaving, before);
     naive_.next = std::max(naive_.next, next);
   }
