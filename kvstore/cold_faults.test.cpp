@@ -9,6 +9,7 @@
 
 #include "kvstore/faults.test.hpp"
 #include "kvstore/inspect.hpp"
+#include "kvstore/store_place.hpp"
 
 namespace outrider::kvstore {
 namespace {
@@ -318,6 +319,65 @@ TEST_F(Faults, ADeletedDatabaseIsMadeAnewWhileItRuns) {
   expect_serving(*store);
   EXPECT_EQ(store->stats().outage, Outage::none) << store->stats().outage_text;
   EXPECT_EQ(store->match(k_test_ns, chain_ids(1, k_blocks)), 0u) << "gone with its files";
+}
+
+TEST_F(Faults, AFileInAParentsPlaceIsAnOutageThatServesReads) {
+  const std::string parent = directory_.path() + "/parent";
+  ColdStore store(small_options(parent + "/store"), surroundings(clock_));
+  store.put(chain_blocks(1, k_blocks), {});
+  store.drain();
+  fs::rename(parent, directory_.path() + "/moved");
+  write_file(parent, "no directory");
+  for (uint64_t chain : {2, 3}) {  // the first finds it, the second tries again
+    store.put(chain_blocks(chain, k_blocks), {});
+    store.drain();
+    clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  }
+  EXPECT_EQ(store.stats().outage, Outage::io_error);
+  EXPECT_EQ(load(store, chain_request(1, k_blocks)).blocks.size(), k_blocks);
+  fs::remove(parent);
+  fs::rename(directory_.path() + "/moved", parent);
+  expect_serving(store);
+  EXPECT_EQ(load(store, chain_request(1, k_blocks)).blocks.size(), k_blocks) << "kept";
+}
+
+TEST_F(Faults, NothingBeginsAnewOnAnotherFileSystem) {
+  fill();
+  const auto here = file_system_of(store_path());
+  ASSERT_TRUE(here);
+  EXPECT_EQ(file_system_of(store_path() + "/not/there/yet"), here);
+  const std::function<uint64_t()> bits = [] { return uint64_t{1}; };
+  const auto open_as_before_on = [&](uint64_t number) {
+    return open_store(small_options(store_path()),
+                      {.random_bits = bits, .file_system = number, .salvaging = {}});
+  };
+  EXPECT_TRUE(open_as_before_on(*here + 1).database) << "mounted again, with another number";
+  fs::remove_all(store_path());
+  const OpenedStore away = open_as_before_on(*here + 1);
+  EXPECT_EQ(away.outage, Outage::io_error);
+  EXPECT_FALSE(fs::exists(store_path())) << "nothing is left in the mount point";
+  EXPECT_TRUE(open_as_before_on(*here).made) << "another program deleted it";
+}
+
+TEST_F(Faults, ADiskThatIsUnmountedIsAnOutage) {
+  const std::string disk = directory_.path() + "/disk";
+  fs::create_directories(disk);
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=64m") != 0) {
+    std::printf("not run here: to unmount a disk needs the right to mount one\n");
+    return;
+  }
+  ColdStore store(small_options(disk + "/store"), surroundings(clock_));
+  store.put(chain_blocks(1, k_blocks), {});
+  store.drain();
+  umount2(disk.c_str(), MNT_DETACH);
+  for (uint64_t chain : {2, 3}) {
+    store.put(chain_blocks(chain, k_blocks), {});
+    store.drain();
+    clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  }
+  EXPECT_EQ(store.stats().outage, Outage::io_error);
+  EXPECT_FALSE(fs::exists(disk + "/store"));
+  EXPECT_EQ(load(store, chain_request(1, k_blocks)).blocks.size(), k_blocks);
 }
 
 TEST_F(Faults, AFullDiskIsAnOutageThatEnds) {

@@ -7,6 +7,7 @@
 
 #include "kvstore/salvage_mark.hpp"
 #include "kvstore/store_core.hpp"
+#include "kvstore/store_place.hpp"
 
 namespace outrider::kvstore {
 namespace {
@@ -231,9 +232,14 @@ Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max) {
 }
 
 OpenedStore open_store(const ColdStoreOptions& options, const Opening& how) {
+  OpenedStore out;
+  if (is_away(options.directory, how.file_system)) {
+    out.outage = Outage::io_error;
+    out.outage_text = options.directory + " is not on its file system any more: is it mounted?";
+    return out;
+  }
   std::error_code error;
   fs::create_directories(options.directory, error);
-  OpenedStore out;
   const auto lock = StoreLock::take(options.directory);
   if (!lock && lock.error().code == ErrorCode::unavailable) {
     out.outage = outage_of(lock.error());

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,8 @@ struct Opening {
   const std::function<uint64_t()>& random_bits;
   std::string known_damage;  ///< where a write found some: so without a try
   bool may_salvage = true;
+  std::optional<uint64_t> file_system =
+      std::nullopt;  ///< where it was open before, in this process
   /// Before a salvage, which reads all that is there: so many bytes, and what the damage is.
   std::function<void(uint64_t bytes, const std::string& damage)> salvaging;
 };

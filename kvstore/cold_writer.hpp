@@ -71,7 +71,8 @@ class ColdWriter {
   std::shared_ptr<Database> database_;
   std::future<void> database_closed_;
   bool write_failed_ = false;
-  std::string known_damage_;  // what a write found; empty: none
+  std::string known_damage_;             // what a write found; empty: none
+  std::optional<uint64_t> file_system_;  // that the directory was open on
   TimePoint retry_at_{0};
   std::vector<Pending> pending_;
   TimePoint oldest_pending_{0};

@@ -5,6 +5,7 @@
 
 #include "kvstore/cold_open.hpp"
 #include "kvstore/cold_writer.hpp"
+#include "kvstore/store_place.hpp"
 
 namespace outrider::kvstore {
 
@@ -62,6 +63,7 @@ Opening ColdWriter::opening() {
   return {.random_bits = core_.surroundings.random_bits,
           .known_damage = std::exchange(known_damage_, {}),
           .may_salvage = core_.counters.salvaged == 0,
+          .file_system = file_system_,
           .salvaging = [this](uint64_t bytes, const std::string& damage) {
             core_.log.salvaging(core_.options.directory, bytes, damage);
           }};
@@ -111,6 +113,8 @@ void ColdWriter::open() {
   uses_written_ = core_.surroundings.clock.now();
   if (!database_) {
     retry_at_ = next_try();
+  } else if (const auto here = file_system_of(core_.options.directory)) {
+    file_system_ = here;
   }
 }
 
@@ -162,7 +166,8 @@ bool ColdWriter::can_write() {
     const std::string path = database_directory(core_.options.directory);
     std::error_code ignored;
     // One that another program deleted takes no write ever again: a new one is made.
-    const bool gone = fs::status(path, ignored).type() == fs::file_type::not_found;
+    const bool gone = fs::status(path, ignored).type() == fs::file_type::not_found &&
+                      !is_away(core_.options.directory, file_system_);
     if (!gone && Database::cannot_write(path)) {
       retry_at_ = next_try();
       return false;
