@@ -63,10 +63,18 @@ struct KvTiles {
   }
   KvKind kind(KvTensor tensor) const { return tensor == KvTensor::keys ? g.k_kind : g.v_kind; }
 
-  double read(KvTensor tensor, const int32_t* table, size_t position, size_t kv_head, size_t d,
-              const std::byte* pool) const {
-    return kv_read(kind(tensor), tensor, g.head_dim, position % 16, d,
-                   pool + at(tensor, table, position, kv_head));
+  /// [positions, head_dim] of one head, from its tiles.
+  std::vector<double> read(KvTensor tensor, const int32_t* table, size_t positions, size_t kv_head,
+                           const std::byte* pool) const {
+    std::vector<double> out;
+    out.reserve(positions * g.head_dim);
+    for (size_t t = 0; t < positions; ++t) {
+      const std::byte* const tile = pool + at(tensor, table, t, kv_head);
+      for (size_t d = 0; d < g.head_dim; ++d) {
+        out.push_back(kv_read(kind(tensor), tensor, g.head_dim, t % 16, d, tile));
+      }
+    }
+    return out;
   }
   void store(KvTensor tensor, const int32_t* table, size_t position, size_t kv_head, const float* x,
              std::byte* pool) const {
@@ -74,6 +82,25 @@ struct KvTiles {
              pool + at(tensor, table, position, kv_head));
   }
 };
+
+/// One row of one head over the `keys` and `values` [positions, head_dim] that it sees.
+void attend(std::span<const double> keys, const double* values, std::span<const float> q,
+            float scale, float* out) {
+  const size_t head_dim = q.size();
+  std::vector<double> weights(keys.size() / head_dim, 0.0);
+  for (size_t t = 0; t < weights.size(); ++t) {
+    for (size_t d = 0; d < head_dim; ++d) weights[t] += q[d] * keys[t * head_dim + d];
+    weights[t] *= scale;
+  }
+  const double highest = *std::max_element(weights.begin(), weights.end());
+  double sum = 0;
+  for (double& w : weights) sum += w = std::exp(w - highest);
+  for (size_t d = 0; d < head_dim; ++d) {
+    double value = 0;
+    for (size_t t = 0; t < weights.size(); ++t) value += weights[t] * values[t * head_dim + d];
+    out[d] = static_cast<float>(value / sum);
+  }
+}
 
 class RefOps final : public Ops {
  public:
@@ -255,32 +282,20 @@ void RefOps::attention(const KvGeometry& geometry, uint32_t layer,
                        const std::byte* pool, float* out) {
   const KvTiles tiles{geometry, layer};
   const size_t head_dim = geometry.head_dim;
-  std::vector<double> weights;
+  const size_t group = heads / geometry.kv_heads;
   for (const Segment& s : segments) {
-    for (size_t index = 0; index < s.rows * heads; ++index) {
-      const size_t kv_head = index % heads / (heads / geometry.kv_heads);
-      const size_t length = s.first_position + index / heads + 1;
-      const size_t window = geometry.window == 0 ? length : geometry.window;
-      const size_t begin = length < window ? 0 : length - window;
-      const size_t row_at = (s.first_row * heads + index) * head_dim;
-      weights.assign(length, 0.0);
-      for (size_t t = begin; t < length; ++t) {
-        for (size_t d = 0; d < head_dim; ++d) {
-          weights[t] +=
-              q[row_at + d] * tiles.read(KvTensor::keys, s.block_table, t, kv_head, d, pool);
-        }
-        weights[t] *= scale;
-      }
-      const auto first = weights.begin() + static_cast<std::ptrdiff_t>(begin);
-      const double highest = *std::max_element(first, weights.end());
-      double sum = 0;
-      for (auto w = first; w != weights.end(); ++w) sum += * w = std::exp(*w - highest);
-      for (size_t d = 0; d < head_dim; ++d) {
-        double value = 0;
-        for (size_t t = begin; t < length; ++t) {
-          value += weights[t] * tiles.read(KvTensor::values, s.block_table, t, kv_head, d, pool);
-        }
-        out[row_at + d] = static_cast<float>(value / sum);
+    const size_t positions = s.first_position + size_t{s.rows};
+    for (size_t kv_head = 0; kv_head < geometry.kv_heads; ++kv_head) {
+      const auto keys = tiles.read(KvTensor::keys, s.block_table, positions, kv_head, pool);
+      const auto values = tiles.read(KvTensor::values, s.block_table, positions, kv_head, pool);
+      for (size_t i = 0; i < s.rows * group; ++i) {
+        const size_t length = s.first_position + i / group + 1;
+        const size_t window = geometry.window == 0 ? length : geometry.window;
+        const size_t begin = length < window ? 0 : length - window;
+        const size_t head = kv_head * group + i % group;
+        const size_t at = ((s.first_row + i / group) * heads + head) * head_dim;
+        attend(std::span(keys).subspan(begin * head_dim, (length - begin) * head_dim),
+               values.data() + begin * head_dim, {q + at, head_dim}, scale, out + at);
       }
     }
   }
