@@ -1,0 +1,65 @@
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tests/sim/simulation.hpp"
+
+/// The sweep that docs/speculation-simulated.md shows, as JSON; report.py makes tables and the plot
+/// of it.
+namespace outrider::sim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Sweep {
+  std::vector<double> acceptances = {0.5, 0.6, 0.7, 0.8, 0.9};
+  std::vector<double> rtts_ms = {0.05, 0.1, 0.5, 2, 5, 10};
+  std::vector<uint32_t> batches = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+  uint64_t seed = 1;
+};
+
+Json play(const Scenario& scenario) {
+  const Outcome outcome = simulate(scenario);
+  return {{"batch", scenario.batch},      {"acceptance", scenario.acceptance},
+          {"rtt_ms", scenario.rtt_ms},    {"rows", draft_rows(scenario)},
+          {"speedup", outcome.speedup},   {"colocated", colocated_speedup(scenario)},
+          {"drafted", outcome.drafted},   {"depth", outcome.depth},
+          {"accepted", outcome.accepted}, {"draft_busy", outcome.draft_busy}};
+}
+
+Json play_all(const Sweep& sweep) {
+  Json points = Json::array();
+  for (const double acceptance : sweep.acceptances) {
+    for (const uint32_t batch : sweep.batches) {
+      for (const double rtt_ms : sweep.rtts_ms) {
+        Scenario scenario{.batch = batch, .acceptance = acceptance, .rtt_ms = rtt_ms};
+        scenario.seed = sweep.seed;
+        points.push_back(play(scenario));
+        scenario.rows = 1;
+        points.back()["speedup_one_row"] = simulate(scenario).speedup;
+      }
+    }
+  }
+  return points;
+}
+
+int run(int argc, char** argv) {
+  Sweep sweep;
+  CLI::App app("Drafts that ride ahead, in virtual time: a sweep as JSON");
+  app.add_option("--acceptance", sweep.acceptances, "That the draft's first guess is right");
+  app.add_option("--rtt-ms", sweep.rtts_ms, "Between target and draft");
+  app.add_option("--batch", sweep.batches, "Requests that the target decodes at once");
+  app.add_option("--seed", sweep.seed);
+  CLI11_PARSE(app, argc, argv);
+  std::cout << play_all(sweep).dump(1) << "\n";
+  return 0;
+}
+
+}  // namespace
+}  // namespace outrider::sim
+
+int main(int argc, char** argv) {
+  return outrider::sim::run(argc, argv);
+}

@@ -1,0 +1,159 @@
+#include "tests/sim/target_side.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/step_costs.hpp"
+
+namespace outrider::sim {
+namespace {
+
+/// Rows of one step, as engines have by default.
+constexpr uint32_t k_batch_tokens = 512;
+
+/// An idle target as start-up measures it. A clock of its own: nothing else runs meanwhile.
+class IdleTarget final : public model::StepProbe, public Clock {
+ public:
+  explicit IdleTarget(const StepModel& model) : model_(model) {}
+
+  TimePoint now() const override { return now_; }
+  Duration time_step(uint32_t rows, uint32_t, uint32_t) override {
+    const Duration time = model_.step(rows);
+    now_ += time;
+    return time;
+  }
+  uint32_t probe_tokens_max() const override { return 16'384; }
+  uint32_t batch_tokens() const override { return k_batch_tokens; }
+  uint32_t local_window() const override { return 0; }
+
+ private:
+  const StepModel& model_;
+  TimePoint now_{};
+};
+
+}  // namespace
+
+TargetSide::TargetSide(const Scenario& scenario, const Texts& texts, EventQueue& queue, Send send)
+    : scenario_(scenario),
+      texts_(texts),
+      queue_(queue),
+      send_(std::move(send)),
+      control_({.fixed_depth = scenario.fixed_depth}),
+      requests_(scenario.batch) {
+  IdleTarget idle(scenario_.target);
+  control_.set_costs(measure_step_costs(idle, idle));
+}
+
+void TargetSide::start() {
+  // As in a server that has run for a while, requests end one by one.
+  for (size_t slot = 0; slot < requests_.size(); ++slot) {
+    const auto share = static_cast<double>(slot + 1) / static_cast<double>(requests_.size());
+    admit(slot, 1 + static_cast<uint32_t>(share * scenario_.output_tokens));
+  }
+  send_(std::exchange(commits_, {}));
+  begin_step();
+}
+
+void TargetSide::admit(size_t slot, uint32_t output_tokens) {
+  Request& request = requests_[slot];
+  request.id = ++ids_;
+  request.end = scenario_.prompt_tokens + output_tokens;
+  DraftCommit prompt{
+      .slot = static_cast<uint32_t>(slot), .request = request.id, .rows = draft_rows(scenario_)};
+  for (uint32_t i = 0; i < scenario_.prompt_tokens; ++i) {
+    prompt.tokens.push_back(texts_.truth(request.id, i));
+  }
+  request.drafts = std::make_unique<model::Drafts>(
+      scenario_.prompt_tokens, model::text_hash(model::k_empty_text, prompt.tokens));
+  commits_.push_back(std::move(prompt));
+}
+
+void TargetSide::take(const std::vector<DraftHint>& hints) {
+  for (const DraftHint& hint : hints) {
+    Request& request = requests_[hint.slot];
+    if (request.id != hint.request) continue;
+    request.drafts->trie.insert({.base_length = hint.base_length,
+                                 .base_hash = hint.base_hash,
+                                 .branches = hint.branches,
+                                 .source = model::HintSource::draft_model});
+  }
+}
+
+void TargetSide::begin_step() {
+  decoding_.clear();
+  for (Request& request : requests_) {
+    model::Drafts& drafts = *request.drafts;
+    const uint32_t room = request.end - drafts.trie.length() - 1;
+    control_.find_path(drafts, std::min(model::SpeculationOptions{}.depth_max, room));
+    decoding_.push_back({drafts.trie.length() - 1, &drafts});
+  }
+  const auto batch = static_cast<uint32_t>(decoding_.size());
+  control_.choose(decoding_, k_batch_tokens - std::min(k_batch_tokens, batch), depths_);
+  uint32_t rows = batch;
+  for (size_t i = 0; i < depths_.size(); ++i) {
+    decoding_[i].drafts->path.resize(depths_[i]);
+    rows += depths_[i];
+  }
+  const Duration time = scenario_.target.step(rows);
+  queue_.after(time, [this, time] { end_step(time); });
+}
+
+void TargetSide::end_step(Duration time) {
+  std::vector<model::StepShare> shares;
+  for (const model::DecodingSequence& sequence : decoding_) {
+    shares.push_back({static_cast<uint32_t>(1 + sequence.drafts->path.size()), sequence.context});
+  }
+  control_.observe(shares, time);
+  ++steps_;
+  for (size_t slot = 0; slot < requests_.size(); ++slot) verify(slot);
+  send_(std::exchange(commits_, {}));
+  begin_step();
+}
+
+/// Accept if equal, as the engine's sampler does with the rows of a path.
+void TargetSide::verify(size_t slot) {
+  Request& request = requests_[slot];
+  model::Drafts& drafts = *request.drafts;
+  const uint32_t length = drafts.trie.length();
+  DraftCommit commit{.slot = static_cast<uint32_t>(slot),
+                     .request = request.id,
+                     .base_length = length,
+                     .rows = draft_rows(scenario_)};
+  bool goes_on = true;
+  for (size_t i = 0; goes_on; ++i) {
+    const int32_t token = texts_.truth(request.id, length + static_cast<uint32_t>(i));
+    commit.tokens.push_back(token);
+    goes_on = i < drafts.path.size() && drafts.path[i].token == token;
+  }
+  tokens_ += commit.tokens.size();
+  if (!drafts.path.empty()) {
+    ++drafts_;
+    draft_tokens_ += drafts.path.size();
+    accepted_tokens_ += commit.tokens.size() - 1;
+    control_.learn(drafts, commit.tokens.size());
+  }
+  for (const int32_t token : commit.tokens) drafts.commit(token);
+  if (drafts.trie.length() >= request.end) {
+    admit(slot, scenario_.output_tokens);
+  } else {
+    commits_.push_back(std::move(commit));
+  }
+}
+
+Outcome TargetSide::outcome() const {
+  const auto steps = static_cast<double>(steps_);
+  const auto batch = static_cast<double>(requests_.size());
+  const auto of = [](uint64_t part, double whole) {
+    return whole == 0 ? 0 : static_cast<double>(part) / whole;
+  };
+  Outcome out;
+  out.tokens_per_step = of(tokens_, steps * batch);
+  out.drafted = of(drafts_, steps * batch);
+  out.depth = of(draft_tokens_, static_cast<double>(drafts_));
+  out.accepted = of(accepted_tokens_, static_cast<double>(draft_tokens_));
+  const double plain_ms = scenario_.target.ms(batch) / batch;
+  out.speedup = static_cast<double>(tokens_) * plain_ms / to_ms(queue_.now());
+  return out;
+}
+
+}  // namespace outrider::sim
