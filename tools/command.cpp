@@ -5,6 +5,9 @@
 #include <filesystem>
 #include <iostream>
 #include <set>
+#include <utility>
+
+#include "tools/settings_table.hpp"
 
 namespace outrider::tools {
 
@@ -65,28 +68,27 @@ void add_commands(CLI::App& app, Action& action) {
 void SettingFlags::add(CLI::App& command, const std::vector<std::string>& names) {
   command.add_option("--config", config_, "YAML file with the same names in snake_case")
       ->type_name("FILE");
-  const Settings defaults;
-  for (const Setting& setting : defaults.all()) {
-    if (names.empty() || std::find(names.begin(), names.end(), setting.name) != names.end()) {
+  std::vector<std::pair<Setting, std::string>> shown;  // with their topic
+  for (SettingTopic& topic : setting_topics()) {
+    for (Setting& setting : topic.settings) {
+      if (!names.empty() && std::ranges::find(names, setting.name) == names.end()) continue;
       values_.emplace_back(setting.name, "");
+      shown.emplace_back(std::move(setting), topic.title);
     }
   }
-  for (auto& [name, value] : values_) {
-    const auto& all = defaults.all();
-    const auto setting = std::find_if(all.begin(), all.end(),
-                                      [&](const Setting& entry) { return entry.name == name; });
-    std::string help = setting->help;
-    if (!setting->default_value.empty()) {
-      const auto& words = setting->choices;
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const auto& [setting, topic] = shown[i];
+    std::string help = setting.help;
+    if (!setting.default_value.empty()) {
       const bool has_unit =
-          !setting->unit.empty() &&
-          (setting->kind == Setting::Kind::choice ||
-           std::find(words.begin(), words.end(), setting->default_value) == words.end());
-      help += " [" + setting->default_value + (has_unit ? " " + setting->unit : "") + "]";
+          !setting.unit.empty() &&
+          (setting.kind == Setting::Kind::choice ||
+           std::ranges::find(setting.choices, setting.default_value) == setting.choices.end());
+      help += " [" + setting.default_value + (has_unit ? " " + setting.unit : "") + "]";
     }
-    auto* option = command.add_option("--" + name, value, help);
-    option->type_name(placeholder(*setting));
-    if (setting->kind == Setting::Kind::flag) option->expected(0, 1)->default_str("true");
+    auto* option = command.add_option("--" + setting.name, values_[i].second, help);
+    option->type_name(placeholder(setting))->group(topic);
+    if (setting.kind == Setting::Kind::flag) option->expected(0, 1)->default_str("true");
     options_.push_back(option);
   }
 }

@@ -111,6 +111,21 @@ Result<Settings> settings_of(const std::vector<std::string>& words) {
   return flags.resolve();
 }
 
+TEST(SettingFlags, HelpListsThemByTopic) {
+  CLI::App app;
+  SettingFlags flags;
+  flags.add(app);
+  const std::string help = app.help();
+  const size_t store = help.find("\nThe KV store:\n");
+  ASSERT_NE(store, std::string::npos) << help;
+  const size_t next = help.find(":\n", store + 16);
+  for (const char* name : {"--store-dir", "--store-cap-mb", "--cluster-secret-file"}) {
+    const size_t at = help.find(std::string("  ") + name + " ");
+    EXPECT_TRUE(store < at && at < next) << name;
+  }
+  EXPECT_LT(help.find("--kv-memory-mb "), store);
+}
+
 TEST(SettingFlags, AnEmptyValueIsEmptyAndTakesNoOtherWord) {
   for (const auto& words : {std::vector<std::string>{"--model-name", "", "--threads", "2"},
                             std::vector<std::string>{"--model-name=", "--threads", "2"}}) {

@@ -216,7 +216,10 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-Settings::Settings() : settings_(setting_table()) {
+Settings::Settings() {
+  for (const SettingTopic& topic : setting_topics()) {
+    settings_.insert(settings_.end(), topic.settings.begin(), topic.settings.end());
+  }
   for (Setting& setting : settings_) setting.value = setting.default_value;
 }
 

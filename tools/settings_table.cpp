@@ -3,14 +3,30 @@
 #include "base/limits.hpp"
 
 namespace outrider::tools {
+namespace {
 
-std::vector<Setting> setting_table() {
-  using Kind = Setting::Kind;
-  using limits::batch_tokens_max;
-  using limits::sequences_max;
+using Kind = Setting::Kind;
+using limits::batch_tokens_max;
+using limits::sequences_max;
+
+std::vector<Setting> model_settings() {
   return {
       {.name = "model", .kind = Kind::path, .help = "GGUF file, or a fetched name"},
       {.name = "model-name", .help = "what clients call it (default: the file's stem)"},
+      {.name = "weights-cache",
+       .kind = Kind::directory,
+       .help = "directory that keeps packed weights for fast starts; empty: none"},
+      {.name = "ctx",
+       .kind = Kind::count,
+       .unit = "tokens",
+       .default_value = "0",
+       .help = "longest sequence; 0: the model's own",
+       .maximum = 1 << 24},
+  };
+}
+
+std::vector<Setting> access_settings() {
+  return {
       {.name = "http",
        .kind = Kind::address,
        .default_value = "127.0.0.1:8080",
@@ -20,6 +36,26 @@ std::vector<Setting> setting_table() {
        .default_value = "127.0.0.1:8081",
        .help = "Cap'n Proto RPC; off: no port",
        .choices = {"off"}},
+      {.name = "api-key-file",
+       .kind = Kind::path,
+       .help = "one key a line (tenant:key or key); empty: no keys"},
+      {.name = "admin-tenant",
+       .help = "its keys see all tenants' figures in /cluster and /metrics; others see their own"},
+      {.name = "cors-origins",
+       .kind = Kind::origins,
+       .default_value = "*",
+       .help = "web pages that may ask: *, or origins (https://my.page) by commas; off: none"},
+      {.name = "drain-timeout-s",
+       .kind = Kind::count,
+       .unit = "s",
+       .default_value = "30",
+       .help = "time for admitted streams after SIGTERM",
+       .maximum = 86'400},
+  };
+}
+
+std::vector<Setting> machine_settings() {
+  return {
       {.name = "device",
        .kind = Kind::choice,
        .default_value = "cpu",
@@ -39,15 +75,11 @@ std::vector<Setting> setting_table() {
        .help = "keep each thread on one CPU; auto: with several caches or memory nodes, if threads "
                "take all cores",
        .choices = {"auto", "on", "off"}},
-      {.name = "weights-cache",
-       .kind = Kind::directory,
-       .help = "directory that keeps packed weights for fast starts; empty: none"},
-      {.name = "ctx",
-       .kind = Kind::count,
-       .unit = "tokens",
-       .default_value = "0",
-       .help = "longest sequence; 0: the model's own",
-       .maximum = 1 << 24},
+  };
+}
+
+std::vector<Setting> batching_settings() {
+  return {
       {.name = "max-batch-tokens",
        .kind = Kind::count,
        .unit = "tokens",
@@ -82,6 +114,40 @@ std::vector<Setting> setting_table() {
        .help = "waiting choices; beyond it clients get 429",
        .minimum = 1,
        .maximum = limits::engine_inbox_choices_max},
+  };
+}
+
+std::vector<Setting> kv_pool_settings() {
+  return {
+      {.name = "kv-memory-mb",
+       .kind = Kind::count,
+       .unit = "MB",
+       .default_value = "1024",
+       .help = "size of the KV pool",
+       .minimum = 1,
+       .maximum = 1 << 24},
+      {.name = "block-tokens",
+       .kind = Kind::choice,
+       .unit = "tokens",
+       .default_value = "16",
+       .help = "positions in one KV block",
+       .choices = {"16", "32", "64"}},
+      {.name = "prefix-caching",
+       .kind = Kind::choice,
+       .default_value = "on",
+       .help = "keep full KV blocks for prompts that begin alike",
+       .choices = {"on", "off"}},
+      {.name = "local-window",
+       .kind = Kind::count,
+       .unit = "tokens",
+       .default_value = "0",
+       .help = "each token attends to so many, itself the last; 0: all. Changes answers",
+       .maximum = 1 << 24},
+  };
+}
+
+std::vector<Setting> kv_kinds_settings() {
+  return {
       {.name = "kv-kind",
        .kind = Kind::kv_kinds,
        .default_value = "fp16",
@@ -135,30 +201,11 @@ std::vector<Setting> setting_table() {
        .default_value = "604800",
        .help = "a start measures anew when a plan is as old as this; 0: never",
        .maximum = int64_t{1} << 40},
-      {.name = "kv-memory-mb",
-       .kind = Kind::count,
-       .unit = "MB",
-       .default_value = "1024",
-       .help = "size of the KV pool",
-       .minimum = 1,
-       .maximum = 1 << 24},
-      {.name = "block-tokens",
-       .kind = Kind::choice,
-       .unit = "tokens",
-       .default_value = "16",
-       .help = "positions in one KV block",
-       .choices = {"16", "32", "64"}},
-      {.name = "local-window",
-       .kind = Kind::count,
-       .unit = "tokens",
-       .default_value = "0",
-       .help = "each token attends to so many, itself the last; 0: all. Changes answers",
-       .maximum = 1 << 24},
-      {.name = "prefix-caching",
-       .kind = Kind::choice,
-       .default_value = "on",
-       .help = "keep full KV blocks for prompts that begin alike",
-       .choices = {"on", "off"}},
+  };
+}
+
+std::vector<Setting> drafting_settings() {
+  return {
       {.name = "spec",
        .kind = Kind::choice,
        .default_value = "auto",
@@ -185,6 +232,11 @@ std::vector<Setting> setting_table() {
        .default_value = "0",
        .help = "none that came true less often of late, and none behind it, whatever it costs",
        .maximum = 100},
+  };
+}
+
+std::vector<Setting> store_settings() {
+  return {
       {.name = "store-dir",
        .kind = Kind::directory,
        .help = "directory that keeps KV blocks across restarts; empty: none"},
@@ -215,21 +267,11 @@ std::vector<Setting> setting_table() {
        .kind = Kind::path,
        .help =
            "keys the names of cached blocks; empty: one in store-dir, or without it a random one"},
-      {.name = "api-key-file",
-       .kind = Kind::path,
-       .help = "one key a line (tenant:key or key); empty: no keys"},
-      {.name = "admin-tenant",
-       .help = "its keys see all tenants' figures in /cluster and /metrics; others see their own"},
-      {.name = "cors-origins",
-       .kind = Kind::origins,
-       .default_value = "*",
-       .help = "web pages that may ask: *, or origins (https://my.page) by commas; off: none"},
-      {.name = "drain-timeout-s",
-       .kind = Kind::count,
-       .unit = "s",
-       .default_value = "30",
-       .help = "time for admitted streams after SIGTERM",
-       .maximum = 86'400},
+  };
+}
+
+std::vector<Setting> logging_settings() {
+  return {
       {.name = "log-level",
        .kind = Kind::choice,
        .default_value = "info",
@@ -243,6 +285,18 @@ std::vector<Setting> setting_table() {
        .kind = Kind::flag,
        .default_value = "false",
        .help = "log prompt text"},
+  };
+}
+
+}  // namespace
+
+std::vector<SettingTopic> setting_topics() {
+  return {
+      {"The model", model_settings()},     {"Ports and who may ask", access_settings()},
+      {"The machine", machine_settings()}, {"What a step computes", batching_settings()},
+      {"The KV pool", kv_pool_settings()}, {"Kinds of KV", kv_kinds_settings()},
+      {"Drafts", drafting_settings()},     {"The KV store", store_settings()},
+      {"The log", logging_settings()},
   };
 }
 
