@@ -32,10 +32,37 @@ TEST(ConfigCheck, OpensTheFilesThatTheConfigurationNames) {
   std::ofstream(keys) << "team:sk-12345\n";
   EXPECT_EQ(run(words), k_exit_done);
   std::ofstream(keys) << "# nobody\n";
-  EXPECT_EQ(run(words), k_exit_usage);
+  EXPECT_EQ(run(words), k_exit_failed);
   std::remove(keys.c_str());
-  EXPECT_EQ(run(words), k_exit_usage);
-  EXPECT_EQ(run({"config", "check", "--model", "no-such-model"}), k_exit_usage);
+  EXPECT_EQ(run(words), k_exit_failed);
+  EXPECT_EQ(run({"config", "check", "--model", "no-such-model"}), k_exit_failed);
+}
+
+/// What a configuration is told on stderr, and the exit code.
+std::pair<std::string, int> told(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), {"config", "check"});
+  testing::internal::CaptureStderr();
+  const int code = run(flags);
+  return {testing::internal::GetCapturedStderr(), code};
+}
+
+TEST(ConfigCheck, SaysOfEachProblemWhetherItStopsAStart) {
+  const std::string model = "tests/support/models/tiny-llama.gguf";
+  EXPECT_EQ(told({"--model", model}), (std::pair<std::string, int>("", k_exit_done)));
+  const auto [warned, good] = told({"--model", model, "--store-cap-mb", "64"});
+  EXPECT_EQ(warned, "warning: store-cap-mb has no effect without store-dir\n");
+  EXPECT_EQ(good, k_exit_done);
+  const auto [all, bad] = told({"--model", "no-such-model", "--store-cap-mb", "64", "--http", ":80",
+                                "--rpc", ":80", "--plan-dir", "/proc/x"});
+  EXPECT_EQ(bad, k_exit_failed);
+  EXPECT_THAT(all, testing::MatchesRegex("warning: plan-dir has no effect.*\n"
+                                         "warning: store-cap-mb has no effect.*\n"
+                                         "error: rpc: .*\nerror: plan-dir: .*\n"
+                                         "error: model: .*\n"))
+      << "all of them";
+  const auto [wrong, refused] = told({"--ctx", "many"});
+  EXPECT_THAT(wrong, testing::StartsWith("error: ctx"));
+  EXPECT_EQ(refused, k_exit_failed);
 }
 
 /// The error of a configuration that has the tiny model unless told otherwise; "" if it is good.
@@ -43,10 +70,10 @@ std::string problem_of(const std::vector<std::pair<std::string, std::string>>& v
   Settings settings;
   EXPECT_TRUE(settings.set("model", "tests/support/models/tiny-llama.gguf", "test"));
   for (const auto& [name, value] : values) EXPECT_TRUE(settings.set(name, value, "test")) << value;
-  const auto checked = check_configuration(settings);
-  if (checked) return "";
-  EXPECT_EQ(checked.error().code, ErrorCode::invalid_argument);
-  return checked.error().message;
+  const CheckedSettings checked = check_configuration(settings);
+  if (checked.errors.empty()) return "";
+  EXPECT_EQ(checked.errors.front().code, ErrorCode::invalid_argument);
+  return checked.errors.front().message;
 }
 
 TEST(ConfigCheck, ReadsTheModelsHeader) {

@@ -190,25 +190,50 @@ Result<std::vector<std::string>> check_kv_sizes(const Settings& settings,
   return warnings;
 }
 
+namespace {
+
+/// The same may be found on several ways.
+void note(const Result<void>& looked, CheckedSettings& checked) {
+  if (looked) return;
+  const Error& error = looked.error();
+  const bool known = std::ranges::any_of(
+      checked.errors, [&](const Error& other) { return other.message == error.message; });
+  if (!known) checked.errors.push_back(error);
+}
+
+void look_at_serving(const Settings& settings, CheckedSettings& checked) {
+  const auto together = [&]() -> Result<void> {
+    OUTRIDER_ASSIGN(checked.warnings, check_together(settings));
+    return {};
+  };
+  const auto model = [&]() -> Result<void> {
+    OUTRIDER_ASSIGN(checked.model, resolve_model(settings.text("model")));
+    return check_model(settings, checked);
+  };
+  note(together(), checked);
+  note(model(), checked);
+  note(check_keys(settings, checked.warnings), checked);
+  if (const auto store = store_options(settings); !store) note(store.error(), checked);
+}
+
+}  // namespace
+
 Result<CheckedSettings> check_serving(const Settings& settings) {
   CheckedSettings checked;
-  OUTRIDER_ASSIGN(checked.warnings, check_together(settings));
-  OUTRIDER_ASSIGN(checked.model, resolve_model(settings.text("model")));
-  OUTRIDER_TRY(check_model(settings, checked));
-  OUTRIDER_TRY(check_keys(settings, checked.warnings));
-  if (const auto store = store_options(settings); !store) return store.error();
+  look_at_serving(settings, checked);
+  if (!checked.errors.empty()) return checked.errors.front();
   return checked;
 }
 
-Result<CheckedSettings> check_configuration(const Settings& settings) {
-  OUTRIDER_TRY(check_addresses(settings));
+CheckedSettings check_configuration(const Settings& settings) {
+  CheckedSettings checked;
+  note(check_addresses(settings), checked);
   for (const Setting& setting : settings.all()) {
     if (setting.kind != Setting::Kind::directory || setting.value.empty()) continue;
-    OUTRIDER_TRY(check_directory(setting));
+    note(check_directory(setting), checked);
   }
-  auto checked = check_serving(settings);
-  if (!checked) return checked.error();
-  OUTRIDER_TRY(check_secret(settings));
+  look_at_serving(settings, checked);
+  note(check_secret(settings), checked);
   return checked;
 }
 

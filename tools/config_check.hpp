@@ -12,14 +12,15 @@ namespace outrider::tools {
 struct CheckedSettings {
   std::string model;                  ///< the path
   std::vector<std::string> warnings;  ///< each names its setting
+  std::vector<Error> errors;          ///< likewise: what stops a start
 };
 
 /// What `serve` looks at before it opens or loads anything: the model's header, the API keys, and
-/// how these and the settings go together. An error names the setting.
+/// how these and the settings go together. The first error, if there is one.
 Result<CheckedSettings> check_serving(const Settings& settings);
 
 /// That, and without making it what serving would open: the addresses, directories and secret.
-Result<CheckedSettings> check_configuration(const Settings& settings);
+CheckedSettings check_configuration(const Settings& settings);
 
 /// Whether the KV memory, the window and the store's quotas fit a model: warnings, or an error.
 Result<std::vector<std::string>> check_kv_sizes(const Settings& settings,
