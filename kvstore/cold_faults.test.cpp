@@ -152,7 +152,7 @@ TEST_F(Faults, AnOutageThatGoesOnIsCountedOnce) {
     second->put(chain_blocks(50, 1), {});
     second->drain();
   }
-  EXPECT_EQ(second->stats().counters.outages[Outage::io_error], 1u);
+  EXPECT_EQ(second->stats().counters.outages[Outage::in_use], 1u);
 }
 
 /// Its row was to be deleted by the write that failed.
@@ -219,7 +219,7 @@ TEST_F(Faults, ASecondOwnerServesMissesAndDoesNoHarm) {
   fill();
   auto first = open();
   auto second = open();
-  EXPECT_EQ(second->stats().outage, Outage::io_error);
+  EXPECT_EQ(second->stats().outage, Outage::in_use);
   EXPECT_EQ(second->stats().counters.quarantined, 0u);
   EXPECT_EQ(load_all(*second), 0u);
   EXPECT_EQ(second->stats().counters.loads[Miss::unavailable], k_chains);

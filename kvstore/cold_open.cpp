@@ -28,6 +28,8 @@ Outage outage_of(OpenFailure why) {
       return Outage::no_space;
     case OpenFailure::damaged:
       return Outage::damaged;
+    case OpenFailure::in_use:
+      return Outage::in_use;
     case OpenFailure::other:
       break;
   }
@@ -36,8 +38,8 @@ Outage outage_of(OpenFailure why) {
 
 Outage outage_of(const Error& error) {
   if (error.code == ErrorCode::too_large) return Outage::no_space;
-  const bool passes = error.code == ErrorCode::io || error.code == ErrorCode::unavailable;
-  return passes ? Outage::io_error : Outage::damaged;
+  if (error.code == ErrorCode::unavailable) return Outage::in_use;
+  return error.code == ErrorCode::io ? Outage::io_error : Outage::damaged;
 }
 
 DatabaseOptions database_options(const ColdStoreOptions& options) {
@@ -265,7 +267,7 @@ OpenedStore open_store(const ColdStoreOptions& options, const Opening& how) {
   out = {};
   if (const auto moved = quarantine(options.directory, options.cap_bytes / 16); !moved) {
     const bool in_use = moved.error().code == ErrorCode::unavailable;
-    out.outage = in_use ? Outage::io_error : Outage::damaged;
+    out.outage = in_use ? Outage::in_use : Outage::damaged;
     out.outage_text = moved.error().message;
     return out;
   }

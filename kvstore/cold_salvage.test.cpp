@@ -142,7 +142,7 @@ TEST_F(Salvage, RequestsComputeMeanwhile) {
   EXPECT_THAT(inspect(store_path(), {}).error().message, HasSubstr("in use by another process"));
   ColdStore second(small_options(store_path()), surroundings(clock_));
   EXPECT_TRUE(second.wait_open(std::chrono::hours(1)));
-  EXPECT_EQ(second.stats().outage, Outage::io_error) << "it leaves alone what is being salvaged";
+  EXPECT_EQ(second.stats().outage, Outage::in_use) << "it leaves alone what is being salvaged";
   release();
   EXPECT_TRUE(store.wait_open(std::chrono::hours(1)));
   EXPECT_EQ(store.stats().counters.salvaged, 1u) << store.stats().outage_text;
@@ -158,7 +158,7 @@ TEST_F(Salvage, NobodyTouchesWhatAnotherSalvages) {
     const OpenedStore second = open_store(
         small_options(store_path()),
         {.random_bits = bits, .known_damage = "seen", .may_salvage = may_salvage, .salvaging = {}});
-    EXPECT_EQ(second.outage, Outage::io_error) << second.outage_text;
+    EXPECT_EQ(second.outage, Outage::in_use) << second.outage_text;
     EXPECT_FALSE(second.quarantined);
   }
   EXPECT_EQ(quarantine(store_path(), 0).error().code, ErrorCode::unavailable);

@@ -34,8 +34,8 @@ std::string_view to_string(Removal reason) {
 }
 
 std::string_view to_string(Outage reason) {
-  static constexpr std::string_view k_names[] = {"none",     "opening", "closed",  "read_only",
-                                                 "no_space", "damaged", "io_error"};
+  static constexpr std::string_view k_names[] = {"none",     "opening", "closed", "read_only",
+                                                 "no_space", "damaged", "in_use", "io_error"};
   return name_of(k_names, reason);
 }
 

@@ -65,6 +65,7 @@ enum class Outage : uint8_t {
   read_only,  ///< no right to write in the directory
   no_space,   ///< the disk is full
   damaged,    ///< it could not be moved aside
+  in_use,     ///< another process, or another store of this one, has the directory
   io_error,
   count_
 };

@@ -33,6 +33,7 @@ enum class OpenFailure : uint8_t {
   damaged,    ///< its content is wrong: move it aside
   read_only,  ///< no right to write: its content may be fine
   no_space,   ///< likewise
+  in_use,     ///< by another process, or elsewhere in this one: likewise
   other,      ///< out of memory or descriptors, not a directory, …: likewise
 };
 

@@ -163,7 +163,7 @@ OpenError open_error(const std::string& directory, const rocksdb::Status& status
              status.IsInvalidArgument() || status.IsNotFound()) {
     why = OpenFailure::damaged;
   }
-  if (is_locked(status)) return {why, in_use_text(directory), {}};
+  if (is_locked(status)) return {OpenFailure::in_use, in_use_text(directory), {}};
   if (why == OpenFailure::damaged) return {why, damage_text(status.ToString()), status.ToString()};
   return {why, status.ToString(), {}};
 }
@@ -350,7 +350,7 @@ Database::Opened Database::open(const std::string& directory, const DatabaseOpti
   if (const auto damage = must_not_open(directory)) {
     // Its owner may be at it.
     if (SalvageMark::is_held(directory) || (!options.read_only && in_use(directory))) {
-      return {nullptr, {OpenFailure::other, in_use_text(directory), {}}};
+      return {nullptr, {OpenFailure::in_use, in_use_text(directory), {}}};
     }
     return {nullptr, {OpenFailure::damaged, *damage, {}}};
   }

@@ -31,6 +31,7 @@ std::string advice(const std::string& directory, const std::string& path) {
 }
 
 Error error_of(const std::string& directory, const std::string& path, const OpenError& error) {
+  if (error.why == OpenFailure::in_use) return fail(ErrorCode::unavailable, error.text());
   if (error.why != OpenFailure::damaged) return fail(ErrorCode::io, error.text());
   return fail(ErrorCode::corrupt, directory + " is damaged: " + error.message + ". " +
                                       advice(directory, path) +
@@ -212,18 +213,24 @@ class Inspection {
       tenant.bytes += row.bytes;
     }
     for (auto& [number, use] : namespaces) {
-      use.ns = database_->mark(namespace_mark(number)).value_or(hex_of(number));
-      if (const size_t end = use.ns.find(' '); end != std::string::npos) {
-        use.about = use.ns.substr(end + 1);
-        use.ns.resize(end);
-      }
+      use.ns = name_of_namespace(number);
+      const std::string mark = database_->mark(namespace_mark(number)).value_or("");
+      if (const size_t end = mark.find(' '); end != mark.npos) use.about = mark.substr(end + 1);
       report_.namespaces.push_back(std::move(use));
     }
     for (auto& [number, use] : tenants) {
-      use.tenant = database_->mark(tenant_mark(number)).value_or(hex_of(number));
+      use.tenant = name_of_tenant(number);
       report_.tenants.push_back(std::move(use));
     }
     return {};
+  }
+
+  std::string name_of_namespace(uint64_t number) const {
+    const std::string mark = database_->mark(namespace_mark(number)).value_or(hex_of(number));
+    return mark.substr(0, mark.find(' '));
+  }
+  std::string name_of_tenant(uint64_t number) const {
+    return database_->mark(tenant_mark(number)).value_or(hex_of(number));
   }
 
   Result<void> verify() {
@@ -231,17 +238,13 @@ class Inspection {
     std::set<BlockId> pinned;
     for (const auto& [id, row] : rows_) {
       if (row.place == Place::pinned) pinned.insert(id);
-      const auto bytes = database_->read(id, row.place);
-      if (!bytes && bytes.error().code == ErrorCode::not_found) {
-        ++report_.missing_records;
-      } else if (const auto record = bytes ? decode(bytes->bytes()) : bytes.error();
-                 record && record->id == id && short_of(record->ns) == row.ns) {
-        ++report_.good_records;
-        namespaces_.emplace(row.ns, record->ns);
-        continue;
-      } else {
-        ++report_.corrupt_records;
-      }
+      const std::string reason = verify_one(id, row);
+      if (reason.empty()) continue;
+      report_bad({.id = to_hex(id),
+                  .ns = name_of_namespace(row.ns),
+                  .tenant = name_of_tenant(row.tenant),
+                  .depth = row.depth,
+                  .reason = reason});
       drops_.delete_row(id);
       if (row.place == Place::pinned) drops_.delete_pinned(id);
     }
@@ -250,9 +253,48 @@ class Inspection {
     for (const BlockId& id : *stored) {
       if (pinned.contains(id)) continue;
       ++report_.orphans;
+      report_orphan(id);
       drops_.delete_pinned(id);
     }
     return {};
+  }
+
+  /// Counts a row's record; why it is wrong, or "".
+  std::string verify_one(const BlockId& id, const Row& row) {
+    const auto bytes = database_->read(id, row.place);
+    if (!bytes && bytes.error().code == ErrorCode::not_found) {
+      ++report_.missing_records;
+      return "missing: there is no record";
+    }
+    const auto record = bytes ? decode(bytes->bytes()) : bytes.error();
+    if (record && record->id == id && short_of(record->ns) == row.ns) {
+      ++report_.good_records;
+      namespaces_.emplace(row.ns, record->ns);
+      return {};
+    }
+    ++report_.corrupt_records;
+    if (!record) return "corrupt: " + record.error().message;
+    if (record->id != id) return "corrupt: it is the record of " + to_hex(record->id);
+    return "corrupt: it is of namespace " + to_hex(record->ns);
+  }
+
+  void report_orphan(const BlockId& id) {
+    BadRecord bad{.id = to_hex(id),
+                  .ns = {},
+                  .tenant = {},
+                  .depth = {},
+                  .reason = "orphan: a pinned record that no row names"};
+    const auto bytes = database_->read(id, Place::pinned);
+    if (const auto record = bytes ? decode(bytes->bytes()) : bytes.error(); record) {
+      bad.ns = name_of_namespace(short_of(record->ns));
+      bad.depth = record->depth;
+    }
+    report_bad(std::move(bad));
+  }
+
+  void report_bad(BadRecord bad) {
+    if (report_.bad_records.size() == k_bad_records_shown) return;
+    report_.bad_records.push_back(std::move(bad));
   }
 
   Result<void> repair() {

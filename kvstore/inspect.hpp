@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,18 @@ struct NamedTenantUse {
   uint64_t bytes = 0;
 };
 
+/// Records that a verification names; the others it counts.
+inline constexpr size_t k_bad_records_shown = 50;
+
+/// A record that does not verify: what its row, or without one itself, says of it.
+struct BadRecord {
+  std::string id;                     ///< hex
+  std::string ns;                     ///< as in NamespaceUse; "": unknown
+  std::optional<std::string> tenant;  ///< as in NamedTenantUse; none: no row names it
+  std::optional<uint32_t> depth;      ///< blocks before it in its chain
+  std::string reason;
+};
+
 struct InspectReport {
   std::string directory;
   std::string format;
@@ -53,7 +66,8 @@ struct InspectReport {
   uint64_t good_records = 0;
   uint64_t missing_records = 0;
   uint64_t corrupt_records = 0;
-  uint64_t orphans = 0;  ///< pinned records that no row names
+  uint64_t orphans = 0;                ///< pinned records that no row names
+  std::vector<BadRecord> bad_records;  ///< of the three above the first k_bad_records_shown
   /// What a repair, or unpinning, did; all other figures are then from after it.
   uint64_t dropped = 0;        ///< rows and orphans
   bool salvaged = false;       ///< the database did not open, and was made anew from its tables

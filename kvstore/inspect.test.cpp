@@ -14,6 +14,7 @@ using namespace testing;  // NOLINT: this folder's own helpers
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST_F(Faults, InspectCountsVerifiesAndRepairs) {
   fill();
@@ -36,6 +37,12 @@ TEST_F(Faults, InspectCountsVerifiesAndRepairs) {
   write_file(path, content);
   report = inspect(store_path(), {.verify = true});
   EXPECT_EQ(report->corrupt_records, 1u);
+  ASSERT_EQ(report->bad_records.size(), 1u);
+  EXPECT_EQ(report->bad_records[0].id, to_hex(block.id));
+  EXPECT_EQ(report->bad_records[0].ns, to_hex(k_test_ns));
+  EXPECT_EQ(report->bad_records[0].tenant, "");
+  EXPECT_EQ(report->bad_records[0].depth, 2u);
+  EXPECT_THAT(report->bad_records[0].reason, StartsWith("corrupt: "));
   EXPECT_EQ(report->dropped, 0u);
   report = inspect(store_path(), {.repair = true});
   ASSERT_TRUE(report) << report.error().message;
@@ -50,6 +57,46 @@ TEST_F(Faults, InspectCountsVerifiesAndRepairs) {
   EXPECT_FALSE(inspect(store_path(), {}));
   EXPECT_FALSE(inspect(directory_.path() + "/nothing", {.repair = true}));
   EXPECT_FALSE(inspect(std::string(5000, 'x'), {})) << "a name that the system refuses";
+}
+
+TEST_F(Faults, AVerificationNamesWhatDoesNotHold) {
+  {
+    auto store = open();
+    store->put(chain_blocks(1, 2), {.tenant = "ann"});
+  }
+  const auto add_missing = [&](uint32_t first, uint32_t count) {
+    auto opened = open_database();
+    Row row{.ns = short_of(k_test_ns), .tenant = tenant_number("ann")};
+    row.sequence = opened.database->payload_files()->next_sequence;
+    RowBatch batch;
+    for (row.depth = first; row.depth < first + count; ++row.depth) {
+      batch.put_row(block_id(9, row.depth), row);
+    }
+    const auto orphan = std::make_shared<std::vector<std::byte>>(*encode(make_block(8, 5)));
+    batch.put_pinned(block_id(8, 5), RecordBytes(orphan, *orphan));
+    ASSERT_TRUE(opened.database->write(batch));
+  };
+  add_missing(7, 1);
+  auto report = inspect(store_path(), {.verify = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->good_records, 2u);
+  ASSERT_EQ(report->bad_records.size(), 2u);
+  const BadRecord& missing = report->bad_records[0];
+  EXPECT_EQ(missing.id, to_hex(block_id(9, 7)));
+  EXPECT_EQ(missing.ns, to_hex(k_test_ns));
+  EXPECT_EQ(missing.tenant, "ann");
+  EXPECT_EQ(missing.depth, 7u);
+  EXPECT_THAT(missing.reason, StartsWith("missing: "));
+  const BadRecord& orphan = report->bad_records[1];
+  EXPECT_EQ(orphan.id, to_hex(block_id(8, 5)));
+  EXPECT_EQ(orphan.ns, to_hex(k_test_ns));
+  EXPECT_FALSE(orphan.tenant) << "records do not know";
+  EXPECT_EQ(orphan.depth, 5u);
+  EXPECT_THAT(orphan.reason, StartsWith("orphan: "));
+  add_missing(8, k_bad_records_shown);
+  report = inspect(store_path(), {.verify = true});
+  EXPECT_EQ(report->missing_records, k_bad_records_shown + 1);
+  EXPECT_EQ(report->bad_records.size(), k_bad_records_shown);
 }
 
 TEST_F(Faults, ARepairKeepsWhatOneLostTableLeaves) {

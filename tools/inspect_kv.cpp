@@ -32,6 +32,35 @@ std::string shown(std::string text) {
   return text;
 }
 
+std::string bad_text(const kvstore::BadRecord& bad) {
+  std::string tenant = "?";
+  if (bad.tenant) tenant = bad.tenant->empty() ? "(public)" : shown(*bad.tenant);
+  return bad.id + "  namespace " + (bad.ns.empty() ? "?" : shown(bad.ns)) + ", tenant " + tenant +
+         ", depth " + (bad.depth ? std::to_string(*bad.depth) : "?") + "  " + shown(bad.reason);
+}
+
+/// Records that did not verify and are not listed.
+uint64_t unshown(const kvstore::InspectReport& report) {
+  return report.corrupt_records + report.missing_records + report.orphans -
+         report.bad_records.size();
+}
+
+nlohmann::ordered_json bad_json(const kvstore::InspectReport& report) {
+  auto out = nlohmann::ordered_json::array();
+  for (const auto& bad : report.bad_records) {
+    nlohmann::ordered_json one = {{"id", bad.id},
+                                  {"ns", nullptr},
+                                  {"tenant", nullptr},
+                                  {"depth", nullptr},
+                                  {"reason", bad.reason}};
+    if (!bad.ns.empty()) one["ns"] = bad.ns;
+    if (bad.tenant) one["tenant"] = *bad.tenant;
+    if (bad.depth) one["depth"] = *bad.depth;
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 bool all_good(const kvstore::InspectReport& report) {
   return report.broken_rows + report.corrupt_records + report.missing_records + report.orphans == 0;
 }
@@ -83,6 +112,8 @@ std::string inspect_text(const kvstore::InspectReport& report) {
     out << "\nverified: " << report.good_records << " good, " << report.corrupt_records
         << " corrupt, " << report.missing_records << " missing, " << report.orphans
         << " that no row names\n";
+    for (const auto& bad : report.bad_records) out << "  " << bad_text(bad) << '\n';
+    if (const uint64_t more = unshown(report); more != 0) out << "  and " << more << " more\n";
   }
   if (report.dropped != 0)
     out << "repaired: " << report.dropped << " dropped; this is what is left\n";
@@ -125,10 +156,9 @@ std::string inspect_json(const kvstore::InspectReport& report) {
         {{"tenant", use.tenant}, {"records", use.records}, {"bytes", use.bytes}});
   }
   if (report.verified) {
-    out["verified"] = {{"good", report.good_records},
-                       {"corrupt", report.corrupt_records},
-                       {"missing", report.missing_records},
-                       {"orphans", report.orphans}};
+    out["verified"] = {{"good", report.good_records},       {"corrupt", report.corrupt_records},
+                       {"missing", report.missing_records}, {"orphans", report.orphans},
+                       {"bad", bad_json(report)},           {"bad_not_shown", unshown(report)}};
   }
   return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -41,6 +41,27 @@ TEST(InspectKv, JsonHasWhatWasVerifiedOnlyIfItWas) {
   EXPECT_EQ(json["verified"]["corrupt"], 2);
 }
 
+TEST(InspectKv, NamesWhatDoesNotVerifyAndCountsTheRest) {
+  kvstore::InspectReport report = a_report();
+  report.verified = true;
+  report.missing_records = 3;
+  report.orphans = 1;
+  report.bad_records.push_back({"0a0b", "ab12", "ev\x1bil", 7, "missing: there is no record"});
+  report.bad_records.push_back({"0c0d", "", {}, {}, "orphan: a pinned record"});
+  const std::string text = inspect_text(report);
+  EXPECT_NE(text.find("  0a0b  namespace ab12, tenant ev?il, depth 7  missing: there is no record\n"
+                      "  0c0d  namespace ?, tenant ?, depth ?  orphan: a pinned record\n"
+                      "  and 2 more\n"),
+            std::string::npos)
+      << text;
+  const auto json = nlohmann::json::parse(inspect_json(report))["verified"];
+  EXPECT_EQ(json["bad"].size(), 2u);
+  EXPECT_EQ(json["bad"][0]["depth"], 7);
+  EXPECT_EQ(json["bad"][0]["reason"], "missing: there is no record");
+  EXPECT_TRUE(json["bad"][1]["tenant"].is_null());
+  EXPECT_EQ(json["bad_not_shown"], 2);
+}
+
 TEST(InspectKv, ADirectoryThatWasMovedAsideIsSaidSo) {
   kvstore::InspectReport report = a_report();
   report.moved_aside = true;
