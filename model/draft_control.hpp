@@ -45,6 +45,8 @@ class DraftControl {
   explicit DraftControl(const SpeculationOptions& options) : options_(options) {}
 
   void set_costs(const StepCosts& measured) { refresh_ = CostRefresh(measured); }
+  /// As steps are now; empty: not measured.
+  const StepCosts& costs() const { return refresh_.costs(); }
   /// Without costs, only fixed depths draft.
   bool is_off() const {
     return options_.depth_max == 0 || (!options_.fixed_depth && refresh_.costs().rows.empty());

@@ -9,7 +9,6 @@
 namespace outrider::model {
 
 void Engine::set_step_costs(const StepCosts& costs) {
-  state_->costs = costs;
   state_->draft_control.set_costs(costs);
 }
 

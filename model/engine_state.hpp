@@ -105,8 +105,7 @@ struct Engine::State {
   BlockHasher hasher;
   std::unique_ptr<KvCache> cache;  ///< Before the requests, whose sequences point to it.
   std::unique_ptr<TierWork> tier;  ///< Null: there is none.
-  StepCosts costs;                 ///< Empty: not measured.
-  DraftControl draft_control;
+  DraftControl draft_control;      ///< With what steps cost.
   Transformer transformer;
   std::map<RequestKey, std::unique_ptr<ActiveRequest>> requests;
   uint64_t arrivals = 0;

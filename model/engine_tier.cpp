@@ -42,9 +42,9 @@ std::shared_ptr<TierRead> Engine::State::ask_tier(const ActiveRequest& request,
                                                   const Choice& choice, uint32_t first,
                                                   uint32_t end) {
   TierWork::Wish wish{.chain = std::span(choice.chain).first(end), .first = first};
-  if (costs.prefill_row_ns > 0) {
-    wish.recompute =
-        costs.prefill((end - first) * options.block_tokens, first * options.block_tokens);
+  if (draft_control.costs().prefill_row_ns > 0) {
+    wish.recompute = draft_control.costs().prefill((end - first) * options.block_tokens,
+                                                   first * options.block_tokens);
   }
   if (request.request.kv.stop_rule == KvStopRule::timeout) wish.timeout = wish.recompute;
   return tier->read(wish, [&](uint32_t at) { return request.token_at(choice, at); });
