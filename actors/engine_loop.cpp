@@ -57,6 +57,23 @@ void EngineLoop::set_parked(RequestKey key, bool parked) {
   post({parked ? Command::Kind::park : Command::Kind::unpark, key, {}});
 }
 
+void EngineLoop::forget_cached(std::optional<std::string> tenant, ResetDone done) {
+  {
+    const std::lock_guard lock(mutex_);
+    resets_.push_back({std::move(tenant), std::move(done)});
+  }
+  wake_.notify_one();
+}
+
+void EngineLoop::reset_caches() {
+  std::vector<CacheResetWanted> wanted;
+  {
+    const std::lock_guard lock(mutex_);
+    wanted.swap(resets_);
+  }
+  for (const CacheResetWanted& reset : wanted) reset.done(engine_->forget_cached(reset.tenant));
+}
+
 /// For commands about requests already inside: never refused, or a full inbox could not drain.
 void EngineLoop::post(Command command) {
   {
@@ -75,7 +92,7 @@ EngineSnapshot EngineLoop::snapshot() const {
 
 void EngineLoop::wait_idle() {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return resting_ && inbox_.empty(); });
+  idle_.wait(lock, [this] { return resting_ && inbox_.empty() && resets_.empty(); });
 }
 
 void EngineLoop::run() {
@@ -84,6 +101,7 @@ void EngineLoop::run() {
   while (take_inbox(commands, stalled)) {
     EngineEvents events;
     obey(commands, events);
+    reset_caches();
     const bool moved = holds_requests() && step(events);
     stalled = !moved && holds_requests();
     if (!events.empty()) listener_(std::move(events));
@@ -94,7 +112,7 @@ void EngineLoop::run() {
 bool EngineLoop::take_inbox(std::vector<Command>& commands, bool stalled) {
   commands.clear();
   const bool resting = !holds_requests();
-  const auto awake = [this] { return stop_ || arrived_ || !inbox_.empty(); };
+  const auto awake = [this] { return stop_ || arrived_ || !inbox_.empty() || !resets_.empty(); };
   std::unique_lock lock(mutex_);
   snapshot_.stats = engine_->stats();
   snapshot_.rows_per_s = static_cast<uint32_t>(std::min(rows_per_s_, 4e9));
@@ -102,7 +120,7 @@ bool EngineLoop::take_inbox(std::vector<Command>& commands, bool stalled) {
     wake_.wait_for(lock, k_stalled_poll, awake);
   } else if (resting) {
     resting_ = true;
-    if (inbox_.empty()) idle_.notify_all();
+    if (inbox_.empty() && resets_.empty()) idle_.notify_all();
     wake_.wait(lock, awake);
     resting_ = false;
   }

@@ -32,6 +32,11 @@ class EngineLoop final : public EnginePort {
   void set_parked(RequestKey key, bool parked) override;
   EngineSnapshot snapshot() const override;
 
+  /// Between two steps, as Engine::forget_cached; then `done` on the loop's thread, which must not
+  /// block. A loop that stops first drops it uncalled.
+  using ResetDone = std::function<void(model::CacheReset)>;
+  void forget_cached(std::optional<std::string> tenant, ResetDone done);
+
   /// Blocks until inbox and engine hold nothing.
   void wait_idle();
 
@@ -42,6 +47,10 @@ class EngineLoop final : public EnginePort {
     RequestKey key;
     GenerationRequest request;
   };
+  struct CacheResetWanted {
+    std::optional<std::string> tenant;
+    ResetDone done;
+  };
 
   void run();
   /// Waits for work; false when it is time to stop.
@@ -51,6 +60,7 @@ class EngineLoop final : public EnginePort {
   /// Returns whether the step did anything.
   bool step(EngineEvents& events);
   void post(Command command);
+  void reset_caches();
 
   const std::unique_ptr<Stepper> engine_;  ///< Only the loop's thread touches it.
   const EngineListener listener_;
@@ -61,6 +71,7 @@ class EngineLoop final : public EnginePort {
   std::condition_variable wake_;
   std::condition_variable idle_;
   std::vector<Command> inbox_;
+  std::vector<CacheResetWanted> resets_;
   uint32_t inbox_choices_ = 0;
   EngineSnapshot snapshot_;
   bool resting_ = false;  ///< The thread holds nothing and waits.

@@ -79,6 +79,9 @@ class GatedEngine final : public Stepper {
     }
     return engine_.step();
   }
+  model::CacheReset forget_cached(const std::optional<std::string>& tenant) override {
+    return engine_.forget_cached(tenant);
+  }
   model::EngineStats stats() const override { return engine_.stats(); }
   void check_conservation() const override {
     engine_.check_conservation();
@@ -220,6 +223,29 @@ TEST(EngineLoop, MeasuresItsSpeedWhileItWorks) {
   ASSERT_TRUE(loop.submit({1, 0}, request_of(1, 100)));
   loop.wait_idle();
   EXPECT_GT(loop.snapshot().rows_per_s, 0u);
+}
+
+TEST(EngineLoop, ForgetsBlocksWhileItRestsAndBetweenTwoSteps) {
+  Published published;
+  std::promise<void> reached;
+  std::promise<void> open;
+  EngineLoop loop(std::make_unique<GatedEngine>(reached, open.get_future()), published.listener(),
+                  k_clock);
+  const auto reset = [&loop](std::promise<model::CacheReset>& done) {
+    loop.forget_cached("ann", [&done](model::CacheReset what) { done.set_value(what); });
+    return done.get_future();
+  };
+  std::promise<model::CacheReset> resting;
+  EXPECT_EQ(reset(resting).get().forgotten, 1u);
+  ASSERT_TRUE(loop.submit({1, 0}, request_of(1, 2)));
+  reached.get_future().wait();
+  std::promise<model::CacheReset> stepping;
+  auto answer = reset(stepping);
+  EXPECT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  open.set_value();
+  EXPECT_EQ(answer.get().forgotten, 2u);
+  loop.wait_idle();
+  EXPECT_EQ(published.ids({1, 0}).size(), 2u);
 }
 
 }  // namespace

@@ -15,6 +15,9 @@ class ModelStepper final : public Stepper {
   bool idle() const override { return engine_->idle(); }
   void on_arrival(std::function<void()> wake) override { engine_->on_arrival(std::move(wake)); }
   std::span<const model::ChoiceUpdate> step() override { return engine_->step(); }
+  model::CacheReset forget_cached(const std::optional<std::string>& tenant) override {
+    return engine_->forget_cached(tenant);
+  }
   model::EngineStats stats() const override { return engine_->stats(); }
   void check_conservation() const override { engine_->check_conservation(); }
 

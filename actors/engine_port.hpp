@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,7 @@ class Stepper {
   /// `wake` is called on any thread when a step has something to do that was not asked for here.
   virtual void on_arrival(std::function<void()> wake) = 0;
   virtual std::span<const model::ChoiceUpdate> step() = 0;
+  virtual model::CacheReset forget_cached(const std::optional<std::string>& tenant) = 0;
   virtual model::EngineStats stats() const = 0;
   /// Aborts if memory was lost. Called each time that nothing is left to do.
   virtual void check_conservation() const = 0;

@@ -64,6 +64,11 @@ class FakeEngine final : public Stepper {
     return updates_;
   }
 
+  model::CacheReset forget_cached(const std::optional<std::string>& tenant) override {
+    resets_.push_back(tenant);
+    return {.forgotten = static_cast<uint32_t>(resets_.size()), .held = 0};
+  }
+
   model::EngineStats stats() const override {
     model::EngineStats stats = stats_;
     stats.blocks_total = pool_.total();
@@ -153,6 +158,7 @@ class FakeEngine final : public Stepper {
   std::map<RequestKey, Running> requests_;
   std::vector<model::ChoiceUpdate> updates_;
   model::EngineStats stats_;
+  std::vector<std::optional<std::string>> resets_;
   uint32_t refuse_next_ = 0;
 };
 

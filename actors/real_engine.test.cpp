@@ -112,6 +112,9 @@ class HaltingStepper final : public Stepper {
     if (inner_->stats().generated_tokens >= tokens_) return {};
     return inner_->step();
   }
+  model::CacheReset forget_cached(const std::optional<std::string>& tenant) override {
+    return inner_->forget_cached(tenant);
+  }
   model::EngineStats stats() const override { return inner_->stats(); }
   void check_conservation() const override { inner_->check_conservation(); }
 

@@ -116,7 +116,10 @@ RequestHead read_head(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHe
   RequestHead head;
   head.method = method;
   head.path.assign(url.cStr(), url.size());
-  head.path.resize(std::min(head.path.size(), head.path.find('?')));
+  if (const size_t mark = head.path.find('?'); mark != head.path.npos) {
+    head.query = head.path.substr(mark + 1);
+    head.path.resize(mark);
+  }
   head.request_id = printable(text_of(headers.get(ids.request_id)));
   head.traceparent = text_of(headers.get(ids.traceparent));
   if (trace_id(head.traceparent).empty()) head.traceparent.clear();
@@ -165,7 +168,9 @@ std::optional<ErrorReply> refused_body(const RequestHead& head) {
   if (!head.expect.empty() && head.expect != "100-continue") {
     return error_reply(417, "the only expectation that is met here is 100-continue");
   }
-  if (head.content_type != "application/json" && !head.content_type.ends_with("+json")) {
+  // Where a body matters, a web page of a stranger's has to ask first.
+  if (head.has_body() && head.content_type != "application/json" &&
+      !head.content_type.ends_with("+json")) {
     return error_reply(415, "the Content-Type must be application/json");
   }
   return std::nullopt;

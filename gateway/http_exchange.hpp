@@ -29,6 +29,7 @@ struct HttpHeaderIds {
 struct RequestHead {
   kj::HttpMethod method = kj::HttpMethod::GET;
   std::string path;         ///< Without the query.
+  std::string query;        ///< Behind the '?'.
   std::string request_id;   ///< The client's if it is printable and short, else "".
   std::string traceparent;  ///< Well-formed (W3C), else "".
   std::string authorization;

@@ -163,6 +163,14 @@ Result<Reply> tokenize_page(const std::string& body, const ServedModel& served, 
   return page_of(tokenize(body, served, now));
 }
 
+Reply cache_reset_page(const CacheResetDone& done) {
+  Json body = Json::object();
+  body["blocks"] = done.blocks;
+  body["blocks_in_use"] = done.blocks_in_use;
+  if (done.cold_blocks) body["cold_blocks"] = *done.cold_blocks;
+  return json_reply(body);
+}
+
 Result<Reply> detokenize_page(const std::string& body, const ServedModel& served) {
   return page_of(detokenize(body, served));
 }

@@ -7,6 +7,7 @@
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "gateway/json_values.hpp"
 #include "gateway/request_parser.hpp"
 #include "gateway/trace_context.hpp"
 
@@ -22,6 +23,7 @@ constexpr std::array k_posts = {
     Post{"/v1/completions", PostRoute::completion},
     Post{"/tokenize", PostRoute::tokenize},
     Post{"/detokenize", PostRoute::detokenize},
+    Post{"/reset_prefix_cache", PostRoute::reset_cache},
 };
 
 const Post* post_route(const std::string& path) {
@@ -175,6 +177,9 @@ kj::Promise<void> HttpConnectionService::post(RequestHead head, kj::AsyncInputSt
         if (route == PostRoute::tokenize || route == PostRoute::detokenize) {
           return tokens(route, std::move(head), std::move(*text), response, tenant);
         }
+        if (route == PostRoute::reset_cache) {
+          return reset_cache(std::move(head), *text, response, std::move(tenant));
+        }
         const auto kind = route == PostRoute::chat ? RequestKind::chat : RequestKind::completion;
         return generate(kind, std::move(head), std::move(*text), response, std::move(tenant));
       });
@@ -194,6 +199,23 @@ kj::Promise<void> HttpConnectionService::tokens(PostRoute route, RequestHead hea
         body_bytes_.release();
         if (*made) return reply(response, head, std::move(**made));
         return reply(response, head, reply_of(error_reply(made->error())), made->error().field);
+      });
+}
+
+kj::Promise<void> HttpConnectionService::reset_cache(RequestHead head, const std::string& body,
+                                                     Response& response, std::string tenant) {
+  auto cold = read_cache_reset(body);
+  if (!head.query.empty()) {  // as vLLM has it: what it asks for must not get lost
+    const std::string name = head.query.substr(0, head.query.find_first_of("=&"));
+    cold = invalid(name, "this path takes no query; a body of {\"cold\": true} is for the store");
+  }
+  if (!cold) return reply(response, head, reply_of(error_reply(cold.error())), cold.error().field);
+  body_bytes_.release();
+  const Caller caller{head.request_id, std::move(tenant), "http", "", arrived_};
+  return connection_.unless_gone(shared_.serving.reset_cache(caller, *cold))
+      .then([this, head = std::move(head), &response](Result<CacheResetDone> done) {
+        return reply(response, head,
+                     done ? cache_reset_page(*done) : reply_of(error_reply(done.error())));
       });
 }
 

@@ -19,7 +19,7 @@ struct HttpShared {
   size_t body_bytes = 0;      ///< See BodyBytes.
 };
 
-enum class PostRoute : uint8_t { chat, completion, tokenize, detokenize };
+enum class PostRoute : uint8_t { chat, completion, tokenize, detokenize, reset_cache };
 
 /// The requests of one connection: routing, keys, bodies, replies. One request at a time, as HTTP/1
 /// has it.
@@ -41,6 +41,8 @@ class HttpConnectionService final : public kj::HttpService {
                              Response& response, std::string tenant);
   kj::Promise<void> tokens(PostRoute route, RequestHead head, std::string body, Response& response,
                            const std::string& tenant);
+  kj::Promise<void> reset_cache(RequestHead head, const std::string& body, Response& response,
+                                std::string tenant);
   /// Logs a refusal, with the field at fault.
   kj::Promise<void> reply(Response& response, const RequestHead& head, Reply reply,
                           const std::string& param = {});
@@ -59,6 +61,8 @@ std::optional<Reply> get_page(const std::string& path, Serving& serving, const V
 /// POST /tokenize and /detokenize. Any thread.
 Result<Reply> tokenize_page(const std::string& body, const ServedModel& served, UnixTime now);
 Result<Reply> detokenize_page(const std::string& body, const ServedModel& served);
+
+Reply cache_reset_page(const CacheResetDone& done);
 
 /// Runs a started generation to its end as server-sent events. `scope` is owned by the promise.
 kj::Promise<void> stream_generation(kj::Own<RequestScope> scope, RequestHead head,

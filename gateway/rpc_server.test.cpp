@@ -528,5 +528,25 @@ TEST_F(RpcServerTest, GarbageAndHugeMessagesEndTheirConnectionOnly) {
   RpcClient(gateway).service.healthRequest().send().wait(gateway.io.waitScope);
 }
 
+TEST(RpcServer, ResetsThePrefixCache) {
+  std::optional<CacheReset> asked;
+  LoopbackGateway resettable({}, true, [&](Gateway::Parts& parts) {
+    parts.reset_cache = [&](CacheReset what, const CacheResetAnswer& answer) {
+      asked = std::move(what);
+      answer(CacheResetDone{5, 2, 7});
+    };
+  });
+  RpcClient client(resettable);
+  auto request = client.service.resetPrefixCacheRequest();
+  request.setCold(true);
+  auto results = request.send().wait(client.wait);
+  EXPECT_EQ(results.getBlocks(), 5u);
+  EXPECT_EQ(results.getBlocksInUse(), 2u);
+  EXPECT_EQ(results.getColdBlocks(), 7u);
+  ASSERT_TRUE(asked.has_value());
+  EXPECT_TRUE(asked->cold);
+  EXPECT_FALSE(asked->tenant);
+}
+
 }  // namespace
 }  // namespace outrider::gateway

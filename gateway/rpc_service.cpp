@@ -176,6 +176,24 @@ class OutriderServer final : public rpc::Outrider::Server {
     });
   }
 
+  kj::Promise<void> resetPrefixCache(ResetPrefixCacheContext context) override {
+    const Caller caller{serving().new_id("req-"), tenant_, "rpc", "",
+                        serving().parts().clock.now()};
+    const bool cold = context.getParams().getCold();
+    context.allowCancellation();
+    return shared_->running.wrap(
+        serving()
+            .reset_cache(caller, cold)
+            .then([context](Result<CacheResetDone> done) mutable -> kj::Promise<void> {
+              if (!done) return rpc_exception(done.error());
+              auto results = context.getResults();
+              results.setBlocks(done->blocks);
+              results.setBlocksInUse(done->blocks_in_use);
+              results.setColdBlocks(done->cold_blocks.value_or(0));
+              return kj::READY_NOW;
+            }));
+  }
+
  private:
   static Result<ParsedRequest> parse(RequestKind kind, rpc::GenerateRequest::Reader request) {
     JsonBudget budget;

@@ -55,7 +55,9 @@ const char* to_string(Phase phase) {
 // Session ids are unique in a cluster of gateways with overwhelming probability: they count up
 // from a random start.
 Serving::Serving(Parts parts)
-    : parts_(std::move(parts)), next_session_(parts_.random_bits() >> 1) {}
+    : parts_(std::move(parts)),
+      next_session_(parts_.random_bits() >> 1),
+      cache_resets_(parts_.reset_cache) {}
 
 void Serving::set_model(ServedModel served, Backend& backend) {
   OUTRIDER_CHECK(phase_ == Phase::loading);
@@ -79,10 +81,25 @@ void Serving::stop() {
 }
 
 Viewer Serving::viewer(std::optional<std::string_view> authorization) const {
+  return viewer_of(parts_.keys.tenant_of_header(authorization).value_or(""));
+}
+
+Viewer Serving::viewer_of(std::string tenant) const {
   if (parts_.keys.empty()) return {.sees_all = true};
-  std::string tenant = parts_.keys.tenant_of_header(authorization).value_or("");
   const bool is_admin = !tenant.empty() && tenant == parts_.admin_tenant;
   return {.sees_all = is_admin, .tenant = std::move(tenant)};
+}
+
+kj::Promise<Result<CacheResetDone>> Serving::reset_cache(const Caller& caller, bool cold) {
+  if (const auto admitted = admit(); !admitted) return Result<CacheResetDone>(admitted.error());
+  const Viewer viewer = viewer_of(caller.tenant);
+  CacheReset what{.tenant = std::nullopt, .cold = cold};
+  if (!viewer.sees_all) what.tenant = viewer.tenant;
+  LogLine line("reset");
+  line.text("rid", caller.request_id).word("tenant", caller.tenant);
+  line.text("of", viewer.sees_all ? "all" : "own").text("cold", cold ? "true" : "false");
+  line.write(log());
+  return cache_resets_.start(std::move(what));
 }
 
 Result<void> Serving::admit() const {

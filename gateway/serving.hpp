@@ -15,6 +15,7 @@
 #include "base/system.hpp"
 #include "gateway/api_keys.hpp"
 #include "gateway/backend.hpp"
+#include "gateway/cache_reset.hpp"
 #include "gateway/generation.hpp"
 #include "gateway/prompt.hpp"
 #include "gateway/text_worker.hpp"
@@ -49,6 +50,7 @@ class Serving {
     std::string admin_tenant = {};  ///< sees the figures of all; "": nobody does, with keys
     std::function<std::string(const Viewer&)> cluster_json;  ///< GET /cluster; may be empty
     std::function<void()> before_metrics;  ///< brings gauges up to date; may be empty
+    ResetCache reset_cache;                ///< may be empty
     std::function<UnixTime()> wall_time;
     std::function<uint64_t()> random_bits;  ///< For ids and drawn seeds.
   };
@@ -69,6 +71,8 @@ class Serving {
   spdlog::logger& log() const { return *parts_.log; }
   /// By an Authorization header's value; a key that is none makes a viewer of no tenant.
   Viewer viewer(std::optional<std::string_view> authorization) const;
+  /// Forgets what a tenant has cached, or what all have where it sees all. Logged.
+  kj::Promise<Result<CacheResetDone>> reset_cache(const Caller& caller, bool cold);
   /// Null while loading.
   const std::shared_ptr<const ServedModel>& served() const { return served_; }
 
@@ -89,6 +93,7 @@ class Serving {
   std::string new_id(const char* prefix);
 
  private:
+  Viewer viewer_of(std::string tenant) const;
   void log_unknown_fields(const ParsedRequest& parsed);
   void log_prompts(const PreparedRequest& request);
 
@@ -103,6 +108,7 @@ class Serving {
   kj::Own<kj::PromiseFulfiller<void>> when_idle_;  ///< Null before the drain.
   kj::ForkedPromise<void> idle_ = nullptr;
   std::set<std::string> logged_fields_;
+  CacheResets cache_resets_;
   TextWorker texts_;
 };
 

@@ -57,6 +57,14 @@ class ColdChanges : public ::testing::Test {
     std::promise<void> leave_;
   };
 
+  /// Has its value once that is done.
+  static std::shared_ptr<std::optional<Result<uint64_t>>> drop_all(
+      ColdStore& store, const std::optional<std::string>& tenant) {
+    auto out = std::make_shared<std::optional<Result<uint64_t>>>();
+    store.drop_all(tenant, [out](Result<uint64_t> dropped) { out->emplace(std::move(dropped)); });
+    return out;
+  }
+
   size_t match(const ColdStore& store, uint64_t chain, uint32_t blocks) const {
     return store.match(k_test_ns, chain_ids(chain, blocks));
   }
@@ -85,6 +93,35 @@ TEST_F(ColdChanges, ABlockThatIsPinnedAfterItWasDroppedStays) {
   EXPECT_EQ(load(*store, chain_request(1, 2)).blocks.size(), 2u);
   store.reset();
   expect_sound(3);
+}
+
+TEST_F(ColdChanges, ATenantDropsAllItHasAndNothingOfOthers) {
+  auto store = open();
+  store->put(chain_blocks(1, 2), {.tenant = "ann"});
+  store->put(chain_blocks(2, 2), {.tenant = "ann", .pin = true});
+  store->put(chain_blocks(3, 3), {.tenant = "bob", .pin = true});
+  store->put(chain_blocks(4, 3), {.tenant = "bob"});
+  store->drain();
+  Hold hold(*store);
+  store->put(chain_blocks(5, 2), {.tenant = "ann"});
+  const auto dropped = drop_all(*store, "ann");
+  store->put(chain_blocks(6, 1), {.tenant = "ann"});
+  hold.end();
+  EXPECT_EQ((*dropped)->value(), 6u);
+  for (const uint64_t chain : {1, 2, 5}) EXPECT_EQ(match(*store, chain, 2), 0u) << chain;
+  for (const uint64_t chain : {3, 4}) EXPECT_EQ(match(*store, chain, 3), 3u) << chain;
+  EXPECT_EQ(match(*store, 6, 1), 1u) << "it came later";
+  store.reset();
+  expect_sound(7);
+  store = open();
+  for (const uint64_t chain : {1, 2, 5}) EXPECT_EQ(match(*store, chain, 2), 0u) << chain;
+  const auto all = drop_all(*store, {});
+  store->drain();
+  EXPECT_EQ((*all)->value(), 7u);
+  EXPECT_EQ(store->stats().rows, 0u);
+  EXPECT_EQ(store->stats().counters.removed[Removal::dropped], 7u);
+  store->close();
+  EXPECT_EQ((*drop_all(*store, {}))->error().code, ErrorCode::unavailable);
 }
 
 TEST_F(ColdChanges, ATimeToLiveSetBeforeAPinDoesNotUndoIt) {

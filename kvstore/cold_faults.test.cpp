@@ -223,6 +223,11 @@ TEST_F(Faults, ASecondOwnerServesMissesAndDoesNoHarm) {
   EXPECT_EQ(second->stats().counters.quarantined, 0u);
   EXPECT_EQ(load_all(*second), 0u);
   EXPECT_EQ(second->stats().counters.loads[Miss::unavailable], k_chains);
+  std::optional<Result<uint64_t>> dropped;
+  second->drop_all({}, [&](Result<uint64_t> result) { dropped.emplace(std::move(result)); });
+  second->drain();
+  ASSERT_FALSE(dropped.value());
+  EXPECT_EQ(dropped.value().error().code, ErrorCode::unavailable);
   EXPECT_EQ(load_all(*first), k_chains * k_blocks);
   first.reset();
   clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));

@@ -218,6 +218,14 @@ std::vector<TenantUse> ColdIndex::tenants() const {
   return out;
 }
 
+std::vector<BlockId> ColdIndex::ids(std::optional<uint64_t> tenant) const {
+  std::vector<BlockId> out;
+  for (const auto& [id, node] : nodes_) {
+    if (!tenant || node.row.tenant == *tenant) out.push_back(id);
+  }
+  return out;
+}
+
 std::vector<std::pair<BlockId, Row>> ColdIndex::all() const {
   std::vector<std::pair<BlockId, Row>> out;
   out.reserve(nodes_.size());

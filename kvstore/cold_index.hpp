@@ -111,6 +111,8 @@ class ColdIndex {
   uint64_t reserved_bytes() const { return reserved_bytes_; }
   std::vector<TenantUse> tenants() const;
   std::vector<std::pair<BlockId, Row>> all() const;
+  /// The records of a tenant, or all.
+  std::vector<BlockId> ids(std::optional<uint64_t> tenant) const;
   /// The records of a tenant that make room, first to go first.
   std::vector<BlockId> eviction_order(uint64_t tenant) const;
   /// Conservation: every list and sum agrees with the rows. For tests.

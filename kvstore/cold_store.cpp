@@ -87,6 +87,12 @@ void ColdStore::drop(std::vector<BlockId> ids) {
   parts_->writer.drop(std::move(ids));
 }
 
+void ColdStore::drop_all(const std::optional<std::string>& tenant,
+                         std::function<void(Result<uint64_t>)> done) {
+  const auto number = tenant ? std::optional(tenant_number(*tenant)) : std::nullopt;
+  parts_->writer.drop_all(number, std::move(done));
+}
+
 ColdStats ColdStore::stats() const {
   ColdStats out;
   out.queued_bytes = parts_->writer.queued_bytes();

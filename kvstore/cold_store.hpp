@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/limits.hpp"
+#include "base/result.hpp"
 #include "base/system.hpp"
 #include "kvstore/cold_stats.hpp"
 #include "kvstore/record.hpp"
@@ -145,6 +146,11 @@ class ColdStore {
   /// Until then at least: an earlier end moves, no other.
   void keep_until(std::vector<BlockId> ids, int64_t expires_at);
   void drop(std::vector<BlockId> ids);
+  /// Drops all records of a tenant, or all there are, also those that `put` has taken before. Then
+  /// `done`, on the store's thread or this one: how many, when a kill brings none back. Errors:
+  /// unavailable (opening, closed, an outage); what was found until then is dropped all the same.
+  void drop_all(const std::optional<std::string>& tenant,
+                std::function<void(Result<uint64_t>)> done);
 
   ColdStats stats() const;
 

@@ -171,6 +171,7 @@ uint64_t ColdWriter::queued_bytes() const {
 
 void ColdWriter::run() {
   open();
+  opening_ = false;
   while (run_one()) commit_if_old();
   commit();
   if (database_ && !write_failed_) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -37,6 +38,7 @@ class ColdWriter {
   void unpin(std::vector<BlockId> ids, std::function<void(PinSummary)> done);
   void keep_until(std::vector<BlockId> ids, int64_t expires_at);
   void drop(std::vector<BlockId> ids);
+  void drop_all(std::optional<uint64_t> tenant, std::function<void(Result<uint64_t>)> done);
   void describe(const Digest256& ns, std::string text);
   /// Deletes the row (already erased from the index) and what is pinned of it.
   void forget(const BlockId& id, Place place);
@@ -66,6 +68,7 @@ class ColdWriter {
   std::deque<Queued> queue_;
   uint64_t queued_bytes_ = 0;
   bool closing_ = false;
+  std::atomic<bool> opening_ = true;  // the first time
 
   // The thread's own.
   std::shared_ptr<Database> database_;
@@ -105,6 +108,8 @@ class ColdWriter {
   void keep(std::vector<BlockId> ids, const PutOptions& options);
   std::vector<BlockId> drop_now(std::span<const BlockId> ids,
                                 const std::function<void(const BlockId&, Place)>& forget_one);
+  Result<uint64_t> drop_all_now(std::optional<uint64_t> tenant);
+  Error outage_error() const;
   void delete_row(const BlockId& id, Place place);
   bool write(const RowBatch& added);
 

@@ -1,4 +1,5 @@
-// The writer's work on pinned records: what never leaves by itself.
+// The writer's work on pinned records, which never leave by themselves, and on tenants that drop
+// all they have.
 
 #include <algorithm>
 
@@ -161,6 +162,42 @@ void ColdWriter::unpin(std::vector<BlockId> ids, std::function<void(PinSummary)>
     return true;
   };
   change_pins(std::move(ids), one, std::move(done));
+}
+
+/// Not bounded by itself: each caller waits for its answer. An engine's thread may call: no lock
+/// that is held for long.
+void ColdWriter::drop_all(std::optional<uint64_t> tenant,
+                          std::function<void(Result<uint64_t>)> done) {
+  if (opening_) return done(fail(ErrorCode::unavailable, "the KV store is still opening"));
+  const auto task = [this, tenant, done] { done(drop_all_now(tenant)); };
+  if (enqueue(task, 0, false) != Taken::yes) {
+    done(fail(ErrorCode::unavailable, "the KV store is closed"));
+  }
+}
+
+Result<uint64_t> ColdWriter::drop_all_now(std::optional<uint64_t> tenant) {
+  constexpr size_t k_rows_at_once = 1024;  // callers wait for the mutex
+  if (!can_write()) return outage_error();
+  commit();  // what was put before has its row then
+  std::vector<BlockId> ids;
+  {
+    const std::lock_guard lock(core_.mutex);
+    ids = core_.index.ids(tenant);
+  }
+  const std::span<const BlockId> all(ids);
+  for (size_t begin = 0; begin < all.size(); begin += k_rows_at_once) {
+    drop_now(all.subspan(begin, std::min(k_rows_at_once, all.size() - begin)),
+             [this](const BlockId& id, Place at) { delete_row(id, at); });
+  }
+  core_.tell();
+  commit();
+  if (!database_ || write_failed_) return outage_error();
+  return ids.size();
+}
+
+Error ColdWriter::outage_error() const {
+  const std::lock_guard lock(core_.mutex);
+  return fail(ErrorCode::unavailable, "the KV store cannot be written: " + core_.outage_text);
 }
 
 }  // namespace outrider::kvstore

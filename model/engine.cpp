@@ -35,6 +35,10 @@ Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& option
   return hash.finish();
 }
 
+uint64_t owner_of(const std::string& tenant) {
+  return hash64(tenant);
+}
+
 Result<void> check_range(uint32_t value, uint32_t max, const char* field) {
   if (value >= 1 && value <= max) return {};
   return fail(
@@ -139,6 +143,7 @@ Result<void> Engine::submit(RequestKey key, GenerationRequest request) {
   for (Choice& choice : active->choices) choice.arrival = s.arrivals++;
   active->root = root_block_id(s.options.cluster_secret, s.kv_namespace,
                                {active->request.tenant, active->request.cache_salt});
+  active->owner = owner_of(active->request.tenant);
   s.requests.emplace(key, std::make_unique<ActiveRequest>(std::move(active).value()));
   return {};
 }
@@ -242,6 +247,12 @@ void Engine::preempt_all() {
 
 void Engine::evict_cached(uint32_t blocks) {
   state_->cache->evict(blocks);
+}
+
+CacheReset Engine::forget_cached(const std::optional<std::string>& tenant) {
+  const auto owner = tenant ? std::optional(owner_of(*tenant)) : std::nullopt;
+  const KvCache::Reset reset = state_->cache->forget(owner);
+  return {reset.forgotten, reset.held};
 }
 
 void Engine::set_batch_tokens(uint32_t batch_tokens) {

@@ -101,6 +101,12 @@ struct EngineStats {
   HintCounters hints;
 };
 
+/// Blocks of the prefix index.
+struct CacheReset {
+  uint32_t forgotten = 0;
+  uint32_t held = 0;  ///< By requests: they stay.
+};
+
 /// Continuous batching over one model: submit, step, read updates. Deterministic: what a request
 /// gets depends only on the request and the model, never on its batch mates (exactness contract).
 /// Not thread-safe; owned by one thread (the engine loop, or a Generator's caller).
@@ -130,6 +136,10 @@ class Engine final : public StepProbe {
   void attach_tier(std::shared_ptr<BlockTier> tier);
   /// Called on the tier's threads when a step has something to take in. It must not block.
   void on_arrival(std::function<void()> wake);
+
+  /// Forgets the blocks of a tenant, or of all, that no request holds, pinned ones too: who asks
+  /// for them again computes them, or gets them from the tier. Bits do not change.
+  CacheReset forget_cached(const std::optional<std::string>& tenant);
 
   /// What steps take here: by it the depth of drafts is chosen, and what is worth reading from the
   /// tier. Without, nothing is drafted unless the depth is fixed, and nothing is too slow to read.

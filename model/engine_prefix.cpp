@@ -96,7 +96,9 @@ void Engine::State::publish(ActiveRequest& request, Choice& choice) {
   const uint32_t before = choice.kv.published();
   if (!options.prefix_caching || before == full) return;
   name_blocks(request, choice);
-  while (choice.kv.published() < full) choice.kv.publish(choice.chain[choice.kv.published()]);
+  while (choice.kv.published() < full) {
+    choice.kv.publish(choice.chain[choice.kv.published()], request.owner);
+  }
   pin(request, choice, before);
   offer(request, choice, before, full);
 }
@@ -105,9 +107,8 @@ void Engine::State::publish(ActiveRequest& request, Choice& choice) {
 /// first one first.
 void Engine::State::pin(ActiveRequest& request, const Choice& choice, uint32_t first) {
   if (!request.pin_until || *request.pin_until <= now) return;
-  const uint64_t owner = hash64(request.request.tenant);
   for (const int32_t block : choice.kv.table().subspan(first, choice.kv.published() - first)) {
-    if (cache->pin(block, owner, *request.pin_until)) continue;
+    if (cache->pin(block, *request.pin_until)) continue;
     ++counters.pins_refused;
     ++request.pins_refused;
   }

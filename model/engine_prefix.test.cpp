@@ -332,5 +332,32 @@ TEST(EnginePrefix, EqualChoicesOfOneRequestShareWhatTheyGenerate) {
   EXPECT_EQ(world.engine->stats().blocks_cached, 5u) << "89 computed tokens, once";
 }
 
+TEST(EnginePrefix, ATenantsResetLeavesOthersBlocksAndThoseInUse) {
+  EngineWorld world(roomy());
+  const auto of = [](const char* tenant) {
+    GenerationRequest request = member(1, 100, 2, 0, 30);
+    request.tenant = tenant;
+    return request;
+  };
+  const Heard expected = world.alone(of("ann"))[0];
+  world.alone(of("bob"));
+  Heard heard;
+  CacheReset reset = world.engine->forget_cached("ann");
+  EXPECT_EQ(reset.forgotten, 8u) << "129 tokens have keys and values";
+  EXPECT_EQ(reset.held, 0u);
+  EXPECT_EQ(rows_of(world, of("bob"), heard), 100u - 96 + 29);
+  EXPECT_EQ(rows_of(world, of("ann"), heard), 129u);
+  EXPECT_EQ(heard.tokens, expected.tokens);
+  const RequestKey running = world.submit(of("ann"));
+  world.step();
+  EXPECT_EQ(world.engine->forget_cached("nobody").forgotten, 0u);
+  reset = world.engine->forget_cached({});
+  EXPECT_EQ(reset.forgotten, 8u + 2u) << "bob's, and ann's that she does not use now";
+  EXPECT_EQ(reset.held, 6u);
+  world.run();
+  EXPECT_EQ(world.heard[running][0].tokens, expected.tokens);
+  world.engine->check_conservation();
+}
+
 }  // namespace
 }  // namespace outrider::model

@@ -61,6 +61,7 @@ struct ActiveRequest {
   uint32_t prompt_scored = 0;  ///< Prompt tokens already reported with their logprobs.
   uint32_t preemptions = 0;
   BlockId root{};                   ///< Parent of its first block.
+  uint64_t owner = 0;               ///< Of its blocks in the index: its tenant.
   uint32_t cached_tokens = 0;       ///< Of the prompt, taken from the index before any preemption.
   uint32_t cached_tokens_cold = 0;  ///< Of these, what the tier had brought for it.
   uint32_t draft_tokens = 0;        ///< Hints verified.

@@ -41,7 +41,8 @@ bool Engine::State::waits_for_tier(ActiveRequest& request, Choice& choice) {
 std::shared_ptr<TierRead> Engine::State::ask_tier(const ActiveRequest& request,
                                                   const Choice& choice, uint32_t first,
                                                   uint32_t end) {
-  TierWork::Wish wish{.chain = std::span(choice.chain).first(end), .first = first};
+  TierWork::Wish wish{
+      .chain = std::span(choice.chain).first(end), .owner = request.owner, .first = first};
   if (draft_control.costs().prefill_row_ns > 0) {
     wish.recompute = draft_control.costs().prefill((end - first) * options.block_tokens,
                                                    first * options.block_tokens);

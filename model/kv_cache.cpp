@@ -80,7 +80,7 @@ void KvSequence::take(std::span<const BlockId> ids) {
   length_ = published_ * block_tokens;
 }
 
-void KvSequence::publish(const BlockId& id) {
+void KvSequence::publish(const BlockId& id, uint64_t owner) {
   OUTRIDER_CHECK((published_ + 1) * cache_->geometry_.block_tokens <= length_, published_, length_);
   PrefixIndex& index = cache_->index_;
   int32_t& own = table_[published_];
@@ -88,7 +88,7 @@ void KvSequence::publish(const BlockId& id) {
   const int32_t twin = index.find(id);
   if (twin == PrefixIndex::k_none) {
     cache_->pool_.ref(own);
-    index.insert(own, id, parent);
+    index.insert(own, id, parent, owner);
   } else if (twin != own) {
     OUTRIDER_CHECK(index.parent(twin) == parent, twin, parent);
     cache_->hold(twin);
@@ -197,6 +197,12 @@ uint32_t KvCache::evict(uint32_t blocks) {
     pool_.unref(id);
   }
   return blocks;
+}
+
+KvCache::Reset KvCache::forget(std::optional<uint64_t> owner) {
+  const PrefixIndex::Forgotten gone = index_.forget(owner);
+  for (const int32_t id : gone.blocks) pool_.unref(id);
+  return {static_cast<uint32_t>(gone.blocks.size()), gone.held};
 }
 
 void KvCache::check_conservation(std::span<const KvSequence* const> sequences) const {

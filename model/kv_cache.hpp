@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,9 +46,10 @@ class KvSequence {
   /// Goes on with the blocks that the index has for `ids`: the sequence ends where they begin.
   void take(std::span<const BlockId> ids);
   /// The first full block that is not published holds computed keys and values, and its content is
-  /// `id`: from now on others can take it. Where the index has that content already, the sequence
-  /// goes on with the index's block and gives its own back: their bits are the same.
-  void publish(const BlockId& id);
+  /// `id`, which names its owner, too: from now on others can take it. Where the index has that
+  /// content already, the sequence goes on with the index's block and gives its own back: their
+  /// bits are the same.
+  void publish(const BlockId& id, uint64_t owner);
   /// Forgets positions from `length` on.
   void crop(uint32_t length);
   void reset() { crop(0); }
@@ -83,13 +85,17 @@ class KvCache {
   uint32_t held(std::span<const BlockId> chain) const;
   /// Makes up to `blocks` idle blocks free, pinned ones last; how many it was.
   uint32_t evict(uint32_t blocks);
+  struct Reset {
+    uint32_t forgotten = 0;  ///< blocks that are free now
+    uint32_t held = 0;       ///< blocks that sequences hold: they stay in the index
+  };
+  /// As the index forgets.
+  Reset forget(std::optional<uint64_t> owner);
   /// For measurements: from now on new blocks hold these numbers, [block_tokens, kv_heads *
   /// head_dim] of each layer, for keys and for values. Empty: zeros, as at the start.
   void fill_new_blocks(std::span<const float> numbers);
   /// As in the index.
-  bool pin(int32_t block, uint64_t owner, TimePoint until) {
-    return index_.pin(block, owner, until);
-  }
+  bool pin(int32_t block, TimePoint until) { return index_.pin(block, until); }
   void end_pins(TimePoint now) { index_.end_pins(now); }
 
   /// Aborts unless each block's count is the number of tables that hold it, and one for the index.

@@ -1,6 +1,7 @@
 #include "model/prefix_index.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/check.hpp"
 
@@ -23,12 +24,13 @@ uint32_t PrefixIndex::longest(std::span<const BlockId> chain) const {
   return static_cast<uint32_t>(end - chain.begin());
 }
 
-void PrefixIndex::insert(int32_t block, const BlockId& id, int32_t parent) {
+void PrefixIndex::insert(int32_t block, const BlockId& id, int32_t parent, uint64_t owner) {
   Entry& entry = at(block);
   OUTRIDER_CHECK(!entry.listed && find(id) == k_none, block);
-  OUTRIDER_CHECK(parent == k_none || contains(parent), block, parent);
+  OUTRIDER_CHECK(parent == k_none || (contains(parent) && at(parent).owner == owner), block,
+                 parent);
   const uint32_t depth = parent == k_none ? 0 : at(parent).depth + 1;
-  entry = {.id = id, .parent = parent, .depth = depth, .listed = true};
+  entry = {.id = id, .parent = parent, .depth = depth, .listed = true, .owner = owner};
   by_id_.emplace(id, block);
   if (parent != k_none) ++at(parent).children;
 }
@@ -70,21 +72,40 @@ void PrefixIndex::release(int32_t block) {
 int32_t PrefixIndex::evict() {
   const int32_t block = idle_[idle_[0].size == 0 ? 1 : 0].oldest;
   if (block == k_none) return k_none;
-  unlink(block);
-  Entry& entry = at(block);
-  OUTRIDER_CHECK(entry.children == 0, block, entry.children);
-  if (entry.pinned_until) {
-    unpin(block);
-    ++pins_evicted_;
-  }
-  if (entry.parent != k_none) --at(entry.parent).children;
-  by_id_.erase(entry.id);
-  entry = {};
+  if (at(block).pinned_until) ++pins_evicted_;
+  remove(block);
   ++evictions_;
   return block;
 }
 
-bool PrefixIndex::pin(int32_t block, uint64_t owner, TimePoint until) {
+void PrefixIndex::remove(int32_t block) {
+  unlink(block);
+  Entry& entry = at(block);
+  OUTRIDER_CHECK(entry.children == 0, block, entry.children);
+  if (entry.pinned_until) unpin(block);
+  if (entry.parent != k_none) --at(entry.parent).children;
+  by_id_.erase(entry.id);
+  entry = {};
+}
+
+PrefixIndex::Forgotten PrefixIndex::forget(std::optional<uint64_t> owner) {
+  Forgotten out;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    if (!entry.listed || (owner && entry.owner != *owner)) continue;
+    if (entry.is_idle) {
+      out.blocks.push_back(static_cast<int32_t>(i));
+    } else {
+      ++out.held;
+    }
+  }
+  // What hangs on an idle block is idle, and goes first.
+  std::ranges::sort(out.blocks, std::ranges::greater{}, [this](int32_t i) { return at(i).depth; });
+  for (const int32_t block : out.blocks) remove(block);
+  return out;
+}
+
+bool PrefixIndex::pin(int32_t block, TimePoint until) {
   Entry& entry = at(block);
   OUTRIDER_CHECK(entry.listed && !entry.is_idle, block);
   if (entry.pinned_until && *entry.pinned_until >= until) return true;
@@ -95,21 +116,20 @@ bool PrefixIndex::pin(int32_t block, uint64_t owner, TimePoint until) {
   if (entry.pinned_until) {
     unpin(block);
   } else {
-    const auto own = pins_by_.find(owner);
+    const auto own = pins_by_.find(entry.owner);
     const uint32_t of_owner = own == pins_by_.end() ? 0 : own->second;
     if (pins_.size() >= pins_max_ || of_owner >= (pins_max_ + 1) / 2) return false;
   }
   entry.pinned_until = until;
-  entry.pinned_by = owner;
   pins_.insert(pin_of(block));
-  ++pins_by_[owner];
+  ++pins_by_[entry.owner];
   return true;
 }
 
 void PrefixIndex::unpin(int32_t block) {
   pins_.erase(pin_of(block));
   at(block).pinned_until.reset();
-  const auto own = pins_by_.find(at(block).pinned_by);
+  const auto own = pins_by_.find(at(block).owner);
   if (--own->second == 0) pins_by_.erase(own);
 }
 
@@ -148,6 +168,7 @@ void PrefixIndex::check_entries(std::span<const uint32_t> refs) const {
     OUTRIDER_CHECK(contains(entry.parent) && refs[parent] >= 1, i, entry.parent);
     OUTRIDER_CHECK(entry.is_idle || !entries_[parent].is_idle, i, entry.parent);
     OUTRIDER_CHECK(entry.pinned_until <= entries_[parent].pinned_until, i, entry.parent);
+    OUTRIDER_CHECK(entry.owner == entries_[parent].owner, i, entry.parent);
     ++children[parent];
   }
   OUTRIDER_CHECK(listed == size() && idle_here == idle(), listed, size(), idle_here, idle());

@@ -15,11 +15,12 @@
 namespace outrider::model {
 
 /// Which pool block holds which content, as a forest: a block's parent is the one before it in its
-/// sequence. A block is idle while nobody but the index holds it; only idle blocks are evicted,
-/// the least recently used leaf first, pinned ones when no other is left. Whoever holds a block
-/// holds its ancestors, too, and lets go of the last block first; a pin ends no sooner than those
-/// of the blocks behind it. So ancestors are younger than what hangs on them, and the oldest idle
-/// block, of the pinned and of the others, is a leaf. Not thread-safe; owned by a KvCache.
+/// sequence, and of the same owner. A block is idle while nobody but the index holds it; only idle
+/// blocks are evicted, the least recently used leaf first, pinned ones when no other is left.
+/// Whoever holds a block holds its ancestors, too, and lets go of the last block first; a pin ends
+/// no sooner than those of the blocks behind it. So ancestors are younger than what hangs on them,
+/// and the oldest idle block, of the pinned and of the others, is a leaf. Not thread-safe; owned by
+/// a KvCache.
 class PrefixIndex {
  public:
   static constexpr int32_t k_none = -1;
@@ -42,8 +43,9 @@ class PrefixIndex {
   /// Of a block that is contained; k_none for a first one.
   int32_t parent(int32_t block) const { return entries_[static_cast<size_t>(block)].parent; }
 
-  /// Adds a block that is held. Neither it nor its content may be there; the parent must be.
-  void insert(int32_t block, const BlockId& id, int32_t parent);
+  /// Adds a block that is held. Neither it nor its content may be there; the parent must be, and
+  /// be the same owner's.
+  void insert(int32_t block, const BlockId& id, int32_t parent, uint64_t owner);
   /// Somebody holds an idle block again.
   void take(int32_t block);
   /// Nobody holds it any more: it is the youngest idle one.
@@ -51,10 +53,16 @@ class PrefixIndex {
   /// Forgets the oldest idle block that is not pinned, or else the oldest idle one, and returns it,
   /// or k_none.
   int32_t evict();
+  struct Forgotten {
+    std::vector<int32_t> blocks;
+    uint32_t held = 0;  ///< Blocks of the owner that stay.
+  };
+  /// Forgets all idle blocks of an owner, or of all, pinned ones too.
+  Forgotten forget(std::optional<uint64_t> owner);
 
-  /// Pins a block that is held until then at least, for the owner of the whole chain. False, and
-  /// nothing has changed, where its parent is not pinned as long, or too many are pinned.
-  bool pin(int32_t block, uint64_t owner, TimePoint until);
+  /// Pins a block that is held until then at least. False, and nothing has changed, where its
+  /// parent is not pinned as long, or too many are pinned, of all or of its owner.
+  bool pin(int32_t block, TimePoint until);
   /// Pins whose time has come end; their idle blocks are the youngest of the others.
   void end_pins(TimePoint now);
 
@@ -73,7 +81,7 @@ class PrefixIndex {
     bool listed = false;
     bool is_idle = false;
     std::optional<TimePoint> pinned_until;
-    uint64_t pinned_by = 0;
+    uint64_t owner = 0;
   };
   struct IdleList {
     int32_t oldest = k_none;
@@ -88,6 +96,8 @@ class PrefixIndex {
   IdleList& list_of(const Entry& entry) { return idle_[entry.pinned_until ? 1 : 0]; }
   Pin pin_of(int32_t block) const;
   void unpin(int32_t block);
+  /// An idle block without children leaves the index.
+  void remove(int32_t block);
   void link(int32_t block);
   void unlink(int32_t block);
   void check_entries(std::span<const uint32_t> refs) const;

@@ -37,6 +37,12 @@ uint32_t child_of(uint32_t node, uint32_t letter) {
   return node * k_letters + 1 + letter;
 }
 
+/// All nodes below a first one are of its owner.
+uint64_t owner_of(uint32_t node) {
+  while (node > k_letters) node = (node - 1) / k_letters;
+  return node;
+}
+
 struct NaiveBlock {
   uint32_t node = 0;  ///< Published as; 0: not.
 };
@@ -46,7 +52,6 @@ struct Cached {
   Handle block;
   uint64_t released = 0;      ///< When the last sequence let go.
   int64_t pinned_until = -1;  ///< -1: it is not.
-  uint64_t pinned_by = 0;
 };
 
 uint32_t pins_max(uint32_t blocks) {
@@ -88,6 +93,7 @@ class Twin {
     auto at = pairs_.begin();
     std::advance(at, random_.below(static_cast<uint32_t>(pairs_.size())));
     if (random_.chance(0.05f)) return pass_time();
+    if (random_.chance(0.01f)) return forget();
     switch (random_.below(9)) {
       case 0:
       case 1:
@@ -174,7 +180,7 @@ class Twin {
 
   uint32_t pinned_by(uint64_t owner) const {
     return static_cast<uint32_t>(std::count_if(cached_.begin(), cached_.end(), [&](const auto& at) {
-      return at.second.pinned_until >= 0 && at.second.pinned_by == owner;
+      return at.second.pinned_until >= 0 && owner_of(at.first) == owner;
     }));
   }
 
@@ -246,7 +252,7 @@ class Twin {
       if (&other != &pair && other.blocks.size() > i && other.blocks[i] == pair.blocks[i]) return;
     }
     *content(pair.real, i) = static_cast<float>(node);
-    pair.real.publish(ids_[node]);
+    pair.real.publish(ids_[node], owner_of(node));
     const auto twin = cached_.find(node);
     if (twin == cached_.end()) {
       pair.blocks[i]->node = node;
@@ -291,7 +297,7 @@ class Twin {
   /// Each time no two ends are equal, as in a chain they would be in the order of its blocks.
   void pin(const Pair& pair) {
     if (pair.published() == 0) return;
-    const uint64_t owner = pair.blocks[0]->node % 2;
+    const uint64_t owner = owner_of(pair.blocks[0]->node);
     const int64_t until = ((now_ + 1 + random_.below(60)) << 24) + (++pins_ & 0xFFFFFF);
     for (uint32_t i = 0; i < pair.published(); ++i) {
       Cached& cached = cached_.at(pair.blocks[i]->node);
@@ -301,10 +307,26 @@ class Twin {
       if (!expected && follows && (cached.pinned_until >= 0 || has_room)) {
         expected = true;
         cached.pinned_until = until;
-        cached.pinned_by = owner;
       }
-      ASSERT_EQ(cache_->pin(pair.real.table()[i], owner, TimePoint(until)), expected) << i;
+      ASSERT_EQ(cache_->pin(pair.real.table()[i], TimePoint(until)), expected) << i;
     }
+  }
+
+  void forget() {
+    std::optional<uint64_t> owner = 1 + random_.below(k_letters);
+    if (random_.chance(0.3f)) owner.reset();
+    uint32_t forgotten = 0;
+    uint32_t kept = 0;
+    for (auto at = cached_.begin(); at != cached_.end();) {
+      const bool own = !owner || owner_of(at->first) == *owner;
+      const bool goes = own && held(at->second.block) == 0;
+      forgotten += goes ? 1 : 0;
+      kept += own && !goes ? 1 : 0;
+      at = goes ? cached_.erase(at) : std::next(at);
+    }
+    const KvCache::Reset reset = cache_->forget(owner);
+    ASSERT_EQ(reset.forgotten, forgotten);
+    ASSERT_EQ(reset.held, kept);
   }
 
   void pass_time() {
@@ -360,12 +382,12 @@ std::unique_ptr<KvCache> make_cache(uint32_t blocks) {
 }
 
 /// A sequence that computed and published these blocks, and went.
-void leave(KvCache& cache, std::span<const BlockId> chain) {
+void leave(KvCache& cache, std::span<const BlockId> chain, uint64_t owner = 1) {
   KvSequence sequence(cache);
   const uint32_t cached = cache.index().longest(chain);
   sequence.take(chain.first(cached));
   ASSERT_TRUE(sequence.append(static_cast<uint32_t>(chain.size() - cached) * k_block_tokens));
-  for (const BlockId& id : chain.subspan(cached)) sequence.publish(id);
+  for (const BlockId& id : chain.subspan(cached)) sequence.publish(id, owner);
 }
 
 TEST(PrefixIndex, EvictsTheEndOfTheLeastRecentlyUsedChainFirst) {
@@ -404,8 +426,8 @@ TEST(PrefixIndex, WhoeverComputedTheSameBlockGivesItsOwnBack) {
   ASSERT_TRUE(first.append(k_block_tokens));
   ASSERT_TRUE(second.append(k_block_tokens));
   EXPECT_EQ(cache->available(), 2u);
-  first.publish(chain[0]);
-  second.publish(chain[0]);
+  first.publish(chain[0], 1);
+  second.publish(chain[0], 1);
   EXPECT_EQ(first.table()[0], second.table()[0]);
   EXPECT_EQ(cache->available(), 3u);
 }
@@ -415,7 +437,7 @@ TEST(PrefixIndex, AppendingInsideAPublishedBlockCopiesItFirst) {
   const std::vector<BlockId> chain = chain_of({1});
   KvSequence sequence(*cache);
   ASSERT_TRUE(sequence.append(k_block_tokens));
-  sequence.publish(chain[0]);
+  sequence.publish(chain[0], 1);
   const int32_t block = sequence.table()[0];
   sequence.crop(5);
   EXPECT_EQ(sequence.published(), 0u);
@@ -428,12 +450,12 @@ TEST(PrefixIndex, AppendingInsideAPublishedBlockCopiesItFirst) {
 /// A sequence that computed, published and pinned these blocks, and went. How many pins it got.
 uint32_t leave_pinned(KvCache& cache, std::span<const BlockId> chain, int64_t until,
                       uint64_t owner = 1) {
-  leave(cache, chain);
+  leave(cache, chain, owner);
   KvSequence sequence(cache);
   sequence.take(chain);
   uint32_t pins = 0;
   for (const int32_t block : sequence.table()) {
-    pins += cache.pin(block, owner, TimePoint(until)) ? 1 : 0;
+    pins += cache.pin(block, TimePoint(until)) ? 1 : 0;
   }
   return pins;
 }
@@ -461,7 +483,28 @@ TEST(PrefixIndex, PinsBeyondTheirShareAreRefused) {
   EXPECT_EQ(leave_pinned(*cache, chain_of({13}), 100, 3), 0u);
   EXPECT_EQ(cache->index().pinned(), pins_max(16));
   cache->end_pins(TimePoint(100));
-  EXPECT_EQ(leave_pinned(*cache, chain_of({13}), 200, 1), 1u) << "its share is free again";
+  EXPECT_EQ(leave_pinned(*cache, chain_of({14}), 200, 1), 1u) << "its share is free again";
+}
+
+TEST(PrefixIndex, AResetForgetsWhatItsOwnerDoesNotHold) {
+  const auto cache = make_cache(16);
+  EXPECT_EQ(leave_pinned(*cache, chain_of({1, 2}), 100, 1), 2u);
+  leave(*cache, chain_of({1, 2, 3}), 1);
+  leave(*cache, chain_of({4, 5}), 1);
+  leave(*cache, chain_of({6}), 2);
+  KvSequence running(*cache);
+  running.take(chain_of({4}));
+  const KvCache::Reset own = cache->forget(1);
+  EXPECT_EQ(own.forgotten, 4u) << "pinned ones too";
+  EXPECT_EQ(own.held, 1u);
+  EXPECT_EQ(cache->index().longest(chain_of({1})), 0u);
+  EXPECT_EQ(cache->index().longest(chain_of({4, 5})), 1u) << "somebody holds it";
+  EXPECT_EQ(cache->index().longest(chain_of({6})), 1u) << "another's";
+  EXPECT_EQ(cache->index().pinned(), 0u);
+  EXPECT_EQ(cache->index().evictions(), 0u) << "nobody needed the memory";
+  running.reset();
+  EXPECT_EQ(cache->forget(std::nullopt).forgotten, 2u);
+  EXPECT_EQ(cache->index().size(), 0u);
 }
 
 TEST(PrefixIndex, APinThatEndedSparesNothing) {

@@ -184,7 +184,7 @@ struct Traffic {
       Job& job = jobs[s];
       if (caching) job.name_blocks();
       while (caching && job.kv.published() < std::min(job.kv.length(), job.view.length) / 16) {
-        job.kv.publish(job.chain[job.kv.published()]);
+        job.kv.publish(job.chain[job.kv.published()], 0);
       }
     }
   }

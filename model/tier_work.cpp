@@ -80,6 +80,7 @@ std::shared_ptr<TierRead> TierWork::read(const Wish& wish,
                                          const std::function<int32_t(uint32_t)>& token) {
   auto read = std::make_shared<TierRead>();
   read->chain.assign(wish.chain.begin(), wish.chain.end());
+  read->owner = wish.owner;
   read->next = wish.first;
   TierLoad load{.kv_namespace = kv_namespace_,
                 .layers = cache_.geometry().layers,
@@ -159,7 +160,7 @@ void TierWork::insert(TierRead& read, std::span<const TierLoadedBlock> blocks) {
     if (!sequence.append(geometry.block_tokens)) return read.cancelled->store(true);
     ops_->write_block(geometry, sequence.table().back(), block.k.data(), block.v.data(),
                       cache_.memory());
-    sequence.publish(chain[read.next++]);
+    sequence.publish(chain[read.next++], read.owner);
     ++read.inserted;
     ++counters_.read_blocks;
   }

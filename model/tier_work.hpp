@@ -23,6 +23,7 @@ namespace outrider::model {
 /// same blocks wait for it, too.
 struct TierRead {
   std::vector<BlockId> chain;  ///< from the root to the last block asked for
+  uint64_t owner = 0;          ///< of the chain's blocks
   uint32_t next = 0;           ///< chain[next] is inserted next
   uint32_t inserted = 0;       ///< blocks
   bool ended = false;
@@ -46,6 +47,7 @@ class TierWork {
 
   struct Wish {
     std::span<const BlockId> chain;  ///< from the root
+    uint64_t owner = 0;              ///< of its blocks, in the pool's index
     uint32_t first = 0;              ///< block asked for first: those before it are in the pool
     std::optional<Duration> recompute;
     std::optional<Duration> timeout;

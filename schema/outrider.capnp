@@ -39,6 +39,9 @@ interface Outrider {
   # status: "loading", "ready" or "draining".
   tokenize @3 (input :TokenizeInput) -> (tokens :List(Int32), maxModelLen :UInt32);
   detokenize @4 (tokens :List(Int32)) -> (text :Text);
+  resetPrefixCache @5 (cold :Bool) -> (blocks :UInt32, blocksInUse :UInt32, coldBlocks :UInt64);
+  # POST /reset_prefix_cache: forgets the caller's cached blocks that no request uses (an admin
+  # tenant's or, without keys, anybody's call: all tenants'); with `cold` the stored ones, too.
 }
 
 interface TokenSink {

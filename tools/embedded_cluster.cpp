@@ -300,6 +300,25 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
   return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+void EmbeddedCluster::reset_cache(const gateway::CacheReset& what,
+                                  gateway::CacheResetAnswer answer) {
+  const auto loop = state_ ? state_->engine->load().lock() : nullptr;
+  if (!loop) return answer(fail(ErrorCode::unavailable, "the engine has stopped"));
+  const auto pool_reset = [what, answer, store = store_](model::CacheReset pool) {
+    gateway::CacheResetDone done{pool.forgotten, pool.held, std::nullopt};
+    if (!what.cold || !store) {
+      if (what.cold) done.cold_blocks = 0;
+      return answer(done);
+    }
+    store->drop_all(what.tenant, [answer, done](const Result<uint64_t>& dropped) mutable {
+      if (!dropped) return answer(dropped.error());
+      done.cold_blocks = *dropped;
+      answer(done);
+    });
+  };
+  loop->forget_cached(what.tenant, pool_reset);
+}
+
 void EmbeddedCluster::update_metrics() {
   if (store_) update_store_metrics(store_->stats(), metrics_.store());
   if (!state_) return;

@@ -10,6 +10,7 @@
 #include "base/metrics.hpp"
 #include "base/result.hpp"
 #include "gateway/backend.hpp"
+#include "gateway/cache_reset.hpp"
 #include "gateway/prompt.hpp"
 #include "gateway/viewer.hpp"
 #include "kvstore/cold_store.hpp"
@@ -49,6 +50,9 @@ class EmbeddedCluster {
 
   /// Members, roles and load as JSON (GET /cluster), of tenants what the viewer sees.
   std::string describe(const gateway::Viewer& viewer) const;
+  /// POST /reset_prefix_cache: the engine's thread answers, or the store's. What waits to be stored
+  /// and left the pool is not stored any more.
+  void reset_cache(const gateway::CacheReset& what, gateway::CacheResetAnswer answer);
   /// Sets the engine's gauges from its last snapshot.
   void update_metrics();
 

@@ -182,7 +182,11 @@ int serve(const Settings& settings) {
        .log = *log,
        .cluster_json =
            [&cluster](const gateway::Viewer& viewer) { return cluster.describe(viewer); },
-       .before_metrics = [&cluster] { cluster.update_metrics(); }});
+       .before_metrics = [&cluster] { cluster.update_metrics(); },
+       .reset_cache =
+           [&cluster](gateway::CacheReset what, gateway::CacheResetAnswer answer) {
+             cluster.reset_cache(what, std::move(answer));
+           }});
   if (!gateway) return report(with_advice(gateway.error()));
   const Listening listening = listening_at(settings, **gateway);
   for (const std::string& warning : exposure_warnings(listening)) (*log)->warn("{}", warning);

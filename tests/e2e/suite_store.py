@@ -25,6 +25,10 @@ def prompt(seed):
     return [draw.randrange(100, 30000) for _ in range(PROMPT_TOKENS)]
 
 
+def bearer(key):
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 class Store(unittest.TestCase):
     def setUp(self):
         self.temporary = tempfile.TemporaryDirectory(prefix="outrider-e2e-store-")
@@ -34,9 +38,9 @@ class Store(unittest.TestCase):
     def serve(self, *flags):
         return Server(binary, model, ["--ctx", "2048", "--store-dir", str(self.directory), *flags])
 
-    def ask(self, server, ids, **more):
+    def ask(self, server, ids, key=None, **more):
         body = {"prompt": ids, "max_tokens": 8, "temperature": 1, "seed": 7, "logprobs": 3, **more}
-        status, _, text = server.request("POST", "/v1/completions", body)
+        status, _, text = server.request("POST", "/v1/completions", body, bearer(key))
         self.assertEqual(status, 200, text)
         answer = json.loads(text)
         choice = answer["choices"][0]
@@ -138,6 +142,40 @@ class Store(unittest.TestCase):
             server.terminate()
         with self.serve() as server:
             self.check_hit(server, ids, answer, kv={"stop_rule": "wait_complete"})
+            server.terminate()
+
+    def reset(self, server, key, body=None):
+        status, _, text = server.request("POST", "/reset_prefix_cache", body, bearer(key))
+        self.assertEqual(status, 200, text)
+        return json.loads(text)
+
+    def test_a_reset_forgets_a_tenants_blocks_and_nobody_elses(self):
+        ids = prompt(6)
+        keys = pathlib.Path(self.temporary.name) / "keys"
+        keys.write_text("ann:secret-ann\nbob:secret-bob\nops:secret-ops\n")
+        with self.serve("--api-key-file", str(keys), "--admin-tenant", "ops") as server:
+            answer = self.store(server, ids, key="secret-ann")
+            self.store(server, ids, key="secret-bob")
+            server.wait_until(lambda: server.metric("outrider_kv_store_blocks") >= 2 * FULL_BLOCKS,
+                              "durable blocks of both")
+            done = self.reset(server, "secret-ann", {"cold": True})
+            self.assertGreaterEqual(done["blocks"], FULL_BLOCKS)
+            self.assertEqual(done["blocks_in_use"], 0)
+            self.assertGreaterEqual(done["cold_blocks"], FULL_BLOCKS)
+            again, timings = self.ask(server, ids, key="secret-ann")
+            self.assertEqual(again, answer)
+            self.assertEqual(timings["cached_tokens_device"] + timings["cached_tokens_cold"], 0)
+            _, timings = self.ask(server, ids, key="secret-bob")
+            self.assertEqual(timings["cached_tokens_device"], FULL_BLOCKS * BLOCK, "another's")
+            done = self.reset(server, "secret-ops")
+            self.assertGreaterEqual(done["blocks"], 2 * FULL_BLOCKS, "of all")
+            self.assertNotIn("cold_blocks", done)
+            self.check_hit(server, ids, answer, key="secret-bob")
+            self.reset(server, "secret-bob", {"cold": True})
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
+        with self.serve("--api-key-file", str(keys)) as server:
+            self.check_miss(server, ids, answer, key="secret-bob")
             server.terminate()
 
     def test_a_directory_that_cannot_be_made_is_refused_at_once(self):
