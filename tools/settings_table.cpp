@@ -40,7 +40,9 @@ std::vector<Setting> access_settings() {
        .kind = Kind::path,
        .help = "one key a line (tenant:key or key); empty: no keys"},
       {.name = "admin-tenant",
-       .help = "its keys see all tenants' figures in /cluster and /metrics; others see their own"},
+       .help =
+           "its keys see and reset what is all tenants' (/cluster, /metrics, /reset_prefix_cache); "
+           "others their own"},
       {.name = "cors-origins",
        .kind = Kind::origins,
        .default_value = "*",
