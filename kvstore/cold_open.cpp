@@ -242,7 +242,7 @@ OpenedStore open_store(const ColdStoreOptions& options, const Opening& how) {
   }
   std::error_code error;
   fs::create_directories(options.directory, error);
-  const auto lock = StoreLock::take(options.directory);
+  const auto lock = DirectoryLock::take(options.directory);
   if (!lock && lock.error().code == ErrorCode::unavailable) {
     out.outage = outage_of(lock.error());
     out.outage_text = lock.error().message;

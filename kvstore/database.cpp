@@ -44,12 +44,17 @@ std::unordered_set<BlockId, BlockIdHash> RowBatch::deleted_rows() const {
   return ids;
 }
 
+/// RocksDB knows a directory by the path of its lock.
+std::string text_of(const rocksdb::Status& status) {
+  return DirectoryLock::with_names(status.ToString());
+}
+
 Error error_of(const rocksdb::Status& status) {
   ErrorCode code = ErrorCode::io;
   if (status.IsNotFound()) code = ErrorCode::not_found;
   if (status.IsCorruption()) code = ErrorCode::corrupt;
   if (status.IsNoSpace()) code = ErrorCode::too_large;
-  return fail(code, status.ToString());
+  return fail(code, text_of(status));
 }
 
 Database::State::~State() {
@@ -249,6 +254,7 @@ std::vector<std::string> Database::deleted_files() const {
   std::erase_if(deleted, [&](const std::string& path) {
     return std::find(now.begin(), now.end(), path) == now.end();
   });
+  std::transform(deleted.begin(), deleted.end(), deleted.begin(), DirectoryLock::with_names);
   return deleted;
 }
 

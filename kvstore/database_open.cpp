@@ -121,11 +121,13 @@ bool lock_is_no_file(const std::string& directory) {
 
 /// Whether another process, or this one, holds the directory.
 bool in_use(const std::string& directory) {
+  const auto lock = DirectoryLock::take(directory);
+  if (!lock && lock.error().code == ErrorCode::unavailable) return true;
   if (lock_is_no_file(directory)) return false;
-  rocksdb::FileLock* lock = nullptr;
+  rocksdb::FileLock* file = nullptr;
   rocksdb::Env* const env = rocksdb::Env::Default();
-  if (!env->LockFile(directory + "/LOCK", &lock).ok()) return true;
-  env->UnlockFile(lock).PermitUncheckedError();
+  if (!env->LockFile(directory + "/LOCK", &file).ok()) return true;
+  env->UnlockFile(file).PermitUncheckedError();
   return false;
 }
 
@@ -164,8 +166,8 @@ OpenError open_error(const std::string& directory, const rocksdb::Status& status
     why = OpenFailure::damaged;
   }
   if (is_locked(status)) return {OpenFailure::in_use, in_use_text(directory), {}};
-  if (why == OpenFailure::damaged) return {why, damage_text(status.ToString()), status.ToString()};
-  return {why, status.ToString(), {}};
+  if (why == OpenFailure::damaged) return {why, damage_text(status.ToString()), text_of(status)};
+  return {why, text_of(status), {}};
 }
 
 /// RocksDB's repair takes from the log what is of families that have a table, and nothing else. The
@@ -363,18 +365,31 @@ Database::Opened Database::open_anyway(const std::string& directory,
                                        const DatabaseOptions& options) {
   auto state = std::make_unique<State>();
   state->options = options;
+  std::string path = directory;
+  if (!options.read_only) {
+    auto lock = DirectoryLock::take(directory);
+    if (!lock) {
+      if (lock.error().code != ErrorCode::unavailable) {
+        return {nullptr, {OpenFailure::other, lock.error().message, {}}};
+      }
+      return {nullptr, {OpenFailure::in_use, in_use_text(directory), {}}};
+    }
+    if (const std::string fixed = lock->path(); !fixed.empty()) path = fixed;
+    state->lock.emplace(std::move(*lock));
+  }
   const auto families = families_of(options);
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   try {
     const rocksdb::DBOptions how = database_options(options);
     const rocksdb::Status status =
-        options.read_only ? rocksdb::DB::OpenForReadOnly(how, directory, families, &handles, &db)
-                          : rocksdb::DB::Open(how, directory, families, &handles, &db);
+        options.read_only ? rocksdb::DB::OpenForReadOnly(how, path, families, &handles, &db)
+                          : rocksdb::DB::Open(how, path, families, &handles, &db);
     if (!status.ok()) {
       if (options.direct_io && status.ToString().find("irect I/O") != std::string::npos) {
         DatabaseOptions buffered = options;
         buffered.direct_io = false;
+        state.reset();
         return open_anyway(directory, buffered);
       }
       return {nullptr, open_error(directory, status)};

@@ -3,15 +3,18 @@
 #include <rocksdb/db.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kvstore/database.hpp"
+#include "kvstore/salvage_mark.hpp"
 
 /// Private to database*.cpp: nothing else sees RocksDB's headers.
 namespace outrider::kvstore {
 
 struct Database::State {
+  std::optional<DirectoryLock> lock;  ///< outlives the database
   std::unique_ptr<rocksdb::DB> db;
   rocksdb::ColumnFamilyHandle* marks = nullptr;    ///< `default`
   rocksdb::ColumnFamilyHandle* rows = nullptr;     ///< `idx`
@@ -35,6 +38,8 @@ inline rocksdb::Slice slice_of(std::string_view text) {
   return {text.data(), text.size()};
 }
 
+/// What RocksDB says, with directories by their names.
+std::string text_of(const rocksdb::Status& status);
 Error error_of(const rocksdb::Status& status);
 
 }  // namespace outrider::kvstore

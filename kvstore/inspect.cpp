@@ -55,7 +55,7 @@ class Inspection {
       if (options_.repair || options_.unpin) return not_in_its_place(path);
     }
     if (options_.repair || options_.unpin) {
-      auto lock = StoreLock::take(report_.directory);
+      auto lock = DirectoryLock::take(report_.directory);
       if (!lock) return lock.error();
       lock_.emplace(std::move(*lock));
     }
@@ -73,7 +73,7 @@ class Inspection {
  private:
   InspectOptions options_;
   InspectReport report_;
-  std::optional<StoreLock> lock_;  // when it is to change: nobody else opens it meanwhile
+  std::optional<DirectoryLock> lock_;  // when it is to change: nobody else opens it meanwhile
   std::unique_ptr<Database> database_;
   std::vector<std::pair<BlockId, Row>> rows_;
   std::vector<std::string> broken_;

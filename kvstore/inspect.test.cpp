@@ -165,7 +165,7 @@ TEST_F(Faults, ARepairOfAnyLostFileLeavesASoundStore) {
 TEST_F(Faults, ARepairLeavesAloneWhatAnotherProcessOpens) {
   fill();
   {
-    const auto opening = StoreLock::take(store_path());
+    const auto opening = DirectoryLock::take(store_path());
     ASSERT_TRUE(opening);
     EXPECT_EQ(inspect(store_path(), {.repair = true}).error().code, ErrorCode::unavailable);
     EXPECT_EQ(inspect(store_path(), {.unpin = true}).error().code, ErrorCode::unavailable);

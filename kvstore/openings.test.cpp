@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <map>
 #include <thread>
 
 #include "kvstore/faults.test.hpp"
@@ -133,6 +134,46 @@ TEST_F(Openings, AfterFiveThatDiedWhatCanBeReadIsKept) {
     EXPECT_FALSE(fs::exists(mark()));
   }
   EXPECT_EQ(open()->stats().counters.salvaged, 0u);
+}
+
+TEST_F(Openings, AStoreThatIsPutInItsPlaceIsLeftAlone) {
+  fill_tables();
+  const std::string away = directory_.path() + "/away";
+  auto store = open();
+  fs::rename(store_path(), away);
+  fs::copy(golden(), store_path(), fs::copy_options::recursive);
+  const auto content = [&] {
+    std::map<std::string, std::string> out;
+    for (const fs::path& path : files()) out[path.filename().string()] = read_file(path);
+    return out;
+  };
+  const auto before = content();
+  store->put(chain_blocks(50, k_blocks), {.pin = true});
+  store->put(chain_blocks(51, k_blocks), {});
+  store->drain();
+  EXPECT_EQ(load(*store, chain_request(51, k_blocks)).blocks.size(), k_blocks) << "where it went";
+  store.reset();
+  EXPECT_EQ(content(), before);
+  EXPECT_EQ(load_all(*open()), k_chains * k_blocks);
+  ColdStore moved(small_options(away), surroundings(clock_));
+  moved.drain();
+  EXPECT_EQ(load(moved, chain_request(50, k_blocks)).blocks.size(), k_blocks);
+  EXPECT_EQ(moved.stats().counters.salvaged, 0u);
+}
+
+TEST_F(Openings, WithoutItsLockFileItHasOneOwnerAllTheSame) {
+  fill_tables();
+  auto store = open();
+  for (const bool is_directory : {false, true}) {
+    fs::remove(db_path() + "/LOCK");
+    if (is_directory) fs::create_directory(db_path() + "/LOCK");
+    ColdStore second(small_options(store_path()), surroundings(clock_));
+    second.drain();
+    EXPECT_EQ(second.stats().outage, Outage::in_use);
+    EXPECT_THAT(second.stats().outage_text, HasSubstr("in use by another process"));
+    EXPECT_EQ(load_all(second), 0u);
+    EXPECT_EQ(load_all(*store), k_chains * k_blocks);
+  }
 }
 
 }  // namespace

@@ -14,6 +14,8 @@
 namespace outrider::kvstore {
 namespace {
 
+const std::string k_open_files = "/proc/self/fd/";
+
 std::string mark_path(const std::string& directory) {
   return directory + "/SALVAGING";
 }
@@ -48,8 +50,8 @@ bool sync_directory(const std::string& directory) {
 
 }  // namespace
 
-Result<StoreLock> StoreLock::take(const std::string& directory) {
-  StoreLock lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+Result<DirectoryLock> DirectoryLock::take(const std::string& directory) {
+  DirectoryLock lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock.file_ >= 0 && ::flock(lock.file_, LOCK_EX | LOCK_NB) == 0) return lock;
   if (lock.file_ >= 0 && errno == EWOULDBLOCK) {
     return fail(ErrorCode::unavailable, directory + " is being opened by another process");
@@ -57,8 +59,25 @@ Result<StoreLock> StoreLock::take(const std::string& directory) {
   return fail(ErrorCode::io, directory + ": " + std::strerror(errno));
 }
 
-StoreLock::~StoreLock() {
+DirectoryLock::~DirectoryLock() {
   if (file_ >= 0) ::close(file_);
+}
+
+std::string DirectoryLock::path() const {
+  const std::string path = k_open_files + std::to_string(file_);
+  return ::access((path + "/.").c_str(), F_OK) == 0 ? path : "";
+}
+
+std::string DirectoryLock::with_names(std::string text) {
+  for (size_t at = 0; (at = text.find(k_open_files, at)) != std::string::npos;) {
+    const size_t end = text.find_first_not_of("0123456789", at + k_open_files.size());
+    const std::string path = text.substr(at, end - at);
+    std::array<char, 4096> name{};
+    const ssize_t size = ::readlink(path.c_str(), name.data(), name.size());
+    if (size > 0) text.replace(at, path.size(), name.data(), static_cast<size_t>(size));
+    at += size > 0 ? static_cast<size_t>(size) : path.size();
+  }
+  return text;
 }
 
 /// Locked before it has its name: nobody finds one that seems to be left.

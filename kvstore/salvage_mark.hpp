@@ -8,19 +8,26 @@
 
 namespace outrider::kvstore {
 
-/// A store's directory, for one opening: who makes its database anew or moves it away has looked at
-/// it before, and nobody else may have changed it since. Goes with its process.
-class StoreLock {
+/// A directory, locked for one owner, wherever it is moved to: a store's for one opening (who makes
+/// its database anew or moves it away has looked at it before, and nobody else may have changed it
+/// since), a database's as long as it is open. Goes with its process.
+class DirectoryLock {
  public:
   /// Errors: unavailable (another has it), io.
-  static Result<StoreLock> take(const std::string& directory);
+  static Result<DirectoryLock> take(const std::string& directory);
 
-  ~StoreLock();
-  StoreLock(StoreLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-  StoreLock& operator=(StoreLock&&) = delete;
+  ~DirectoryLock();
+  DirectoryLock(DirectoryLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  DirectoryLock& operator=(DirectoryLock&&) = delete;
+
+  /// Leads to this directory, whatever its name names meanwhile: another one that was moved there,
+  /// or a disk that was mounted over it. Empty where the system has no such paths.
+  std::string path() const;
+  /// A text about such paths, with the directories' names of now.
+  static std::string with_names(std::string text);
 
  private:
-  explicit StoreLock(int file) : file_(file) {}
+  explicit DirectoryLock(int file) : file_(file) {}
   int file_ = -1;
 };
 
