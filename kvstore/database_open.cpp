@@ -14,6 +14,7 @@
 #include <regex>
 
 #include "kvstore/database_state.hpp"
+#include "kvstore/log_check.hpp"
 #include "kvstore/salvage_mark.hpp"
 #include "kvstore/table_check.hpp"
 
@@ -253,6 +254,11 @@ Result<void> make_anew(const std::string& directory, const DatabaseOptions& opti
   for (const std::string& table : tables_with_broken_properties(directory)) {
     OUTRIDER_TRY(set_aside(directory, table));
   }
+  for (const RepeatedWrite& write : repeated_writes(directory)) {  // what follows was copied too
+    std::error_code error;
+    fs::resize_file(directory + '/' + write.log, write.offset, error);
+    if (error) return fail(ErrorCode::io, write.log + ": " + error.message());
+  }
   for (int aside = 0;; ++aside) {
     rocksdb::Status status;
     try {
@@ -282,6 +288,9 @@ std::optional<std::string> must_not_open(const std::string& directory) {
   if (lost_its_head(directory)) return "CURRENT, which names the list of its tables, is lost";
   if (const auto broken = tables_with_broken_properties(directory); !broken.empty()) {
     return "a table, " + broken.front() + ", is damaged (its properties)";
+  }
+  if (const auto repeated = repeated_writes(directory); !repeated.empty()) {
+    return "a log, " + repeated.front().log + ", has what was written before";
   }
   return std::nullopt;
 }

@@ -11,6 +11,7 @@
 
 #include "kvstore/faults.test.hpp"
 #include "kvstore/inspect.hpp"
+#include "kvstore/log_check.hpp"
 #include "kvstore/table_check.hpp"
 
 namespace outrider::kvstore {
@@ -134,6 +135,45 @@ TEST_F(Openings, AfterFiveThatDiedWhatCanBeReadIsKept) {
     EXPECT_FALSE(fs::exists(mark()));
   }
   EXPECT_EQ(open()->stats().counters.salvaged, 0u);
+}
+
+/// RocksDB replays all logs that are there, and ends the process for a write that it has seen.
+TEST_F(Openings, ALogThatStandsTwiceIsReadOnce) {
+  {
+    auto store = open();
+    store->put(chain_blocks(9, k_blocks), {.pin = true});
+    store->drain();
+    fs::copy(store_path(), golden(), fs::copy_options::recursive);  // as a kill leaves it
+  }
+  const std::string log = [&] {
+    std::string out;
+    for (const auto& file : fs::directory_iterator(database_directory(golden()))) {
+      if (file.path().extension() == ".log" && file.file_size() > 0) out = file.path().filename();
+    }
+    return out;
+  }();
+  ASSERT_FALSE(log.empty());
+  for (const int how : {0, 1, 2}) {
+    SCOPED_TRACE(how);
+    restore();
+    EXPECT_THAT(repeated_writes(db_path()), IsEmpty());
+    const std::string content = read_file(db_path() + '/' + log);
+    const std::string first = content.substr(0, size_t{32} << 10);
+    if (how == 0) write_file(db_path() + "/000999.log", content);
+    if (how == 1) write_file(db_path() + '/' + log, content + content);
+    if (how == 2) write_file(db_path() + "/000999.log", first);
+    const auto repeated = repeated_writes(db_path());
+    ASSERT_EQ(repeated.size(), 1u);
+    EXPECT_EQ(repeated[0].offset, how == 1 ? content.size() : 0);
+    const auto look = inspect(store_path(), {.verify = true});
+    ASSERT_FALSE(look);
+    EXPECT_THAT(look.error().message, HasSubstr("has what was written before"));
+    auto store = open();
+    EXPECT_EQ(store->stats().outage, Outage::none) << store->stats().outage_text;
+    EXPECT_EQ(load(*store, chain_request(9, k_blocks)).blocks.size(), k_blocks);
+    EXPECT_EQ(store->stats().counters.salvaged, 1u);
+    expect_serving(*store);
+  }
 }
 
 TEST_F(Openings, AStoreThatIsPutInItsPlaceIsLeftAlone) {
