@@ -33,7 +33,12 @@ schema::TargetHandle::behavior_type lossy_wire(schema::TargetHandle::pointer sel
           [pass](const schema::SetParked& m) { pass(m); },
           [pass](const schema::Resend& m) { pass(m); },
           [pass](const schema::DoneAck& m) { pass(m); },
-          [pass](const schema::AnnounceAgain& m) { pass(m); }};
+          [pass](const schema::AnnounceAgain& m) { pass(m); },
+          [pass](const schema::DraftLease& m) { pass(m); },
+          [pass](const schema::DraftReady& m) { pass(m); },
+          [pass](const schema::DraftHints& m) { pass(m); },
+          [pass](const schema::DraftResync& m) { pass(m); },
+          [pass](const schema::DraftClose& m) { pass(m); }};
 }
 
 struct Node {
@@ -64,7 +69,10 @@ schema::RouterHandle::behavior_type moody_router(schema::RouterHandle::pointer s
             }
             self->send(request.reply_to, reply);
           },
-          [](const schema::Announce&) {}, [](const schema::Load&) {},
+          [](const schema::Announce&) {},
+          [](const schema::Load&) {},
+          [](const schema::LeaseDraft&) {},
+          [](const schema::EndLease&) {},
           [](const schema::ListWorkers&) { return schema::WorkerList{}; }};
 }
 

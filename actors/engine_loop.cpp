@@ -1,6 +1,7 @@
 #include "actors/engine_loop.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace outrider::actors {
 namespace {
@@ -43,7 +44,7 @@ Result<void> EngineLoop::submit(RequestKey key, GenerationRequest request) {
       return fail(ErrorCode::overloaded, "the engine's inbox is full");
     }
     inbox_choices_ += request.choices;
-    inbox_.push_back({Command::Kind::submit, key, std::move(request)});
+    inbox_.commands.push_back({Command::Kind::submit, key, std::move(request)});
   }
   wake_.notify_one();
   return {};
@@ -78,29 +79,47 @@ void EngineLoop::reset_caches() {
 void EngineLoop::post(Command command) {
   {
     const std::lock_guard lock(mutex_);
-    inbox_.push_back(std::move(command));
+    inbox_.commands.push_back(std::move(command));
   }
   wake_.notify_one();
+}
+
+/// Nobody is woken: without a step to come there is nothing to hint at.
+void EngineLoop::hint(std::vector<DraftedHint> hints) {
+  const std::lock_guard lock(mutex_);
+  const size_t room = limits::hints_waiting_max - inbox_.hints.size();
+  const size_t taken = std::min(hints.size(), room);
+  std::move(hints.begin(), hints.begin() + static_cast<long>(taken),
+            std::back_inserter(inbox_.hints));
+  refused_.hints[static_cast<size_t>(model::HintOutcome::full)] += hints.size() - taken;
+}
+
+void EngineLoop::count_hints(model::HintOutcome outcome, uint64_t count) {
+  const std::lock_guard lock(mutex_);
+  refused_.hints[static_cast<size_t>(outcome)] += count;
 }
 
 EngineSnapshot EngineLoop::snapshot() const {
   const std::lock_guard lock(mutex_);
   EngineSnapshot snapshot = snapshot_;
   snapshot.inbox = inbox_choices_;
+  for (size_t i = 0; i < refused_.hints.size(); ++i) {
+    snapshot.stats.hints.hints[i] += refused_.hints[i];
+  }
   return snapshot;
 }
 
 void EngineLoop::wait_idle() {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return resting_ && inbox_.empty() && resets_.empty(); });
+  idle_.wait(lock, [this] { return resting_ && inbox_.commands.empty() && resets_.empty(); });
 }
 
 void EngineLoop::run() {
-  std::vector<Command> commands;
+  Inbox taken;
   bool stalled = false;
-  while (take_inbox(commands, stalled)) {
+  while (take_inbox(taken, stalled)) {
     EngineEvents events;
-    obey(commands, events);
+    obey(taken, events);
     reset_caches();
     const bool moved = holds_requests() && step(events);
     stalled = !moved && holds_requests();
@@ -109,10 +128,14 @@ void EngineLoop::run() {
   }
 }
 
-bool EngineLoop::take_inbox(std::vector<Command>& commands, bool stalled) {
-  commands.clear();
+bool EngineLoop::take_inbox(Inbox& taken, bool stalled) {
+  taken.commands.clear();
+  taken.hints.clear();
   const bool resting = !holds_requests();
-  const auto awake = [this] { return stop_ || arrived_ || !inbox_.empty() || !resets_.empty(); };
+  if (stalled || resting) last_step_ = TimePoint{0};
+  const auto awake = [this] {
+    return stop_ || arrived_ || !inbox_.commands.empty() || !resets_.empty();
+  };
   std::unique_lock lock(mutex_);
   snapshot_.stats = engine_->stats();
   snapshot_.rows_per_s = static_cast<uint32_t>(std::min(rows_per_s_, 4e9));
@@ -120,24 +143,24 @@ bool EngineLoop::take_inbox(std::vector<Command>& commands, bool stalled) {
     wake_.wait_for(lock, k_stalled_poll, awake);
   } else if (resting) {
     resting_ = true;
-    if (inbox_.empty() && resets_.empty()) idle_.notify_all();
+    if (inbox_.commands.empty() && resets_.empty()) idle_.notify_all();
     wake_.wait(lock, awake);
     resting_ = false;
   }
   arrived_ = false;
-  commands.swap(inbox_);
+  std::swap(taken, inbox_);
   inbox_choices_ = 0;
   return !stop_;
 }
 
-void EngineLoop::obey(std::vector<Command>& commands, EngineEvents& events) {
-  for (Command& command : commands) {
+void EngineLoop::obey(Inbox& taken, EngineEvents& events) {
+  for (Command& command : taken.commands) {
     switch (command.kind) {
       case Command::Kind::submit:
-        if (auto taken = engine_->submit(command.key, std::move(command.request)); taken) {
+        if (auto held = engine_->submit(command.key, std::move(command.request)); held) {
           events.accepted.push_back(command.key);
         } else {
-          events.rejected.emplace_back(command.key, taken.error());
+          events.rejected.emplace_back(command.key, held.error());
         }
         break;
       case Command::Kind::cancel:
@@ -148,6 +171,13 @@ void EngineLoop::obey(std::vector<Command>& commands, EngineEvents& events) {
         engine_->set_parked(command.key, command.kind == Command::Kind::park);
         break;
     }
+  }
+  for (const DraftedHint& hint : taken.hints) {
+    engine_->hint(hint.key, hint.choice,
+                  {.base_length = hint.base_length,
+                   .base_hash = hint.base_hash,
+                   .branches = hint.branches,
+                   .source = model::HintSource::draft_model});
   }
 }
 
@@ -162,9 +192,18 @@ bool EngineLoop::step(EngineEvents& events) {
   const TimePoint start = clock_.now();
   const auto updates = engine_->step();
   events.updates.assign(updates.begin(), updates.end());
-  const double seconds = to_seconds(clock_.now() - start);
+  const TimePoint end = clock_.now();
+  const double seconds = to_seconds(end - start);
   const model::EngineStats after = engine_->stats();
   const uint64_t rows = after.rows - before.rows;
+  const uint64_t hints = after.hints.draft_tokens - before.hints.draft_tokens;
+  for (const model::ChoiceUpdate& update : updates) {
+    events.step.sequences += update.tokens.empty() ? 0 : 1;
+  }
+  events.step.tokens = static_cast<uint32_t>(after.generated_tokens - before.generated_tokens);
+  events.step.decodes_only = rows == events.step.sequences + hints;
+  events.step.time = end - (last_step_ == TimePoint{0} ? start : last_step_);
+  last_step_ = end;
   if (rows > 0 && seconds > 0) {
     const double speed = static_cast<double>(rows) / seconds;
     rows_per_s_ += (rows_per_s_ == 0 ? 1.0 : k_speed_weight) * (speed - rows_per_s_);

@@ -30,6 +30,8 @@ class EngineLoop final : public EnginePort {
   Result<void> submit(RequestKey key, GenerationRequest request) override;
   void cancel(RequestKey key) override;
   void set_parked(RequestKey key, bool parked) override;
+  void hint(std::vector<DraftedHint> hints) override;
+  void count_hints(model::HintOutcome outcome, uint64_t count) override;
   EngineSnapshot snapshot() const override;
 
   /// Between two steps, as Engine::forget_cached; then `done` on the loop's thread, which must not
@@ -53,9 +55,14 @@ class EngineLoop final : public EnginePort {
   };
 
   void run();
+  /// Commands first: a hint may be for a request that they submit.
+  struct Inbox {
+    std::vector<Command> commands;
+    std::vector<DraftedHint> hints;
+  };
   /// Waits for work; false when it is time to stop.
-  bool take_inbox(std::vector<Command>& commands, bool stalled);
-  void obey(std::vector<Command>& commands, EngineEvents& events);
+  bool take_inbox(Inbox& taken, bool stalled);
+  void obey(Inbox& taken, EngineEvents& events);
   bool holds_requests() const;
   /// Returns whether the step did anything.
   bool step(EngineEvents& events);
@@ -70,16 +77,20 @@ class EngineLoop final : public EnginePort {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
-  std::vector<Command> inbox_;
+  Inbox inbox_;
   std::vector<CacheResetWanted> resets_;
   uint32_t inbox_choices_ = 0;
   EngineSnapshot snapshot_;
-  bool resting_ = false;  ///< The thread holds nothing and waits.
-  bool arrived_ = false;  ///< The engine has something to take in.
+  model::HintCounters refused_;  ///< Hints that the engine never saw.
+  bool resting_ = false;         ///< The thread holds nothing and waits.
+  bool arrived_ = false;         ///< The engine has something to take in.
   bool stop_ = false;
 
-  double rows_per_s_ = 0;  ///< Loop's thread only.
-  std::thread thread_;     ///< Last: it uses all of the above.
+  // Of the loop's thread only.
+  double rows_per_s_ = 0;
+  TimePoint last_step_{0};  ///< Its end; 0: the engine has rested since.
+
+  std::thread thread_;  ///< Last: it uses all of the above.
 };
 
 }  // namespace outrider::actors

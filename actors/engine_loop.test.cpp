@@ -70,6 +70,12 @@ class GatedEngine final : public Stepper {
   }
   void cancel(RequestKey key) override { engine_.cancel(key); }
   void set_parked(RequestKey key, bool parked) override { engine_.set_parked(key, parked); }
+  bool redirect(RequestKey key, std::span<const int32_t> output) override {
+    return engine_.redirect(key, output);
+  }
+  void hint(RequestKey key, uint32_t choice, const model::Hint& hint) override {
+    engine_.hint(key, choice, hint);
+  }
   bool idle() const override { return engine_.idle(); }
   void on_arrival(std::function<void()> wake) override { engine_.on_arrival(std::move(wake)); }
   std::span<const model::ChoiceUpdate> step() override {
@@ -87,6 +93,7 @@ class GatedEngine final : public Stepper {
     engine_.check_conservation();
     ++checks;
   }
+  const std::vector<DraftedHint>& hints() const { return engine_.hints; }
 
   mutable std::atomic<uint32_t> checks = 0;
 
@@ -246,6 +253,28 @@ TEST(EngineLoop, ForgetsBlocksWhileItRestsAndBetweenTwoSteps) {
   EXPECT_EQ(answer.get().forgotten, 2u);
   loop.wait_idle();
   EXPECT_EQ(published.ids({1, 0}).size(), 2u);
+}
+
+TEST(EngineLoop, HintsReachTheEngineBeforeItsNextStepAndAreBounded) {
+  std::promise<void> reached;
+  std::promise<void> open;
+  auto gated = std::make_unique<GatedEngine>(reached, open.get_future());
+  GatedEngine& engine = *gated;
+  Published published;
+  EngineLoop loop(std::move(gated), published.listener(), k_clock);
+  ASSERT_TRUE(loop.submit({1, 1}, request_of(5, 4)));
+  reached.get_future().get();  // In its first step: the hints wait.
+  loop.hint({{{1, 1}, 0, 2, 77, {{-1, 9, 200}}}});
+  loop.hint(std::vector<DraftedHint>(limits::hints_waiting_max));
+  loop.count_hints(model::HintOutcome::no_lease, 3);
+  open.set_value();
+  loop.wait_idle();
+  ASSERT_EQ(engine.hints().size(), limits::hints_waiting_max);
+  EXPECT_EQ(engine.hints()[0].base_hash, 77u);
+  EXPECT_EQ(engine.hints()[0].branches.at(0).token, 9);
+  const auto& outcomes = loop.snapshot().stats.hints.hints;
+  EXPECT_EQ(outcomes[static_cast<size_t>(model::HintOutcome::full)], 1u);
+  EXPECT_EQ(outcomes[static_cast<size_t>(model::HintOutcome::no_lease)], 3u);
 }
 
 }  // namespace

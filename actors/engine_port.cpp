@@ -12,6 +12,12 @@ class ModelStepper final : public Stepper {
   }
   void cancel(RequestKey key) override { engine_->cancel(key); }
   void set_parked(RequestKey key, bool parked) override { engine_->set_parked(key, parked); }
+  bool redirect(RequestKey key, std::span<const int32_t> output) override {
+    return engine_->redirect(key, output);
+  }
+  void hint(RequestKey key, uint32_t choice, const model::Hint& hint) override {
+    engine_->hint(key, choice, hint);
+  }
   bool idle() const override { return engine_->idle(); }
   void on_arrival(std::function<void()> wake) override { engine_->on_arrival(std::move(wake)); }
   std::span<const model::ChoiceUpdate> step() override { return engine_->step(); }

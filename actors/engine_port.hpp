@@ -20,6 +20,8 @@ class Stepper {
   virtual Result<void> submit(RequestKey key, GenerationRequest request) = 0;
   virtual void cancel(RequestKey key) = 0;
   virtual void set_parked(RequestKey key, bool parked) = 0;
+  virtual bool redirect(RequestKey key, std::span<const int32_t> output) = 0;
+  virtual void hint(RequestKey key, uint32_t choice, const model::Hint& hint) = 0;
   virtual bool idle() const = 0;
   /// `wake` is called on any thread when a step has something to do that was not asked for here.
   virtual void on_arrival(std::function<void()> wake) = 0;
@@ -32,14 +34,32 @@ class Stepper {
 
 std::unique_ptr<Stepper> make_stepper(std::unique_ptr<model::Engine> engine);
 
+/// What a step was, for those who decide by its time.
+struct StepReport {
+  uint32_t sequences = 0;  ///< That got tokens.
+  uint32_t tokens = 0;
+  bool decodes_only = false;  ///< No row of a prompt.
+  Duration time{0};           ///< From the end of the step before, if the engine was busy.
+};
+
 /// What happened since the last publish, in order: first what was taken in or refused, then what
 /// the step did.
 struct EngineEvents {
   std::vector<RequestKey> accepted;
   std::vector<std::pair<RequestKey, Error>> rejected;
   std::vector<model::ChoiceUpdate> updates;
+  StepReport step;
 
   bool empty() const { return accepted.empty() && rejected.empty() && updates.empty(); }
+};
+
+/// A hint on its way to an engine.
+struct DraftedHint {
+  RequestKey key;
+  uint32_t choice = 0;
+  uint32_t base_length = 0;
+  uint64_t base_hash = 0;
+  std::vector<model::HintBranch> branches;
 };
 
 struct EngineSnapshot {
@@ -56,6 +76,11 @@ class EnginePort {
   virtual Result<void> submit(RequestKey key, GenerationRequest request) = 0;
   virtual void cancel(RequestKey key) = 0;
   virtual void set_parked(RequestKey key, bool parked) = 0;
+  /// For the next step, which does not wait for them. Beyond limits::hints_waiting_max they are
+  /// dropped and counted.
+  virtual void hint(std::vector<DraftedHint> hints) = 0;
+  /// Counts hints that were not even looked at.
+  virtual void count_hints(model::HintOutcome outcome, uint64_t count) = 0;
   virtual EngineSnapshot snapshot() const = 0;
 };
 

@@ -52,6 +52,14 @@ class FakeEngine final : public Stepper {
       found->second.parked = parked;
     }
   }
+  bool redirect(RequestKey, std::span<const int32_t>) override { return false; }
+  void hint(RequestKey key, uint32_t choice, const model::Hint& hint) override {
+    hints.push_back({key,
+                     choice,
+                     hint.base_length,
+                     hint.base_hash,
+                     {hint.branches.begin(), hint.branches.end()}});
+  }
   bool idle() const override { return requests_.empty(); }
   void on_arrival(std::function<void()>) override {}
 
@@ -92,6 +100,8 @@ class FakeEngine final : public Stepper {
   bool parked(RequestKey key) const { return requests_.at(key).parked; }
   const GenerationRequest& request(RequestKey key) const { return requests_.at(key).request; }
   void refuse_next(uint32_t count) { refuse_next_ = count; }
+
+  std::vector<DraftedHint> hints;  ///< All that came.
 
  private:
   struct Choice {
@@ -180,18 +190,32 @@ class ManualEngine final : public EnginePort {
   }
   void cancel(RequestKey key) override { engine_->cancel(key); }
   void set_parked(RequestKey key, bool parked) override { engine_->set_parked(key, parked); }
-  EngineSnapshot snapshot() const override { return {engine_->stats(), 0, 1000}; }
+  void hint(std::vector<DraftedHint> hints) override {
+    std::move(hints.begin(), hints.end(), std::back_inserter(engine_->hints));
+  }
+  void count_hints(model::HintOutcome outcome, uint64_t count) override {
+    refused_.hints[static_cast<size_t>(outcome)] += count;
+  }
+  EngineSnapshot snapshot() const override {
+    EngineSnapshot snapshot{engine_->stats(), 0, 1000};
+    snapshot.stats.hints = refused_;
+    return snapshot;
+  }
 
-  void step() {
+  /// `time` is what the step takes by the report.
+  void step(Duration time = std::chrono::milliseconds(1)) {
     EngineEvents events;
     const auto updates = engine_->step();
     events.updates.assign(updates.begin(), updates.end());
+    events.step = {static_cast<uint32_t>(updates.size()), static_cast<uint32_t>(updates.size()),
+                   true, time};
     if (!events.empty()) listener_(std::move(events));
   }
 
  private:
   EngineListener listener_;
   std::shared_ptr<FakeEngine> engine_;
+  model::HintCounters refused_;
 };
 
 }  // namespace outrider::actors

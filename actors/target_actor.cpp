@@ -17,6 +17,9 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
   announce_ = std::move(setup.announce);
   announce_.target = caf::actor_cast<schema::TargetHandle>(self);
   router_ = std::move(setup.router);
+  setup.drafts.target = announce_.worker;
+  setup.drafts.tokenizer = announce_.tokenizer;
+  drafts_ = DraftFeed(std::move(setup.drafts));
   self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
   // Weak: the engine must not keep its actor alive, nor reach into it from its own thread.
   engine_ = setup.engine([address = self->address()](EngineEvents events) {
@@ -78,12 +81,15 @@ void TargetState::submit(RequestKey key) {
   Result<void> taken = request ? Result<void>() : Result<void>(request.error());
   if (taken) {
     records_.emplace(key, RequestRecord(session, *request));
+    drafts_.begin(key, *request);
     taken = engine_->submit(key, std::move(*request));
   }
   if (!taken) {
+    drafts_.forget(key);
     reject(session, key, taken.error());
     drop(key);
   }
+  send_drafts();
 }
 
 /// Only what the engine is through with may be dropped: it must never see a key twice.
@@ -126,11 +132,43 @@ void TargetState::report(const EngineEvents& events) {
   }
   for (const auto& [key, error] : events.rejected) {
     const auto record = records_.find(key);
+    drafts_.forget(key);
     if (record == records_.end()) continue;
     reject(record->second.session(), key, error);
     drop(key);
   }
   for (const model::ChoiceUpdate& item : events.updates) update(item);
+  drafts_.commit(events.updates, events.step);
+  send_drafts();
+}
+
+template <class Message>
+void TargetState::draft(const Message& message) {
+  drafts_.take(message);
+  send_drafts();
+}
+
+void TargetState::lease(const schema::DraftLease& lease) {
+  if (lease.draft) draft_handles_[lease.worker] = lease.draft;
+  draft(lease);
+}
+
+void TargetState::send_drafts() {
+  FeedOutbox outbox = drafts_.take_outbox();
+  const auto self = caf::actor_cast<schema::TargetHandle>(self_);
+  for (schema::LeaseDraft& ask : outbox.asks) {
+    ask.reply_to = self;
+    self_->send(router_, std::move(ask));
+  }
+  for (const schema::EndLease& ended : outbox.ends) self_->send(router_, ended);
+  for (auto& [worker, message] : outbox.to_drafts) {
+    const schema::DraftHandle& draft = draft_handles_[worker];
+    if (!draft) continue;
+    if (auto* open = std::get_if<schema::DraftOpen>(&message)) open->target = self;
+    std::visit([&](auto& content) { self_->send(draft, std::move(content)); }, message);
+  }
+  if (!outbox.hints.empty()) engine_->hint(std::move(outbox.hints));
+  if (outbox.unleased > 0) engine_->count_hints(model::HintOutcome::no_lease, outbox.unleased);
 }
 
 void TargetState::update(const model::ChoiceUpdate& update) {
@@ -169,7 +207,11 @@ void TargetState::heartbeat() {
   for (const auto& [key, record] : records_)
     load.queued_rows += record.queued_rows(expected_output_);
   load.rows_per_s = engine.rows_per_s;
+  load.draft_runs = drafts_.open();
+  load.drafting = drafts_.on();
   self_->send(router_, load);
+  drafts_.beat();
+  send_drafts();
   self_->delayed_send(caf::actor_cast<TargetActor>(self_), k_heartbeat, caf::tick_atom_v);
 }
 
@@ -213,6 +255,11 @@ TargetActor::behavior_type TargetState::make_behavior() {
       [this](const schema::Resend& message) { resend(message); },
       [this](const schema::DoneAck& message) { cancel(message.key); },
       [this](const schema::AnnounceAgain&) { self_->send(router_, announce_); },
+      [this](const schema::DraftLease& message) { lease(message); },
+      [this](const schema::DraftReady& message) { draft(message); },
+      [this](const schema::DraftHints& message) { draft(message); },
+      [this](const schema::DraftResync& message) { draft(message); },
+      [this](const schema::DraftClose& message) { draft(message); },
       [this](const EngineReport& message) { report(*message.events); },
       [this](caf::tick_atom) { heartbeat(); },
   };

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "actors/draft_feed.hpp"
 #include "actors/engine_port.hpp"
 #include "actors/prompt_assembly.hpp"
 #include "actors/request_record.hpp"
@@ -26,11 +27,12 @@ struct TargetSetup {
   schema::Announce announce;  ///< `target` is filled in by the actor.
   schema::RouterHandle router;
   EngineFactory engine;
+  DraftFeed::Options drafts;  ///< By models. Without a depth there are none.
 };
 
 /// The mailbox of one engine: checks what comes in, puts it into the engine's inbox, remembers the
-/// output of each request until its session has it, and tells the router how loaded it is. It
-/// decides nothing and computes nothing. When it stops, its engine stops.
+/// output of each request until its session has it, tells the router how loaded it is, and drafts
+/// what was committed. It decides nothing and computes nothing. When it stops, its engine stops.
 class TargetState {
  public:
   TargetState() = default;
@@ -51,6 +53,11 @@ class TargetState {
   void report(const EngineEvents& events);
   void update(const model::ChoiceUpdate& update);
   void heartbeat();
+  /// A message of a draft or about one.
+  template <class Message>
+  void draft(const Message& message);
+  void lease(const schema::DraftLease& lease);
+  void send_drafts();
 
   /// Each key belongs to one session, which is monitored while it has any.
   void adopt(RequestKey key, const schema::SessionHandle& session);
@@ -67,8 +74,10 @@ class TargetState {
   Keys cancelled_;                   ///< Records that go as soon as the engine is through.
   std::deque<RequestKey> finished_;  ///< Oldest first; may name records already dropped.
   uint64_t heartbeats_ = 0;
-  uint32_t expected_output_ = 128;      ///< Moving mean of output tokens; the start is a guess.
-  std::unique_ptr<EnginePort> engine_;  ///< Last: it stops before the rest goes.
+  uint32_t expected_output_ = 128;  ///< Moving mean of output tokens; the start is a guess.
+  DraftFeed drafts_{{}};
+  std::map<uint64_t, schema::DraftHandle> draft_handles_;  ///< By worker.
+  std::unique_ptr<EnginePort> engine_;                     ///< Last: it stops before the rest goes.
 };
 
 TargetActor::behavior_type target_actor(TargetActor::stateful_pointer<TargetState> self,

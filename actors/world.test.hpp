@@ -91,19 +91,28 @@ inline schema::TargetHandle::behavior_type scripted_target(std::shared_ptr<Targe
           [note](const schema::SetParked& m) { note(m); },
           [note](const schema::Resend& m) { note(m); },
           [note](const schema::DoneAck& m) { note(m); },
-          [](const schema::AnnounceAgain&) {}};
+          [](const schema::AnnounceAgain&) {},
+          [](const schema::DraftLease&) {},
+          [](const schema::DraftReady&) {},
+          [](const schema::DraftHints&) {},
+          [](const schema::DraftResync&) {},
+          [](const schema::DraftClose&) {}};
 }
 
 struct RouterLog {
   std::vector<schema::PlaceRequest> places;
   std::vector<schema::Announce> announces;
   std::vector<schema::Load> loads;
+  std::vector<schema::LeaseDraft> asks;
+  std::vector<schema::EndLease> ends;
 };
 
 inline schema::RouterHandle::behavior_type scripted_router(std::shared_ptr<RouterLog> log) {
   return {[log](const schema::PlaceRequest& m) { log->places.push_back(m); },
           [log](const schema::Announce& m) { log->announces.push_back(m); },
           [log](const schema::Load& m) { log->loads.push_back(m); },
+          [log](const schema::LeaseDraft& m) { log->asks.push_back(m); },
+          [log](const schema::EndLease& m) { log->ends.push_back(m); },
           [](const schema::ListWorkers&) { return schema::WorkerList{}; }};
 }
 

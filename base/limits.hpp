@@ -129,7 +129,7 @@ inline constexpr uint32_t retry_after_ms = 1'000;
 /// The longest such pause, however long the queue is: predictions that far ahead are guesses.
 inline constexpr uint32_t retry_after_max_ms = 30'000;
 /// Workers in one WorkerList, so that it stays one control message; of more it lists the first.
-inline constexpr uint32_t listed_workers_max = 100;
+inline constexpr uint32_t listed_workers_max = 90;
 /// Prompts that a target receives in parts at the same time.
 inline constexpr uint32_t target_assemblies_max = 1024;
 /// Finished requests whose tokens a target keeps for a session that has not acknowledged them.
@@ -141,6 +141,19 @@ inline constexpr uint32_t tenant_share_percent = 50;
 /// Share of all request slots that is kept for tenants which hold none; of this reserve, one that
 /// holds some may take the same share.
 inline constexpr uint32_t tenant_reserve_percent = 13;
+
+/// Choices in one message between a target and a draft, and branches of all of its hints.
+inline constexpr uint32_t draft_entries_max = 256;
+inline constexpr uint32_t draft_branches_max = 4096;
+/// Messages that a target sends to a draft that says nothing; then it waits for the heartbeat.
+inline constexpr uint32_t draft_unanswered_max = 64;
+/// Texts that a draft holds at once, and messages of targets that it has not looked at yet.
+inline constexpr uint32_t draft_runs_max = 64;
+inline constexpr uint32_t draft_inbox_max = 4096;
+/// Hints for a target that wait for its next step; beyond it they are dropped.
+inline constexpr uint32_t hints_waiting_max = 4096;
+/// Leases of drafts that a router remembers, and asks for one that it could not grant yet.
+inline constexpr uint32_t draft_leases_max = 16'384;
 
 // -- engine --------------------------------------------------------------------------------------
 inline constexpr uint32_t batch_tokens_max = 4096;  ///< rows of one step, upper bound of the flag

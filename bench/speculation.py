@@ -2,7 +2,8 @@
 """What drafting gains: the prompts of bench/speculation_prompts.json on servers that differ in their
 drafting only, in turns, with the answers compared.
 
-    bench/speculation.py --model MODEL.gguf [--spec auto,ngram] [--concurrency 1,8,32] [--rounds 3]
+    bench/speculation.py --model MODEL.gguf [--draft DRAFT.gguf] [--spec auto,ngram]
+        [--concurrency 1,8,32] [--rounds 3]
 
 All servers run at once and only one is asked at a time. A class's speed is its completion tokens
 over the time that its prompts took, so many at a time; a ratio is to the same round with spec off,
@@ -34,6 +35,7 @@ class Server:
         self.process = subprocess.Popen(
             [args.binary, "serve", "--model", args.model, "--rpc", "off", "--spec", spec,
              "--http", f"127.0.0.1:{port}", "--ctx", "4096", "--threads", str(args.threads)]
+            + (["--draft", args.draft] if args.draft and spec in ("auto", "draft") else [])
             + [f"--{flag}" for flag in args.flags],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -68,6 +70,10 @@ class Server:
         body = json.loads(raw)
         return body["choices"][0]["message"]["content"], body["usage"]["completion_tokens"]
 
+    def hints(self):
+        """What became of hints since the start, by outcome."""
+        return json.loads(self.ask("GET", "/cluster")[1])["drafts"]["hints"]
+
     def accepted_by_place(self):
         text = self.ask("GET", "/metrics")[1].decode()
         total = re.search(r"^vllm:spec_decode_num_drafts_total\{.*\} (\S+)", text, re.M)
@@ -96,6 +102,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--draft", help="draft model of the servers with spec auto or draft")
     parser.add_argument("--binary", default=ROOT / "build/release/outrider")
     parser.add_argument("--spec", default="auto", help="values of --spec to compare with off")
     parser.add_argument("--concurrency", default="1,8,32")
@@ -143,7 +150,8 @@ def main():
         for server in servers[1:]:
             drafts, places = server.accepted_by_place()
             print(f"spec {server.spec}: {drafts:.0f} drafts, accepted by place "
-                  + " ".join(f"{share:.2f}" for share in places))
+                  + " ".join(f"{share:.2f}" for share in places)
+                  + f"; hints {server.hints()}")
     finally:
         for server in servers:
             server.process.terminate()

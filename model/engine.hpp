@@ -16,6 +16,7 @@
 #include "base/result.hpp"
 #include "kernels/ops.hpp"
 #include "model/decode_plan.hpp"
+#include "model/hint_trie.hpp"
 #include "model/loaded_model.hpp"
 #include "model/speculation_options.hpp"
 #include "model/step_probe.hpp"
@@ -40,16 +41,14 @@ struct EngineOptions {
 };
 
 class BlockTier;
-enum class HintOutcome : uint8_t;
-struct Hint;
 struct StepCosts;
 
 /// Hints of all requests: how they came, and what became of those that were verified.
 struct HintCounters {
-  std::array<uint64_t, 6> hints{};  ///< by HintOutcome
-  uint64_t drafts = 0;              ///< Rows that sampled with hints behind them.
-  uint64_t draft_tokens = 0;        ///< Hints verified.
-  uint64_t accepted_tokens = 0;     ///< Of these, those that were the token drawn.
+  std::array<uint64_t, k_hint_outcomes> hints{};  ///< by HintOutcome
+  uint64_t drafts = 0;                            ///< Rows that sampled with hints behind them.
+  uint64_t draft_tokens = 0;                      ///< Hints verified.
+  uint64_t accepted_tokens = 0;                   ///< Of these, those that were the token drawn.
   std::array<uint64_t, limits::draft_depth_max> accepted_at{};  ///< By place in the draft.
 };
 
@@ -126,8 +125,9 @@ class Engine final : public StepProbe {
   void set_parked(RequestKey key, bool parked);
 
   /// The output of a request, which has one choice and no stop strings, is `output` from now on:
-  /// a draft goes another way. What was computed of their common beginning stays. False if there is
-  /// no such request any more; its next update begins behind `output`.
+  /// a draft goes another way. What was computed of their common beginning stays. Its next update
+  /// begins behind `output`. False, and nothing has changed, if there is no such request any more,
+  /// if it would end there, or for a token that the model does not know.
   bool redirect(RequestKey key, std::span<const int32_t> output);
 
   /// From now on full blocks go to `tier`, and prompts are looked for there as well: a waiting

@@ -40,7 +40,10 @@ bool Engine::redirect(RequestKey key, std::span<const int32_t> output) {
   ActiveRequest& request = *at->second;
   Choice& choice = request.choices.front();
   OUTRIDER_CHECK(request.choices.size() == 1 && !choice.text, key.session);
-  OUTRIDER_CHECK(output.size() < request.max_tokens, output.size(), request.max_tokens);
+  const bool is_known = std::all_of(output.begin(), output.end(), [&](int32_t id) {
+    return static_cast<uint32_t>(id) < s.model->config.vocab;
+  });
+  if (!is_known || output.size() >= request.max_tokens || request.over) return false;
   const auto parting =
       std::mismatch(output.begin(), output.end(), choice.output.begin(), choice.output.end());
   const auto common = request.prompt_size() + static_cast<uint32_t>(parting.first - output.begin());

@@ -228,6 +228,18 @@ TEST(EngineRedirect, GoesOnAsARequestWithThatOutputWould) {
   }
 }
 
+TEST(EngineRedirect, RefusesWhatTheModelCannotGoOnFrom) {
+  EngineWorld world;
+  const GenerationRequest request = EngineWorld::request(3, 10, 6);
+  const RequestKey key = world.submit(request);
+  world.step();
+  EXPECT_FALSE(world.engine->redirect(key, std::vector<int32_t>{1 << 20}));
+  EXPECT_FALSE(world.engine->redirect(key, std::vector<int32_t>{-1}));
+  EXPECT_FALSE(world.engine->redirect(key, std::vector<int32_t>(6, 1)));
+  world.run();
+  EXPECT_EQ(world.heard[key][0].tokens, plain(request).tokens);
+}
+
 /// A step of any rows takes as long as one of one row, or as many times as long.
 StepCosts step_costs(bool rows_are_free) {
   StepCosts costs{.rows = {1, 16}, .contexts = {0}};

@@ -34,6 +34,8 @@ std::string_view to_string(HintOutcome outcome) {
       return "full";
     case HintOutcome::malformed:
       return "malformed";
+    case HintOutcome::no_lease:
+      return "no_lease";
   }
   return "unknown";
 }

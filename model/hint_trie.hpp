@@ -46,7 +46,9 @@ enum class HintOutcome : uint8_t {
   absent,     ///< It continues what nobody has hinted at, or what was committed long ago.
   full,       ///< There was no room for any of it.
   malformed,  ///< A parent that does not come before its child, a negative token: not taken.
+  no_lease,   ///< Nobody asked its drafter, or not any more: not taken.
 };
+inline constexpr size_t k_hint_outcomes = 7;
 
 /// "used", "late", …: metric labels.
 std::string_view to_string(HintOutcome outcome);

@@ -75,11 +75,50 @@ void RouterState::retry_held() {
 }
 
 void RouterState::announce(const schema::Announce& announce) {
-  if (!announce.target) return;
-  self_->demonitor(announce.target.address());  // Repeated announcements: one monitor is enough.
-  self_->monitor(announce.target);
+  const caf::actor_addr worker = address_of(announce);
+  if (!worker || refuse_draft(announce)) return;
+  self_->demonitor(worker);  // Repeated announcements: one monitor is enough.
+  if (announce.role == schema::Role::draft) {
+    self_->monitor(announce.draft);
+  } else {
+    self_->monitor(announce.target);
+  }
+  const auto known = table_.workers().find(announce.worker);
+  if (known != table_.workers().end() &&
+      known->second.announce.incarnation != announce.incarnation) {
+    remove(announce.worker);
+  }
   table_.announce(announce, now());
   retry_held();
+  send(leases_.grant_waiting(table_));
+}
+
+bool RouterState::refuse_draft(const schema::Announce& announce) {
+  if (announce.role != schema::Role::draft) return false;
+  std::string other;
+  for (const auto& [id, worker] : table_.workers()) {
+    const schema::Announce& it = worker.announce;
+    if (it.role != schema::Role::target) continue;
+    if (it.tokenizer == announce.tokenizer) return false;
+    other = it.model;
+  }
+  if (other.empty()) return false;  // No target yet.
+  const Error error = fail(ErrorCode::invalid_argument,
+                           "draft: the tokenizer of \"" + announce.model +
+                               "\" is another than that of \"" + other + "\"",
+                           "draft");
+  log_->error("worker {} is refused: {}", announce.name, error.message);
+  self_->send(announce.draft, schema::WorkerRefused{announce.worker, schema::Refusal::of(error)});
+  return true;
+}
+
+void RouterState::send(const std::vector<LeaseTable::Grant>& grants) {
+  for (const LeaseTable::Grant& grant : grants) self_->send(grant.to, grant.lease);
+}
+
+void RouterState::remove(uint64_t worker) {
+  table_.remove(worker);
+  send(leases_.drop(worker, table_));
 }
 
 /// A worker or a session is gone.
@@ -94,12 +133,12 @@ void RouterState::lost(const caf::actor_addr& actor) {
     return;
   }
   for (const auto& [id, worker] : table_.workers()) {
-    if (worker.announce.target.address() == actor) return table_.remove(id);
+    if (address_of(worker.announce) == actor) return remove(id);
   }
 }
 
 void RouterState::tick() {
-  table_.age_out(now());
+  for (const uint64_t worker : table_.age_out(now())) send(leases_.drop(worker, table_));
   while (!held_.empty() && held_.front().until <= now()) {
     const schema::PlaceRequest request = std::move(held_.front().request);
     held_.pop_front();
@@ -153,9 +192,11 @@ RouterActor::behavior_type RouterState::make_behavior() {
       [this](const schema::Announce& message) { announce(message); },
       [this](const schema::Load& load) {
         if (table_.update(load, now())) return;
-        const auto target = caf::actor_cast<schema::TargetHandle>(self_->current_sender());
-        if (target) self_->send(target, schema::AnnounceAgain{load.worker});
+        const auto worker = caf::actor_cast<schema::WorkerHandle>(self_->current_sender());
+        if (worker) self_->send(worker, schema::AnnounceAgain{load.worker});
       },
+      [this](const schema::LeaseDraft& ask) { send(leases_.ask(ask, table_)); },
+      [this](const schema::EndLease& ended) { send(leases_.end(ended, table_)); },
       [this](const schema::ListWorkers&) { return list(); },
       [this](caf::tick_atom) { tick(); },
   };

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "router/admission.hpp"
+#include "router/lease_table.hpp"
 #include "router/worker_table.hpp"
 #include "schema/messages.hpp"
 
@@ -44,6 +45,10 @@ class RouterState {
   void hold(const schema::PlaceRequest& request);
   void retry_held();
   void announce(const schema::Announce& announce);
+  /// Of a draft whose tokenizer none of the targets has.
+  bool refuse_draft(const schema::Announce& announce);
+  void send(const std::vector<LeaseTable::Grant>& grants);
+  void remove(uint64_t worker);
   void lost(const caf::actor_addr& actor);
   void tick();
   void admit_client(const schema::PlaceRequest& request);
@@ -55,6 +60,7 @@ class RouterState {
   RouterActor::pointer self_ = nullptr;
   std::shared_ptr<spdlog::logger> log_;
   WorkerTable table_;
+  LeaseTable leases_;
   std::map<caf::actor_addr, Client> clients_;
   std::map<std::string, uint32_t> tenants_;  ///< Choices in flight.
   uint32_t in_flight_ = 0;                   ///< Sum of tenants_.

@@ -54,15 +54,49 @@ class Router : public ::testing::Test {
 
   schema::TargetHandle worker(uint64_t id) {
     const auto asked = asked_;
-    auto handle = own(system_.spawn([asked]() -> schema::TargetHandle::behavior_type {
-      return {
-          [](const schema::SubmitBegin&) {}, [](const schema::PromptPart&) {},
-          [](const schema::SubmitEnd&) {},   [](const schema::CancelRequest&) {},
-          [](const schema::SetParked&) {},   [](const schema::Resend&) {},
-          [](const schema::DoneAck&) {},     [asked](const schema::AnnounceAgain&) { ++*asked; }};
+    const auto leases = leases_;
+    auto handle = own(system_.spawn([asked, leases]() -> schema::TargetHandle::behavior_type {
+      return {[](const schema::SubmitBegin&) {},
+              [](const schema::PromptPart&) {},
+              [](const schema::SubmitEnd&) {},
+              [](const schema::CancelRequest&) {},
+              [](const schema::SetParked&) {},
+              [](const schema::Resend&) {},
+              [](const schema::DoneAck&) {},
+              [asked](const schema::AnnounceAgain&) { ++*asked; },
+              [leases](const schema::DraftLease& lease) { leases->push_back(lease); },
+              [](const schema::DraftReady&) {},
+              [](const schema::DraftHints&) {},
+              [](const schema::DraftResync&) {},
+              [](const schema::DraftClose&) {}};
     }));
     announce(handle, announce_of(id));
     return handle;
+  }
+  schema::DraftHandle draft(uint64_t id, const std::string& tokenizer = "tokens") {
+    const auto refused = refused_;
+    auto handle = own(system_.spawn([refused]() -> schema::DraftHandle::behavior_type {
+      return {[](const schema::DraftOpen&) {}, [](const schema::DraftCommits&) {},
+              [](const schema::DraftClose&) {}, [](const schema::AnnounceAgain&) {},
+              [refused](const schema::WorkerRefused& why) { refused->push_back(why); }};
+    }));
+    schema::Announce message = announce_of(id);
+    message.role = schema::Role::draft;
+    message.draft = handle;
+    message.tokenizer = tokenizer;
+    caf::anon_send(router_, message);
+    run();
+    return handle;
+  }
+  void ask_draft(const schema::TargetHandle& target, uint64_t session) {
+    schema::LeaseDraft ask;
+    ask.request = {session, 1};
+    ask.target = 1;
+    ask.reply_to = target;
+    ask.tokenizer = "tokens";
+    ask.runs = 1;
+    caf::anon_send(router_, ask);
+    run();
   }
   void announce(const schema::TargetHandle& handle, schema::Announce message) {
     message.target = handle;
@@ -112,6 +146,10 @@ class Router : public ::testing::Test {
       dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
   std::shared_ptr<Replies> replies_ = std::make_shared<Replies>();
   std::shared_ptr<uint32_t> asked_ = std::make_shared<uint32_t>(0);
+  std::shared_ptr<std::vector<schema::DraftLease>> leases_ =
+      std::make_shared<std::vector<schema::DraftLease>>();
+  std::shared_ptr<std::vector<schema::WorkerRefused>> refused_ =
+      std::make_shared<std::vector<schema::WorkerRefused>>();
   std::vector<caf::strong_actor_ptr> actors_;  ///< Scripted ones too: without a reference they end.
   RouterActor router_;
 };
@@ -269,6 +307,56 @@ TEST_F(Router, AMovingSessionGoesToATwinOnly) {
   announce(twin, announced);
   ASSERT_EQ(replies_->size(), 1u);
   EXPECT_EQ(replies_->at(0).target, twin);
+}
+
+TEST_F(Router, LeasesADraftAndAnotherOneWhenThatDies) {
+  const auto target = worker(1);
+  const auto first = draft(2);
+  ask_draft(target, 7);
+  ASSERT_EQ(leases_->size(), 1u);
+  EXPECT_EQ(leases_->at(0).request, (RequestKey{7, 1}));
+  EXPECT_EQ(leases_->at(0).draft, first);
+  const auto second = draft(3);
+  ASSERT_EQ(leases_->size(), 1u) << "a lease that holds is left alone";
+  kill(first);
+  ASSERT_EQ(leases_->size(), 2u);
+  EXPECT_EQ(leases_->at(1).draft, second);
+  EXPECT_GT(leases_->at(1).generation, leases_->at(0).generation);
+  kill(second);
+  ASSERT_EQ(leases_->size(), 3u);
+  EXPECT_FALSE(leases_->at(2).draft);
+  EXPECT_GT(leases_->at(2).generation, leases_->at(1).generation);
+}
+
+TEST_F(Router, ASilentDraftLosesItsLeases) {
+  const auto target = worker(1);
+  draft(2);
+  ask_draft(target, 7);
+  for (uint64_t beat = 2; beat < 12; ++beat) {
+    advance(limits::heartbeat_interval_ms);
+    heartbeat(target, load_of(1, beat));
+  }
+  ASSERT_EQ(leases_->size(), 2u);
+  EXPECT_FALSE(leases_->at(1).draft);
+}
+
+TEST_F(Router, LeasesToWhoWaitsAsSoonAsADraftComes) {
+  const auto target = worker(1);
+  ask_draft(target, 7);
+  EXPECT_EQ(leases_->size(), 0u);
+  draft(2);
+  EXPECT_EQ(leases_->size(), 1u);
+}
+
+TEST_F(Router, RefusesADraftOfAnotherTokenizerLoudly) {
+  const auto target = worker(1);
+  draft(2, "other tokens");
+  ASSERT_EQ(refused_->size(), 1u);
+  EXPECT_EQ(refused_->at(0).refusal.field, "draft");
+  EXPECT_NE(lines_.str().find("tokenizer"), std::string::npos) << lines_.str();
+  EXPECT_EQ(workers().size(), 1u);
+  ask_draft(target, 7);
+  EXPECT_EQ(leases_->size(), 0u);
 }
 
 }  // namespace

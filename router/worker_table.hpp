@@ -30,6 +30,10 @@ struct WorkerView {
   bool full() const { return held_choices() >= slots(); }
 };
 
+inline caf::actor_addr address_of(const schema::Announce& worker) {
+  return worker.role == schema::Role::draft ? worker.draft.address() : worker.target.address();
+}
+
 /// What a placement promises to a worker.
 struct Charge {
   RequestKey key;

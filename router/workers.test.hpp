@@ -11,6 +11,7 @@ inline schema::Announce announce_of(uint64_t worker, uint64_t incarnation = 1) {
   announce.incarnation = incarnation;
   announce.model = "tiny";
   announce.fingerprint = "fp";
+  announce.tokenizer = "tokens";
   announce.context_tokens = 4096;
   announce.sequences = 8;
   announce.waiting = 8;

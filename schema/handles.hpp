@@ -16,6 +16,15 @@ struct CancelSession;
 struct CountSessions;
 struct Done;
 struct DoneAck;
+struct DraftClose;
+struct DraftCommits;
+struct DraftHints;
+struct DraftLease;
+struct DraftOpen;
+struct DraftReady;
+struct DraftResync;
+struct EndLease;
+struct LeaseDraft;
 struct ListWorkers;
 struct Load;
 struct OpenSession;
@@ -31,6 +40,7 @@ struct SubmitBegin;
 struct SubmitEnd;
 struct Tokens;
 struct WorkerList;
+struct WorkerRefused;
 
 /// One request: prompt, committed tokens, terminal state. Lives in its gateway's process.
 using SessionHandle =
@@ -39,14 +49,27 @@ using SessionHandle =
                      caf::reacts_to<ResumeSession>>;
 
 /// One engine.
-using TargetHandle = caf::typed_actor<caf::reacts_to<SubmitBegin>, caf::reacts_to<PromptPart>,
-                                      caf::reacts_to<SubmitEnd>, caf::reacts_to<CancelRequest>,
-                                      caf::reacts_to<SetParked>, caf::reacts_to<Resend>,
-                                      caf::reacts_to<DoneAck>, caf::reacts_to<AnnounceAgain>>;
+using TargetHandle =
+    caf::typed_actor<caf::reacts_to<SubmitBegin>, caf::reacts_to<PromptPart>,
+                     caf::reacts_to<SubmitEnd>, caf::reacts_to<CancelRequest>,
+                     caf::reacts_to<SetParked>, caf::reacts_to<Resend>, caf::reacts_to<DoneAck>,
+                     caf::reacts_to<AnnounceAgain>, caf::reacts_to<DraftLease>,
+                     caf::reacts_to<DraftReady>, caf::reacts_to<DraftHints>,
+                     caf::reacts_to<DraftResync>, caf::reacts_to<DraftClose>>;
 
-/// Soft state only: who is alive, how loaded, which request was charged to whom.
+/// A model that drafts for targets.
+using DraftHandle = caf::typed_actor<caf::reacts_to<DraftOpen>, caf::reacts_to<DraftCommits>,
+                                     caf::reacts_to<DraftClose>, caf::reacts_to<AnnounceAgain>,
+                                     caf::reacts_to<WorkerRefused>>;
+
+/// What any worker can be told.
+using WorkerHandle = caf::typed_actor<caf::reacts_to<AnnounceAgain>>;
+
+/// Soft state only: who is alive, how loaded, which request was charged to whom,
+/// and which draft is leased to it.
 using RouterHandle =
     caf::typed_actor<caf::reacts_to<PlaceRequest>, caf::reacts_to<Announce>, caf::reacts_to<Load>,
+                     caf::reacts_to<LeaseDraft>, caf::reacts_to<EndLease>,
                      caf::replies_to<ListWorkers>::with<WorkerList>>;
 
 /// Spawns a session per request. Only its own process talks to it.

@@ -10,6 +10,7 @@
 
 #include "base/hash.hpp"
 #include "schema/client_stream.hpp"
+#include "schema/draft_messages.hpp"
 #include "schema/handles.hpp"
 #include "schema/wire_types.hpp"
 
@@ -40,6 +41,8 @@
 /// placing: each unfinished choice becomes a request of its own, with its committed tokens, under
 /// a generation that was never used before, and names the one that it replaces. Messages of a
 /// generation that the session has given up are dropped.
+///
+/// Drafting: draft_messages.hpp.
 ///
 /// Announcing. target -> router: Announce once, then Load each limits::heartbeat_interval_ms. A
 /// router that gets a Load from a worker or an incarnation that it does not know answers
@@ -179,10 +182,12 @@ struct Announce {
   uint64_t worker = 0;
   uint64_t incarnation = 0;
   Role role = Role::target;
-  std::string name;  ///< For people.
-  TargetHandle target;
+  std::string name;     ///< For people.
+  TargetHandle target;  ///< Of a target.
+  DraftHandle draft;    ///< Of a draft.
   std::string model;
   std::string fingerprint;
+  std::string tokenizer;  ///< Fingerprint: drafts serve targets of the same one.
   uint32_t context_tokens = 0;
   uint32_t sequences = 0;  ///< Running choices at most.
   uint32_t waiting = 0;    ///< Waiting choices at most.
@@ -210,11 +215,19 @@ struct Load {
   uint32_t blocks_total = 0;
   uint64_t queued_rows = 0;  ///< Prefill and decode rows of all requests held.
   uint32_t rows_per_s = 0;   ///< Recent speed; 0: not measured yet.
+  uint32_t draft_runs = 0;   ///< Choices that a draft drafts for; a target: for which one does.
+  bool drafting = false;     ///< A target: drafts pay here now.
 };
 
 /// router -> target.
 struct AnnounceAgain {
   uint64_t worker = 0;
+};
+
+/// router -> a worker that it will not have: its tokenizer is none of its targets', say.
+struct WorkerRefused {
+  uint64_t worker = 0;
+  Refusal refusal;
 };
 
 // -- anyone -> router ----------------------------------------------------------------------------
@@ -266,4 +279,17 @@ CAF_ADD_TYPE_ID(outrider, (outrider::schema::AnnounceAgain))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::ListWorkers))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::WorkerInfo))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::WorkerList))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::WorkerRefused))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::LeaseDraft))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftLease))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::EndLease))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftOpen))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftCommit))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftCommits))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftReady))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftBranch))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftHint))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftHints))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftResync))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftClose))
 CAF_END_TYPE_ID_BLOCK(outrider)

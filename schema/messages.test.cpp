@@ -41,6 +41,8 @@ class Filler {
       x = true;
     } else if constexpr (std::is_same_v<Type, Role>) {
       x = Role::draft;
+    } else if constexpr (std::is_same_v<Type, DraftEnd>) {
+      x = DraftEnd::displaced;
     } else if constexpr (std::is_integral_v<Type>) {
       x = static_cast<Type>(++counter_);
     } else if constexpr (std::is_same_v<Type, std::string>) {
@@ -103,7 +105,9 @@ using AllTypes =
     ::testing::Types<CancelSession, ResumeSession, CountSessions, SessionCount, PlaceRequest,
                      PlaceReply, SubmitBegin, PromptPart, SubmitEnd, CancelRequest, SetParked,
                      Resend, DoneAck, Accepted, Rejected, Tokens, Done, Announce, Load,
-                     AnnounceAgain, ListWorkers, WorkerInfo, WorkerList>;
+                     AnnounceAgain, ListWorkers, WorkerInfo, WorkerList, WorkerRefused, LeaseDraft,
+                     DraftLease, EndLease, DraftOpen, DraftCommit, DraftCommits, DraftReady,
+                     DraftBranch, DraftHint, DraftHints, DraftResync, DraftClose>;
 TYPED_TEST_SUITE(EveryMessage, AllTypes);
 
 constexpr size_t k_registered = caf::id_block::outrider::end - caf::id_block::outrider::begin;
@@ -144,8 +148,9 @@ TEST(Messages, TravelWithALiveHandle) {
   Config config;
   caf::actor_system system{config};
   auto router = system.spawn([]() -> RouterHandle::behavior_type {
-    return {[](const PlaceRequest&) {}, [](const Announce&) {}, [](const Load&) {},
-            [](ListWorkers) { return WorkerList{}; }};
+    return {[](const PlaceRequest&) {}, [](const Announce&) {},
+            [](const Load&) {},         [](const LeaseDraft&) {},
+            [](const EndLease&) {},     [](ListWorkers) { return WorkerList{}; }};
   });
   std::vector<char> bytes;
   caf::binary_serializer sink(system, bytes);
@@ -182,10 +187,24 @@ TEST(Messages, TheLargestOfEachKindFitsOneControlMessage) {
                                     std::string(limits::stop_string_bytes_max, 's'));
   EXPECT_LE(bytes_of(begin) + k_handle_bytes, limits::control_message_bytes_max);
 
+  DraftOpen open;
+  open.tokenizer = std::string(64, 'f');
+  open.request = begin.request;
+  EXPECT_LE(bytes_of(open) + k_handle_bytes, limits::control_message_bytes_max);
+
+  // Both bounds hold for all entries together.
+  DraftCommits commits{std::vector<DraftCommit>(limits::draft_entries_max)};
+  commits.commits.back().tokens.assign(limits::prompt_part_tokens_max, 123);
+  EXPECT_LE(bytes_of(commits), limits::control_message_bytes_max);
+  DraftHints hints{std::vector<DraftHint>(limits::draft_entries_max)};
+  hints.hints.back().branches.resize(limits::draft_branches_max);
+  EXPECT_LE(bytes_of(hints), limits::control_message_bytes_max);
+
   WorkerInfo worker;
   worker.announce.name = std::string(64, 'n');
   worker.announce.model = name;
   worker.announce.fingerprint = std::string(64, 'f');
+  worker.announce.tokenizer = std::string(64, 't');
   const WorkerList list{std::vector<WorkerInfo>(limits::listed_workers_max, worker)};
   EXPECT_LE(bytes_of(list) + limits::listed_workers_max * k_handle_bytes,
             limits::control_message_bytes_max);

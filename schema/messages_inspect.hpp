@@ -31,16 +31,31 @@ OUTRIDER_INSPECT(Rejected, x.key, x.refusal)
 OUTRIDER_INSPECT(Tokens, x.key, x.choice, x.first_index, x.tokens, x.prompt_first_index,
                  x.prompt_tokens, x.finish)
 OUTRIDER_INSPECT(Done, x.key, x.error, x.timings)
-OUTRIDER_INSPECT(Announce, x.worker, x.incarnation, x.role, x.name, x.target, x.model,
-                 x.fingerprint, x.context_tokens, x.sequences, x.waiting, x.blocks_total,
-                 x.block_tokens, x.prefill_row_ns, x.attention_pair_ps, x.step_rows,
+OUTRIDER_INSPECT(Announce, x.worker, x.incarnation, x.role, x.name, x.target, x.draft, x.model,
+                 x.fingerprint, x.tokenizer, x.context_tokens, x.sequences, x.waiting,
+                 x.blocks_total, x.block_tokens, x.prefill_row_ns, x.attention_pair_ps, x.step_rows,
                  x.step_contexts, x.step_ns)
 OUTRIDER_INSPECT(Load, x.worker, x.incarnation, x.sequence, x.running, x.waiting, x.parked,
-                 x.blocks_free, x.blocks_total, x.queued_rows, x.rows_per_s)
+                 x.blocks_free, x.blocks_total, x.queued_rows, x.rows_per_s, x.draft_runs,
+                 x.drafting)
 OUTRIDER_INSPECT(AnnounceAgain, x.worker)
 OUTRIDER_INSPECT(ListWorkers)
 OUTRIDER_INSPECT(WorkerInfo, x.announce, x.load, x.silent_ms, x.charged_choices)
 OUTRIDER_INSPECT(WorkerList, x.workers)
+OUTRIDER_INSPECT(WorkerRefused, x.worker, x.refusal)
+OUTRIDER_INSPECT(DraftKey, x.target, x.request, x.choice, x.generation)
+OUTRIDER_INSPECT(LeaseDraft, x.request, x.target, x.reply_to, x.tokenizer, x.runs, x.generation)
+OUTRIDER_INSPECT(DraftLease, x.request, x.generation, x.worker, x.draft)
+OUTRIDER_INSPECT(EndLease, x.request, x.target)
+OUTRIDER_INSPECT(DraftOpen, x.key, x.target, x.tokenizer, x.request, x.prompt_tokens)
+OUTRIDER_INSPECT(DraftCommit, x.key, x.base_length, x.tokens, x.depth, x.step_ns)
+OUTRIDER_INSPECT(DraftCommits, x.commits)
+OUTRIDER_INSPECT(DraftReady, x.key, x.base_length)
+OUTRIDER_INSPECT(DraftBranch, x.parent, x.token, x.confidence)
+OUTRIDER_INSPECT(DraftHint, x.key, x.base_length, x.base_hash, x.branches)
+OUTRIDER_INSPECT(DraftHints, x.hints)
+OUTRIDER_INSPECT(DraftResync, x.key, x.from_length)
+OUTRIDER_INSPECT(DraftClose, x.key, x.reason)
 
 #undef OUTRIDER_INSPECT
 

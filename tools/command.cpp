@@ -103,7 +103,7 @@ Result<Settings> SettingFlags::resolve() const {
   return settings;
 }
 
-Result<std::string> resolve_model(const std::string& model) {
+Result<std::string> resolve_model(const std::string& model, const std::string& setting) {
   namespace fs = std::filesystem;
   if (model.empty()) {
     return fail(ErrorCode::invalid_argument,
@@ -119,7 +119,7 @@ Result<std::string> resolve_model(const std::string& model) {
     const fs::path candidate = folder / (model + ".gguf");
     if (fs::is_regular_file(candidate, ignored)) return candidate.string();
   }
-  std::string message = "model: ";
+  std::string message = setting + ": ";
   if (fs::is_directory(model, ignored)) {
     message += "\"" + model + "\" is a directory; name a GGUF file in it";
   } else {
@@ -129,7 +129,7 @@ Result<std::string> resolve_model(const std::string& model) {
     }
     message += "; tools/fetch_model.py --list shows the demo models that it can fetch";
   }
-  return fail(ErrorCode::invalid_argument, message, "model");
+  return fail(ErrorCode::invalid_argument, message, setting);
 }
 
 namespace {

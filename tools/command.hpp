@@ -46,7 +46,7 @@ class SettingFlags {
 };
 
 /// A path to a GGUF, or a fetched name looked up as NAME.gguf in $OUTRIDER_MODELS_DIR and models/.
-Result<std::string> resolve_model(const std::string& model);
+Result<std::string> resolve_model(const std::string& model, const std::string& setting = "model");
 
 /// Parses what follows the program's name. `--flag=` is an empty value, where CLI11 would take the
 /// next word.

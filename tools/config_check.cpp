@@ -16,6 +16,7 @@
 #include "gateway/api_keys.hpp"
 #include "kernels/kv_kind_flags.hpp"
 #include "model/gguf.hpp"
+#include "model/tokenizer.hpp"
 #include "model/transformer.hpp"
 #include "tools/command.hpp"
 #include "tools/engine_options.hpp"
@@ -154,6 +155,35 @@ Result<void> check_model(const Settings& settings, CheckedSettings& checked) {
   return {};
 }
 
+Result<Digest256> tokenizer_of(const std::string& path, const char* setting) {
+  const auto file = model::GgufFile::open(path);
+  const auto tokenizer = file ? model::Tokenizer::from_gguf(*file) : file.error();
+  if (tokenizer) return (*tokenizer)->fingerprint();
+  return fail(ErrorCode::invalid_argument, std::string(setting) + ": " + tokenizer.error().message,
+              setting);
+}
+
+/// A draft of other tokens would be noise.
+Result<void> check_draft(const Settings& settings, const CheckedSettings& checked) {
+  if (!uses_draft_model(settings)) return {};
+  std::string path;
+  OUTRIDER_ASSIGN(path, resolve_model(settings.text("draft"), "draft"));
+  const auto file = model::GgufFile::open(path);
+  const auto config = file ? model::ModelConfig::from_gguf(*file) : file.error();
+  if (!config) {
+    return fail(ErrorCode::invalid_argument, "draft: " + config.error().message, "draft");
+  }
+  Digest256 own;
+  Digest256 other;
+  OUTRIDER_ASSIGN(own, tokenizer_of(path, "draft"));
+  OUTRIDER_ASSIGN(other, tokenizer_of(checked.model, "model"));
+  if (own == other) return {};
+  return fail(ErrorCode::invalid_argument,
+              "draft: the tokenizer of " + path + " is another than that of " + checked.model +
+                  ": it cannot draft for it",
+              "draft");
+}
+
 Result<void> check_keys(const Settings& settings, std::vector<std::string>& warnings) {
   if (settings.text("api-key-file").empty()) return {};
   const auto keys = gateway::ApiKeys::load(settings.text("api-key-file"));
@@ -208,7 +238,8 @@ void look_at_serving(const Settings& settings, CheckedSettings& checked) {
   };
   const auto model = [&]() -> Result<void> {
     OUTRIDER_ASSIGN(checked.model, resolve_model(settings.text("model")));
-    return check_model(settings, checked);
+    OUTRIDER_TRY(check_model(settings, checked));
+    return check_draft(settings, checked);
   };
   note(together(), checked);
   note(model(), checked);

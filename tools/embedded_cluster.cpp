@@ -58,6 +58,7 @@ void update_hint_metrics(const model::HintCounters& hints, ServingMetrics& metri
 
 /// Null: nobody drafts.
 nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
+                                       const std::string& draft_model,
                                        const model::HintCounters& hints) {
   if (options.depth_max == 0) return nullptr;
   nlohmann::ordered_json outcomes = nlohmann::ordered_json::object();
@@ -72,6 +73,8 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
     places.push_back(accepted);
   }
   return {{"ngram", options.ngram},
+          {"model",
+           draft_model.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(draft_model)},
           {"depth_max", options.depth_max},
           {"fixed_depth", options.fixed_depth},
           {"drafts", hints.drafts},
@@ -81,8 +84,8 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
           {"hints", std::move(outcomes)}};
 }
 
-schema::Announce announcement(const model::Engine& engine, const std::string& name,
-                              const model::EngineOptions& options) {
+schema::Announce announcement(const model::Engine& engine, const model::LoadedModel& model,
+                              const std::string& name, const model::EngineOptions& options) {
   schema::Announce announce;
   announce.worker = random_bits();
   announce.incarnation = random_bits();
@@ -90,6 +93,7 @@ schema::Announce announcement(const model::Engine& engine, const std::string& na
   announce.name = "target-0";
   announce.model = name;
   announce.fingerprint = to_hex(engine.fingerprint());
+  announce.tokenizer = to_hex(model.tokenizer->fingerprint());
   announce.context_tokens = engine.context_tokens();
   announce.sequences = options.sequences;
   announce.waiting = options.waiting;
@@ -137,6 +141,10 @@ class EngineHold final : public actors::EnginePort {
   }
   void cancel(RequestKey key) override { loop_->cancel(key); }
   void set_parked(RequestKey key, bool parked) override { loop_->set_parked(key, parked); }
+  void hint(std::vector<actors::DraftedHint> hints) override { loop_->hint(std::move(hints)); }
+  void count_hints(model::HintOutcome outcome, uint64_t count) override {
+    loop_->count_hints(outcome, count);
+  }
   actors::EngineSnapshot snapshot() const override { return loop_->snapshot(); }
 
  private:
@@ -155,6 +163,7 @@ struct EmbeddedCluster::State {
   std::unique_ptr<caf::actor_system> system;
   schema::RouterHandle router;
   schema::TargetHandle target;
+  std::optional<RunningDraft> draft;
   schema::FrontDeskHandle front_desk;
   std::shared_ptr<ClusterView> view = std::make_shared<ClusterView>();
   std::unique_ptr<gateway::Backend> backend;
@@ -182,6 +191,7 @@ EmbeddedCluster::~EmbeddedCluster() {
   state_->backend.reset();
   state_->front_desk = nullptr;
   state_->target = nullptr;
+  state_->draft.reset();
   state_->router = nullptr;
   state_->system.reset();  // waits for the actors, and with the last of them the engine goes
 }
@@ -195,7 +205,7 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
   if (options.decode_plan.is_automatic || !plan.bounds_nothing()) {
     log_->info("decode plan: {}", model::to_string(plan));
   }
-  schema::Announce announce = announcement(**engine, name, options);
+  schema::Announce announce = announcement(**engine, *model, name, options);
   const model::StepCosts costs = model::measure_step_costs(**engine, clock_);
   announce_costs(costs, announce);
   (*engine)->set_step_costs(costs);
@@ -208,8 +218,18 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
     store_->describe((*engine)->kv_namespace(), describe_blocks(name, options));
     (*engine)->attach_tier(actors::make_store_tier(store_));
   }
-  return Prepared{std::move(model), std::move(*engine), std::move(announce),
-                  kernels::kv_kinds_text(options.kv_kinds), options.speculation};
+  return Prepared{std::move(model),    std::move(*engine),
+                  std::move(announce), kernels::kv_kinds_text(options.kv_kinds),
+                  options.speculation, {}};
+}
+
+Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepared) const {
+  auto made = prepare_draft(draft, *prepared.model, clock_);
+  if (!made) return made.error();
+  log_->info("draft model {}: context {} tokens, {}", draft.name, made->announce.context_tokens,
+             draft.competes ? "on cores that the model uses too" : "on cores of its own");
+  prepared.draft = std::move(*made);
+  return {};
 }
 
 void EmbeddedCluster::start(Prepared prepared) {
@@ -238,8 +258,17 @@ void EmbeddedCluster::start(Prepared prepared) {
     watched->store(loop);
     return std::unique_ptr<actors::EnginePort>(std::make_unique<EngineHold>(std::move(loop)));
   };
-  actors::TargetSetup target{.announce = announce, .router = state->router, .engine = make_engine};
+  actors::TargetSetup target{
+      .announce = announce, .router = state->router, .engine = make_engine, .drafts = {}};
+  if (prepared.draft) {
+    target.drafts.depth_max = prepared.speculation.depth_max;
+    target.drafts.duty = {.always = prepared.speculation.fixed_depth,
+                          .competes = prepared.draft->competes};
+  }
   state->target = system.spawn(actors::target_actor, std::move(target));
+  if (prepared.draft) {
+    state->draft.emplace(system, state->router, std::move(*prepared.draft), clock_, log_);
+  }
   state->front_desk = system.spawn(
       actors::front_desk, actors::FrontDeskSetup{.router = state->router, .model = announce.model});
   state->view->start(system, state->router, state->front_desk);
@@ -284,13 +313,17 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
                                 {"blocks_free", load.blocks_free},
                                 {"blocks_total", load.blocks_total},
                                 {"queued_rows", load.queued_rows},
-                                {"rows_per_s", load.rows_per_s}}}});
+                                {"rows_per_s", load.rows_per_s},
+                                {"draft_runs", load.draft_runs},
+                                {"drafting", load.drafting}}}});
   }
   if (state_) {
     const model::DecodePlan& plan = state_->decode_plan;
     out["decode_plan"] = {{"contexts", plan.contexts}, {"rows", plan.rows}};
     if (const auto loop = state_->engine->load().lock()) {
-      out["drafts"] = describe_drafts(state_->speculation, loop->snapshot().stats.hints);
+      out["drafts"] =
+          describe_drafts(state_->speculation, state_->draft ? state_->draft->model() : "",
+                          loop->snapshot().stats.hints);
     }
   }
   if (store_) {
@@ -316,6 +349,7 @@ void EmbeddedCluster::reset_cache(const gateway::CacheReset& what,
       answer(done);
     });
   };
+  if (state_->draft) state_->draft->forget_cached(what.tenant);
   loop->forget_cached(what.tenant, pool_reset);
 }
 

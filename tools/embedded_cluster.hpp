@@ -17,11 +17,13 @@
 #include "model/engine.hpp"
 #include "model/loaded_model.hpp"
 #include "schema/messages.hpp"
+#include "tools/draft_model.hpp"
 
 namespace outrider::tools {
 
-/// Router, target and front desk in one process: what `outrider serve` runs behind its gateway.
-/// Made empty, so that the gateway can already refer to it while the model loads.
+/// Router, target, front desk and maybe a draft model in one process: what `outrider serve` runs
+/// behind its gateway. Made empty, so that the gateway can already refer to it while the model
+/// loads.
 class EmbeddedCluster {
  public:
   /// Opens the store, on a thread of its own.
@@ -37,9 +39,11 @@ class EmbeddedCluster {
     schema::Announce announce;
     std::string kv_kind;  ///< as kv_kinds_text writes it
     model::SpeculationOptions speculation;
+    std::optional<PreparedDraft> draft;  ///< A model that drafts for it.
   };
   Result<Prepared> prepare(std::shared_ptr<const model::LoadedModel> model, const std::string& name,
                            const model::EngineOptions& options) const;
+  Result<void> add_draft(const DraftModel& draft, Prepared& prepared) const;
   /// Spawns the actors.
   void start(Prepared prepared);
 

@@ -89,11 +89,28 @@ model::EngineOptions engine_options(const Settings& settings) {
   options.local_window = number("local-window");
   options.prefix_caching = settings.text("prefix-caching") == "on";
   const uint32_t fixed = number("spec-k");
-  options.speculation.ngram = settings.text("spec") != "off";
+  options.speculation.ngram = settings.text("spec") == "auto" || settings.text("spec") == "ngram";
   options.speculation.fixed_depth = fixed > 0;
   options.speculation.depth_max = fixed > 0 ? fixed : number("spec-depth-max");
   if (settings.text("spec") == "off") options.speculation.depth_max = 0;
   options.speculation.accept_min = static_cast<float>(number("spec-disable-below-accept")) / 100.0f;
+  return options;
+}
+
+bool uses_draft_model(const Settings& settings) {
+  const bool wanted = settings.text("spec") == "auto" || settings.text("spec") == "draft";
+  return wanted && !settings.text("draft").empty();
+}
+
+/// Its KV kind is the default: another one may cost hints, and saves little of a small model.
+model::EngineOptions draft_engine_options(const Settings& settings) {
+  model::EngineOptions options;
+  options.batch_tokens = static_cast<uint32_t>(settings.count("max-batch-tokens"));
+  options.sequences = limits::draft_runs_max;
+  options.waiting = 2 * limits::draft_runs_max;
+  options.block_tokens = static_cast<uint32_t>(settings.count("block-tokens"));
+  options.kv_memory_bytes = settings.count("draft-kv-memory-mb") << 20;
+  options.speculation.depth_max = 0;
   return options;
 }
 
@@ -175,15 +192,28 @@ ThreadPlan plan_threads(const Settings& settings) {
   return plan;
 }
 
-Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings,
-                                                                     const std::atomic<bool>* stop,
-                                                                     const LoadWords& words) {
-  const auto path = resolve_model(settings.text("model"));
+DraftThreads plan_draft_threads(const Settings& settings) {
+  const uint32_t cores = usable_cpus().threads;
+  const uint32_t taken = plan_threads(settings).threads;
+  DraftThreads plan;
+  plan.threads = static_cast<uint32_t>(settings.count("draft-threads"));
+  if (plan.threads == 0) plan.threads = cores > taken ? cores - taken : 1;
+  plan.competes = taken + plan.threads > cores;
+  return plan;
+}
+
+namespace {
+
+using Loaded = Result<std::shared_ptr<const model::LoadedModel>>;
+
+/// Of the model that the setting of this name names.
+Loaded load(const Settings& settings, const char* setting, ThreadPlan plan,
+            const std::atomic<bool>* stop, const LoadWords& words) {
+  const auto path = resolve_model(settings.text(setting), setting);
   if (!path) return path.error();
   const auto isa = chosen_isa();
   if (!isa) return isa.error();
   std::vector<std::string> warnings;  // told when the bar is gone
-  ThreadPlan plan = plan_threads(settings);
   if (!plan.warning.empty()) warnings.push_back(plan.warning);
   if (!can_bind(plan.cpus)) {
     warnings.push_back("threads cannot be pinned: the system does not grant the CPUs");
@@ -192,7 +222,7 @@ Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Setti
   auto opened = kernels::open_cpu_ops(plan.threads, *isa, std::move(plan.cpus));
   if (!opened) return opened.error();
   const std::shared_ptr<kernels::Ops> ops = std::move(opened).value();
-  const auto load = [&] {
+  const auto load_file = [&] {
     ProgressBar bar("loading " + *path, words.inform);
     model::LoadOptions options;
     options.progress = [&](uint64_t done, uint64_t total) {
@@ -203,13 +233,27 @@ Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Setti
     options.warn = [&](const std::string& text) { warnings.push_back(text); };
     return model::load_model(*path, ops, options);
   };
-  auto model = load();
+  auto model = load_file();
   for (const std::string& text : warnings) words.warn(text);
   if (const std::string& cache = settings.text("weights-cache"); model && !cache.empty()) {
     words.inform((*model)->weights.from_cache ? "packed weights from " + cache
                                               : "weights packed anew, for " + cache);
   }
   return model;
+}
+
+}  // namespace
+
+Loaded load_with_progress(const Settings& settings, const std::atomic<bool>* stop,
+                          const LoadWords& words) {
+  return load(settings, "model", plan_threads(settings), stop, words);
+}
+
+Loaded load_draft_with_progress(const Settings& settings, const std::atomic<bool>* stop,
+                                const LoadWords& words) {
+  ThreadPlan plan;
+  plan.threads = plan_draft_threads(settings).threads;
+  return load(settings, "draft", std::move(plan), stop, words);
 }
 
 Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings) {

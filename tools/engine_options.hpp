@@ -18,6 +18,10 @@ const std::vector<std::string>& engine_setting_names();
 
 model::EngineOptions engine_options(const Settings& settings);
 
+/// Whether a draft model is to be loaded, and its engine's sizes.
+bool uses_draft_model(const Settings& settings);
+model::EngineOptions draft_engine_options(const Settings& settings);
+
 /// What the file that the settings name holds, without white space at its end. Where they name
 /// none: the store's own, or without a store random bytes, as then nothing outlives the process.
 Result<std::string> cluster_secret(const Settings& settings);
@@ -38,6 +42,14 @@ struct ThreadPlan {
 };
 ThreadPlan plan_threads(const Settings& settings);
 
+/// Those of the draft model: what the model itself leaves. `competes`: they share cores with its
+/// own.
+struct DraftThreads {
+  uint32_t threads = 1;
+  bool competes = false;
+};
+DraftThreads plan_draft_threads(const Settings& settings);
+
 /// Hears what people should know: what goes on, and what did not work as asked for.
 struct LoadWords {
   std::function<void(const std::string&)> inform;
@@ -49,6 +61,9 @@ struct LoadWords {
 Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings,
                                                                      const std::atomic<bool>* stop,
                                                                      const LoadWords& words);
+/// Likewise the draft model.
+Result<std::shared_ptr<const model::LoadedModel>> load_draft_with_progress(
+    const Settings& settings, const std::atomic<bool>* stop, const LoadWords& words);
 /// For commands that talk to a person: tells stderr, also what `check_together` says.
 Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings);
 

@@ -25,6 +25,13 @@
 namespace outrider::tools {
 namespace {
 
+/// Of a path, or of a fetched name, which may have dots.
+std::string draft_name(const std::string& setting) {
+  const std::filesystem::path path(setting);
+  return utf8_replace_invalid(
+      (path.extension() == ".gguf" ? path.stem() : path.filename()).string());
+}
+
 std::string served_name(const Settings& settings, const std::string& path) {
   const std::string& given = settings.text("model-name");
   return given.empty() ? utf8_replace_invalid(std::filesystem::path(path).stem().string()) : given;
@@ -114,7 +121,23 @@ class BackgroundLoad {
                                 .inform = words.inform,
                                 .warn = words.warn},
                                options));
-    return cluster.prepare(std::move(*model), name, options);
+    auto prepared = cluster.prepare(std::move(*model), name, options);
+    if (prepared && uses_draft_model(settings)) {
+      OUTRIDER_TRY(load_draft(settings, cluster, words, *prepared));
+    }
+    return prepared;
+  }
+
+  Result<void> load_draft(const Settings& settings, const EmbeddedCluster& cluster,
+                          const LoadWords& words, Prepared& prepared) const {
+    words.inform("loading " + settings.text("draft"));
+    auto model = load_draft_with_progress(settings, &stop_, words);
+    if (!model) return model.error();
+    return cluster.add_draft({.model = std::move(*model),
+                              .name = draft_name(settings.text("draft")),
+                              .options = draft_engine_options(settings),
+                              .competes = plan_draft_threads(settings).competes},
+                             prepared);
   }
 
   std::shared_ptr<spdlog::logger> log_;

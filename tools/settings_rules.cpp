@@ -33,6 +33,10 @@ constexpr Need k_needs[] = {
      "without api-key-file"},
     {"spec-", [](const Settings& s) { return s.text("spec") != "off"; }, "with spec off"},
     {"spec-depth-max", [](const Settings& s) { return s.count("spec-k") == 0; }, "with spec-k"},
+    {"draft-", [](const Settings& s) { return !s.text("draft").empty(); }, "without draft"},
+    {"draft",
+     [](const Settings& s) { return s.text("spec") == "auto" || s.text("spec") == "draft"; },
+     "unless spec is auto or draft"},
     {"decode-chunks", [](const Settings& s) { return s.text("decode-plan") == "fixed"; },
      "unless decode-plan is fixed"},
 };
@@ -72,6 +76,9 @@ Result<void> check_quotas(const Settings& settings, std::vector<std::string>& wa
 Result<std::vector<std::string>> check_together(const Settings& settings) {
   std::vector<std::string> warnings;
   OUTRIDER_TRY(check_quotas(settings, warnings));
+  if (settings.text("spec") == "draft" && settings.text("draft").empty()) {
+    return fail(ErrorCode::invalid_argument, "spec: draft needs a draft model, by draft", "spec");
+  }
   for (const Setting& setting : settings.all()) {
     if (!settings.is_given(setting.name) || setting.value.empty()) continue;
     const auto unmet = std::find_if(std::begin(k_needs), std::end(k_needs), [&](const Need& need) {

@@ -37,6 +37,19 @@ TEST(SettingsTogether, RefuseAQuotaOverTheCapAndNameIt) {
   }
 }
 
+TEST(SettingsTogether, ADraftModelNeedsADrafterAndTheOtherWayRound) {
+  EXPECT_THAT(*checked({{"draft", "d.gguf"}, {"draft-threads", "2"}}), IsEmpty());
+  EXPECT_THAT(*checked({{"draft", "d.gguf"}, {"spec", "draft"}}), IsEmpty());
+  EXPECT_THAT(*checked({{"draft", "d.gguf"}, {"spec", "ngram"}}),
+              ElementsAre("draft has no effect unless spec is auto or draft"));
+  EXPECT_THAT(*checked({{"draft-kv-memory-mb", "9"}}),
+              ElementsAre("draft-kv-memory-mb has no effect without draft"));
+  const auto refused = checked({{"spec", "draft"}});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().field, "spec");
+  EXPECT_THAT(refused.error().message, HasSubstr("draft model"));
+}
+
 TEST(SettingsTogether, WarnOfWhatHasNoEffect) {
   EXPECT_THAT(*checked({{"store-quota-mb", "5000"}}),
               ElementsAre("store-quota-mb has no effect without store-dir"));

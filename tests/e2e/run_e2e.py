@@ -13,6 +13,7 @@ import sys
 import unittest
 
 import suite_damage
+import suite_draft
 import suite_life
 import suite_openai
 import suite_plan
@@ -22,7 +23,8 @@ import suite_store
 from server import Server
 
 SUITES = {"openai": suite_openai, "rpc": suite_rpc, "life": suite_life,
-          "speed": suite_speed, "store": suite_store, "damage": suite_damage, "plan": suite_plan}
+          "speed": suite_speed, "store": suite_store, "damage": suite_damage, "plan": suite_plan,
+          "draft": suite_draft}
 
 
 def load(names, pattern):
@@ -40,7 +42,7 @@ def main():
     parser.add_argument("--suite", default=",".join(SUITES))
     parser.add_argument("-k", dest="pattern")
     options = parser.parse_args()
-    for suite in (suite_life, suite_speed, suite_store, suite_damage, suite_plan):
+    for suite in (suite_life, suite_speed, suite_store, suite_damage, suite_plan, suite_draft):
         suite.binary = pathlib.Path(options.binary).resolve()
         suite.model = pathlib.Path(options.model).resolve()
     if options.cpp_client:

@@ -31,6 +31,8 @@ struct Axes {
   bool restart_store = false;
   uint32_t draft_depth = 0;  ///< Hints that a step verifies of a choice; 0: it does not draft.
   bool ngram = false;
+  bool draft_model = false;   ///< The same model, by messages.
+  uint32_t draft_window = 0;  ///< Of its attention: with one it errs now and then.
   // What happens, as probabilities a step.
   float arrival = 1.0f;  ///< The next request is submitted.
   float preempt_all = 0;

@@ -29,7 +29,8 @@ int run(const Options& options, bool verbose) {
   std::printf(
       "  %llu steps, %llu preemptions, %llu parkings, %llu strangers cancelled, "
       "%llu resumptions, %llu cached tokens, %llu blocks from the store, "
-      "%llu restarts of it, %llu evictions, %llu hints verified, %llu came true, %llu requests "
+      "%llu restarts of it, %llu evictions, %llu hints verified, %llu came true, %llu hints of a "
+      "draft model, %llu requests "
       "with other KV than fp16, %llu with a "
       "window, %llu rows whose window began behind the first chunk, %llu pins ended; %.1f s\n",
       static_cast<unsigned long long>(happened.steps),
@@ -43,6 +44,7 @@ int run(const Options& options, bool verbose) {
       static_cast<unsigned long long>(happened.evictions),
       static_cast<unsigned long long>(happened.drafted),
       static_cast<unsigned long long>(happened.accepted),
+      static_cast<unsigned long long>(happened.model_hints),
       static_cast<unsigned long long>(happened.other_kinds),
       static_cast<unsigned long long>(happened.windowed),
       static_cast<unsigned long long>(happened.far_rows),

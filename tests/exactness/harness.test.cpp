@@ -65,6 +65,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   uint64_t bounded_plans = 0;
   uint64_t drafted = 0;
   uint64_t accepted = 0;
+  uint64_t model_hints = 0;
   uint64_t windowed = 0;
   uint64_t far_rows = 0;
   uint64_t ended_pins = 0;
@@ -91,6 +92,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
     bounded_plans += report.disturbances.bounded_plans;
     drafted += report.disturbances.drafted;
     accepted += report.disturbances.accepted;
+    model_hints += report.disturbances.model_hints;
     windowed += report.disturbances.windowed;
     far_rows += report.disturbances.far_rows;
     ended_pins += report.disturbances.ended_pins;
@@ -107,6 +109,7 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
   EXPECT_GT(bounded_plans, 0u);
   EXPECT_GT(accepted, 100u);
   EXPECT_GT(drafted, accepted);
+  EXPECT_GT(model_hints, 100u);
   EXPECT_GT(windowed, 0u);
   EXPECT_GT(far_rows, 100u);
   EXPECT_GT(ended_pins, 0u);

@@ -10,6 +10,7 @@
 #include "model/transformer.hpp"
 #include "tests/exactness/cases.hpp"
 #include "tests/exactness/drafter.hpp"
+#include "tests/exactness/run_ahead.hpp"
 
 namespace outrider::exactness {
 namespace {
@@ -56,6 +57,10 @@ class Player {
         drafter_(random, model->config.vocab),
         outcomes_(scene.requests.size()),
         finished_(scene.requests.size()) {
+    if (axes.draft_model) {
+      run_ahead_ = std::make_unique<RunAhead>(model, axes.draft_depth, axes.draft_window,
+                                              scene.context_tokens, random, clock_);
+    }
     if (!axes.store) return;
     scene.store->begin_batch(axes.restart_store);
     engine_->attach_tier(scene.store);
@@ -66,7 +71,15 @@ class Player {
     uint64_t steps = 0;
     while (submitted_ < scene_.requests.size() || !engine_->idle()) {
       disturb();
-      for (const model::ChoiceUpdate& update : engine_->step()) hear(update);
+      const auto updates = engine_->step();
+      for (const model::ChoiceUpdate& update : updates) hear(update);
+      if (run_ahead_) {
+        run_ahead_->heard(updates);
+        const auto used = static_cast<size_t>(model::HintOutcome::used);
+        const uint64_t before = engine_->stats().hints.hints[used];
+        run_ahead_->go_on(*engine_);
+        happened_.model_hints += engine_->stats().hints.hints[used] - before;
+      }
       engine_->check_conservation();
       OUTRIDER_CHECK(++steps < k_steps_max, describe(axes_));
     }
@@ -147,6 +160,7 @@ class Player {
       }
       happened_.resumptions += cut > 0 ? 1 : 0;
     }
+    if (run_ahead_) run_ahead_->submitted({i, 0}, request);
     const auto accepted = engine_->submit({i, 0}, std::move(request));
     OUTRIDER_CHECK(accepted.ok(), accepted.error().message);
   }
@@ -223,6 +237,7 @@ class Player {
   ManualClock clock_;
   std::unique_ptr<model::Engine> engine_;
   Drafter drafter_;
+  std::unique_ptr<RunAhead> run_ahead_;
   std::vector<int32_t> answer_;
   std::vector<std::vector<Outcome>> outcomes_;  ///< [request][choice]
   std::vector<std::set<uint32_t>> finished_;
@@ -248,6 +263,7 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   bounded_plans += other.bounded_plans;
   drafted += other.drafted;
   accepted += other.accepted;
+  model_hints += other.model_hints;
   windowed += other.windowed;
   far_rows += other.far_rows;
   ended_pins += other.ended_pins;

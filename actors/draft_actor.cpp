@@ -1,0 +1,124 @@
+#include "actors/draft_actor.hpp"
+
+#include <caf/send.hpp>
+#include <caf/stateful_actor.hpp>
+
+#include "base/limits.hpp"
+
+namespace outrider::actors {
+namespace {
+
+constexpr auto k_heartbeat = std::chrono::milliseconds(limits::heartbeat_interval_ms);
+
+}  // namespace
+
+void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
+  self_ = self;
+  announce_ = std::move(setup.announce);
+  announce_.role = schema::Role::draft;
+  announce_.draft = caf::actor_cast<schema::DraftHandle>(self);
+  router_ = std::move(setup.router);
+  log_ = std::move(setup.log);
+  self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
+  // Weak, as a target's engine is: it must not keep its actor alive.
+  engine_ = setup.engine([address = self->address()](DraftReplies replies) {
+    const auto draft = caf::actor_cast<caf::actor>(address);
+    if (draft) {
+      caf::anon_send(draft, DraftReport{std::make_shared<DraftReplies>(std::move(replies))});
+    }
+  });
+  self_->send(router_, announce_);
+  heartbeat();
+}
+
+void DraftState::open(const schema::DraftOpen& message) {
+  if (!message.target) return;
+  schema::TargetHandle& target = targets_[message.key.target];
+  if (target != message.target) {
+    if (target) self_->demonitor(target.address());
+    target = message.target;
+    self_->monitor(target);
+  }
+  engine_->give(message);
+}
+
+void DraftState::lost(const caf::actor_addr& target) {
+  std::erase_if(targets_, [&](const auto& entry) {
+    if (entry.second.address() != target) return false;
+    engine_->give(TargetGone{entry.first});
+    return true;
+  });
+}
+
+template <class Message>
+void DraftState::send(const schema::DraftKey& key, Message message) {
+  const auto target = targets_.find(key.target);
+  if (target != targets_.end()) self_->send(target->second, std::move(message));
+}
+
+void DraftState::report(DraftReplies& replies) {
+  for (const schema::DraftReady& ready : replies.readies) send(ready.key, ready);
+  for (const schema::DraftResync& resync : replies.resyncs) send(resync.key, resync);
+  std::map<uint64_t, schema::DraftHints> messages;
+  std::map<uint64_t, size_t> branches;
+  for (schema::DraftHint& hint : replies.hints) {
+    const schema::DraftKey key = hint.key;
+    schema::DraftHints& message = messages[key.target];
+    size_t& held = branches[key.target];
+    if (message.hints.size() >= limits::draft_entries_max ||
+        held + hint.branches.size() > limits::draft_branches_max) {
+      send(key, std::exchange(message, {}));
+      held = 0;
+    }
+    held += hint.branches.size();
+    message.hints.push_back(std::move(hint));
+  }
+  for (auto& [target, message] : messages) {
+    const schema::DraftKey key = message.hints.front().key;
+    send(key, std::move(message));
+  }
+  for (const schema::DraftClose& close : replies.closes) send(close.key, close);
+}
+
+/// Whoever started it has to know: it serves nobody.
+void DraftState::refused(const schema::Refusal& refusal) {
+  log_->error("{} stops: {}", announce_.name, refusal.message);
+  self_->quit();
+}
+
+void DraftState::heartbeat() {
+  const EngineSnapshot engine = engine_->snapshot();
+  schema::Load load;
+  load.worker = announce_.worker;
+  load.incarnation = announce_.incarnation;
+  load.sequence = ++heartbeats_;
+  load.running = engine.stats.running;
+  load.waiting = engine.stats.waiting;
+  load.parked = engine.stats.parked;
+  load.blocks_free = engine.stats.blocks_free;
+  load.blocks_total = engine.stats.blocks_total;
+  load.rows_per_s = engine.rows_per_s;
+  load.draft_runs = load.running + load.waiting + load.parked;
+  self_->send(router_, load);
+  self_->delayed_send(caf::actor_cast<DraftActor>(self_), k_heartbeat, caf::tick_atom_v);
+}
+
+DraftActor::behavior_type DraftState::make_behavior() {
+  return {
+      [this](const schema::DraftOpen& message) { open(message); },
+      [this](const schema::DraftCommits& message) { engine_->give(message); },
+      [this](const schema::DraftClose& message) { engine_->give(message); },
+      [this](const schema::AnnounceAgain&) { self_->send(router_, announce_); },
+      [this](const schema::WorkerRefused& message) { refused(message.refusal); },
+      [this](const DraftReport& message) { report(*message.replies); },
+      [this](caf::tick_atom) { heartbeat(); },
+  };
+}
+
+DraftActor::behavior_type draft_actor(DraftActor::stateful_pointer<DraftState> self,
+                                      DraftSetup setup) {
+  self->state.start(self, std::move(setup));
+  return self->state.make_behavior();
+}
+
+}  // namespace outrider::actors

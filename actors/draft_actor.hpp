@@ -1,0 +1,64 @@
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <caf/allowed_unsafe_message_type.hpp>
+#include <caf/typed_event_based_actor.hpp>
+#include <map>
+#include <memory>
+
+#include "actors/draft_loop.hpp"
+#include "schema/messages.hpp"
+
+namespace outrider::actors {
+
+/// From the draft engine's thread to its actor; never leaves the process.
+struct DraftReport {
+  std::shared_ptr<DraftReplies> replies;
+};
+
+using DraftActor =
+    schema::DraftHandle::extend<caf::reacts_to<DraftReport>, caf::reacts_to<caf::tick_atom>>;
+
+struct DraftSetup {
+  schema::Announce announce;  ///< `draft` is filled in by the actor.
+  schema::RouterHandle router;
+  DraftFactory engine;
+  std::shared_ptr<spdlog::logger> log;
+};
+
+/// The mailbox of a draft engine: what targets say goes to its thread, what that answers goes back,
+/// in one message of a kind to each target. When it stops, its engine stops, and targets decode
+/// plainly.
+class DraftState {
+ public:
+  DraftState() = default;
+
+  void start(DraftActor::pointer self, DraftSetup setup);
+  DraftActor::behavior_type make_behavior();
+
+ private:
+  void open(const schema::DraftOpen& message);
+  void lost(const caf::actor_addr& target);
+  void report(DraftReplies& replies);
+  void refused(const schema::Refusal& refusal);
+  void heartbeat();
+  /// To the target that the key names; one that is not known any more gets nothing.
+  template <class Message>
+  void send(const schema::DraftKey& key, Message message);
+
+  DraftActor::pointer self_ = nullptr;
+  schema::Announce announce_;
+  schema::RouterHandle router_;
+  std::shared_ptr<spdlog::logger> log_;
+  std::map<uint64_t, schema::TargetHandle> targets_;  ///< Monitored.
+  uint64_t heartbeats_ = 0;
+  std::unique_ptr<DraftPort> engine_;  ///< Last: it stops before the rest goes.
+};
+
+DraftActor::behavior_type draft_actor(DraftActor::stateful_pointer<DraftState> self,
+                                      DraftSetup setup);
+
+}  // namespace outrider::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(outrider::actors::DraftReport)

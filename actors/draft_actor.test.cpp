@@ -1,0 +1,142 @@
+#include "actors/draft_actor.hpp"
+
+#include <spdlog/sinks/ostream_sink.h>
+
+#include <sstream>
+
+#include "actors/world.test.hpp"
+#include "base/limits.hpp"
+
+namespace outrider::actors {
+namespace {
+
+/// Remembers what its actor gives it, and says what the test says.
+struct Port final : DraftPort {
+  void give(DraftInput input) override { given.push_back(std::move(input)); }
+  EngineSnapshot snapshot() const override { return {}; }
+  std::vector<DraftInput> given;
+};
+
+struct Told {
+  std::vector<schema::DraftReady> readies;
+  std::vector<schema::DraftHints> hints;
+  std::vector<schema::DraftResync> resyncs;
+  std::vector<schema::DraftClose> closes;
+};
+
+schema::TargetHandle::behavior_type listening_target(std::shared_ptr<Told> told) {
+  return {[](const schema::SubmitBegin&) {},
+          [](const schema::PromptPart&) {},
+          [](const schema::SubmitEnd&) {},
+          [](const schema::CancelRequest&) {},
+          [](const schema::SetParked&) {},
+          [](const schema::Resend&) {},
+          [](const schema::DoneAck&) {},
+          [](const schema::AnnounceAgain&) {},
+          [](const schema::DraftLease&) {},
+          [told](const schema::DraftReady& m) { told->readies.push_back(m); },
+          [told](const schema::DraftHints& m) { told->hints.push_back(m); },
+          [told](const schema::DraftResync& m) { told->resyncs.push_back(m); },
+          [told](const schema::DraftClose& m) { told->closes.push_back(m); }};
+}
+
+class DraftWorld : public World {
+ protected:
+  DraftWorld() {
+    DraftSetup setup;
+    setup.announce.worker = 5;
+    setup.announce.name = "draft-0";
+    setup.router = router_;
+    setup.log = log_;
+    setup.engine = [this](DraftListener listener) {
+      auto port = std::make_unique<Port>();
+      port_ = port.get();
+      listener_ = std::move(listener);
+      return port;
+    };
+    draft_ = own(system_.spawn(draft_actor, std::move(setup)));
+    run();
+  }
+  ~DraftWorld() override { draft_ = nullptr; }
+
+  schema::TargetHandle open(uint64_t target, std::shared_ptr<Told> told) {
+    auto handle = own(system_.spawn(listening_target, told));
+    schema::DraftOpen message;
+    message.key = key_of(target);
+    message.target = handle;
+    tell(draft_, message);
+    return handle;
+  }
+  static schema::DraftKey key_of(uint64_t target) { return {target, {1, 1}, 0, 1}; }
+  void say(DraftReplies replies) {
+    listener_(std::move(replies));
+    run();
+  }
+
+  std::ostringstream lines_;
+  std::shared_ptr<spdlog::logger> log_ = std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines_));
+  Port* port_ = nullptr;
+  DraftListener listener_;
+  DraftActor draft_;
+};
+
+TEST_F(DraftWorld, AnnouncesItselfAsADraftAndBeats) {
+  ASSERT_EQ(router_log_->announces.size(), 1u);
+  EXPECT_EQ(router_log_->announces[0].role, schema::Role::draft);
+  EXPECT_EQ(router_log_->announces[0].draft, caf::actor_cast<schema::DraftHandle>(draft_));
+  const size_t before = router_log_->loads.size();
+  advance(limits::heartbeat_interval_ms);
+  ASSERT_EQ(router_log_->loads.size(), before + 1);
+  EXPECT_EQ(router_log_->loads.back().worker, 5u);
+  tell(draft_, schema::AnnounceAgain{5});
+  EXPECT_EQ(router_log_->announces.size(), 2u);
+}
+
+TEST_F(DraftWorld, PassesMessagesBothWaysAndBatchesHintsByTarget) {
+  const auto one = std::make_shared<Told>();
+  const auto two = std::make_shared<Told>();
+  open(1, one);
+  open(2, two);
+  tell(draft_, schema::DraftCommits{{{key_of(1), 0, {1, 2}, 4, 0}}});
+  tell(draft_, schema::DraftClose{key_of(2), schema::DraftEnd::finished});
+  ASSERT_EQ(port_->given.size(), 4u);
+  EXPECT_TRUE(std::holds_alternative<schema::DraftCommits>(port_->given[2]));
+  EXPECT_TRUE(std::holds_alternative<schema::DraftClose>(port_->given[3]));
+  DraftReplies replies;
+  replies.readies = {{key_of(1), 0}};
+  replies.resyncs = {{key_of(2), 3}};
+  replies.closes = {{key_of(2), schema::DraftEnd::displaced}, {key_of(9), {}}};
+  for (uint32_t i = 0; i < limits::draft_entries_max + 1; ++i) {
+    replies.hints.push_back({key_of(1), i, 0, {{-1, 7, 200}}});
+  }
+  replies.hints.push_back({key_of(2), 9, 0, {}});
+  say(std::move(replies));
+  EXPECT_EQ(one->readies.size(), 1u);
+  EXPECT_EQ(two->resyncs.at(0).from_length, 3u);
+  EXPECT_EQ(two->closes.size(), 1u);
+  ASSERT_EQ(one->hints.size(), 2u) << "no message is over its bound";
+  EXPECT_EQ(one->hints[0].hints.size(), limits::draft_entries_max);
+  EXPECT_EQ(one->hints[1].hints.size(), 1u);
+  EXPECT_EQ(two->hints.size(), 1u);
+}
+
+TEST_F(DraftWorld, ForgetsATargetThatDies) {
+  const auto told = std::make_shared<Told>();
+  const auto target = open(1, told);
+  kill(target);
+  ASSERT_EQ(port_->given.size(), 2u);
+  EXPECT_EQ(std::get<TargetGone>(port_->given[1]).target, 1u);
+}
+
+TEST_F(DraftWorld, StopsLoudlyWhenItIsRefused) {
+  tell(draft_, schema::WorkerRefused{
+                   5, schema::Refusal::of(fail(ErrorCode::invalid_argument, "another tokenizer"))});
+  EXPECT_NE(lines_.str().find("draft-0 stops: another tokenizer"), std::string::npos);
+  const size_t before = router_log_->loads.size();
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(router_log_->loads.size(), before);
+}
+
+}  // namespace
+}  // namespace outrider::actors

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "actors/engine_port.hpp"
+
+namespace outrider::actors {
+
+/// Whether a draft model pays here: a draft may compute on what the target needs. Tokens per second
+/// with drafts and without are measured in windows next to each other, for each number of streams
+/// (by powers of two), and the faster way is taken; the other is tried again now and then, for a
+/// small share of the time. Pure: fed with what steps took.
+class DraftDuty {
+ public:
+  struct Options {
+    bool always = false;    ///< Drafts are wanted whatever they cost.
+    bool competes = false;  ///< Draft and target share cores: rather plain until it is proved.
+  };
+  explicit DraftDuty(Options options) : options_(options) {}
+
+  /// Whether drafts are wanted now.
+  bool on() const;
+  /// A step of the target. `ready`: drafts come for what is to be drafted for.
+  void observe(const StepReport& step, bool ready);
+
+ private:
+  /// Tokens and the time that they took.
+  struct Window {
+    uint32_t steps = 0;
+    uint64_t tokens = 0;
+    Duration time{0};
+
+    void add(const StepReport& step);
+    double rate() const { return static_cast<double>(tokens) / to_seconds(time); }
+  };
+  /// What is known of so many streams.
+  struct Load {
+    bool pays = false;    ///< Drafting was the faster way the last time.
+    bool tries = false;   ///< The other way is being tried.
+    bool begun = false;   ///< The first window is over.
+    bool ready = false;   ///< Of a try with drafts: they have come.
+    Window last;          ///< The last whole window of the usual way.
+    Window now;           ///< The one that fills.
+    uint32_t warmup = 0;  ///< Steps of a try before it is measured.
+    Duration spent{0};    ///< By the try so far.
+    Duration until_try{0};
+    uint32_t patience = 1;  ///< Factor of the pause after tries that failed.
+  };
+  bool choose_load(uint32_t sequences);
+  void wait(Load& load, const StepReport& step);
+  void attempt(Load& load, const StepReport& step, bool ready);
+  void conclude(Load& load, double gain);
+
+  Options options_;
+  std::array<Load, 12> loads_{};  ///< By bit width of the number of streams.
+  size_t current_ = 1;
+  uint32_t elsewhere_ = 0;  ///< Steps in a row that had another load.
+};
+
+}  // namespace outrider::actors

@@ -1,0 +1,125 @@
+#include "actors/draft_duty.hpp"
+
+#include <gtest/gtest.h>
+
+namespace outrider::actors {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// A target whose steps give `drafted` tokens with drafts, which take a while to come, and one
+/// without; both kinds of steps have their time.
+struct Target {
+  DraftDuty duty;
+  uint32_t streams = 1;
+  Duration plain = milliseconds(10);
+  Duration drafted = milliseconds(12);
+  uint32_t tokens_of_drafted = 2;
+  uint32_t steps_to_come = 5;
+
+  uint64_t tokens = 0;
+  Duration elapsed{0};
+  Duration on_for{0};
+  uint32_t switches = 0;
+
+  explicit Target(DraftDuty::Options options = {}) : duty(options) {}
+
+  void run(Duration time) {
+    for (const Duration end = elapsed + time; elapsed < end;) {
+      const bool on = duty.on();
+      switches += on == was_on_ ? 0 : 1;
+      was_on_ = on;
+      waited_ = on ? waited_ + 1 : 0;
+      const bool ready = waited_ > steps_to_come;
+      StepReport step{streams, streams * (ready ? tokens_of_drafted : 1), true,
+                      on ? drafted : plain};
+      tokens += step.tokens;
+      elapsed += step.time;
+      if (on) on_for += step.time;
+      duty.observe(step, ready);
+    }
+  }
+  double rate() const { return static_cast<double>(tokens) / to_seconds(elapsed); }
+
+ private:
+  bool was_on_ = false;
+  uint32_t waited_ = 0;
+};
+
+TEST(DraftDuty, DraftsWhereThatIsFaster) {
+  Target target;
+  target.run(seconds(100));
+  // 2 / 0.012 = 167 tokens per second against 100.
+  EXPECT_TRUE(target.duty.on());
+  EXPECT_GT(target.rate(), 0.95 * 167);
+}
+
+TEST(DraftDuty, LosesLittleWhereItIsSlower) {
+  for (const bool competes : {false, true}) {
+    for (const int slow_ms : {22, 50, 200}) {
+      Target target({.competes = competes});
+      target.drafted = milliseconds(slow_ms);
+      target.run(seconds(10));
+      if (competes) {
+        EXPECT_EQ(target.on_for, Duration(0)) << "so early nothing is risked";
+      }
+      target.run(seconds(990));
+      EXPECT_FALSE(target.duty.on());
+      EXPECT_GT(target.switches, 2u) << "it must try now and then";
+      EXPECT_GT(target.rate(), 0.97 * 100) << slow_ms;
+    }
+  }
+}
+
+TEST(DraftDuty, ATryEndsWhenNoDraftsCome) {
+  Target target;
+  target.steps_to_come = UINT32_MAX;
+  target.run(seconds(300));
+  EXPECT_FALSE(target.duty.on());
+  EXPECT_GT(target.on_for, Duration(0));
+  EXPECT_LT(target.on_for, seconds(9));
+}
+
+TEST(DraftDuty, FindsThatItNoLongerPays) {
+  Target target;
+  target.run(seconds(20));
+  ASSERT_TRUE(target.duty.on());
+  target.tokens_of_drafted = 1;
+  target.run(seconds(60));
+  EXPECT_FALSE(target.duty.on());
+  target.tokens_of_drafted = 3;
+  target.run(seconds(400));
+  EXPECT_TRUE(target.duty.on());
+}
+
+TEST(DraftDuty, EachNumberOfStreamsHasItsOwnAnswer) {
+  Target target;
+  target.run(seconds(20));
+  ASSERT_TRUE(target.duty.on());
+  target.streams = 32;
+  target.drafted = milliseconds(30);
+  target.run(seconds(20));
+  EXPECT_FALSE(target.duty.on());
+  target.streams = 1;
+  target.drafted = milliseconds(12);
+  target.run(seconds(1));
+  EXPECT_TRUE(target.duty.on()) << "as it was known before";
+}
+
+TEST(DraftDuty, StepsWithPromptsAreNotMeasured) {
+  DraftDuty duty({});
+  for (int i = 0; i < 1000; ++i) duty.observe({1, 1, false, milliseconds(10)}, false);
+  EXPECT_FALSE(duty.on()) << "without a window there is nothing to compare a try with";
+}
+
+TEST(DraftDuty, AlwaysIsAlways) {
+  Target target({.always = true});
+  target.drafted = seconds(1);
+  target.run(seconds(100));
+  EXPECT_TRUE(target.duty.on());
+  EXPECT_EQ(target.on_for, target.elapsed);
+}
+
+}  // namespace
+}  // namespace outrider::actors

@@ -1,0 +1,117 @@
+#include "actors/draft_runs.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace outrider::actors {
+
+using schema::DraftEnd;
+
+void DraftRuns::take(const DraftInput& input) {
+  if (const auto* message = std::get_if<schema::DraftOpen>(&input)) {
+    open(*message);
+  } else if (const auto* commits = std::get_if<schema::DraftCommits>(&input)) {
+    for (const schema::DraftCommit& item : commits->commits) commit(item);
+  } else if (const auto* closing = std::get_if<schema::DraftClose>(&input)) {
+    close(closing->key);
+  } else {
+    forget(std::get<TargetGone>(input).target);
+  }
+}
+
+/// Of whatever generation.
+DraftRuns::Slots::iterator DraftRuns::find(const schema::DraftKey& key) {
+  return std::find_if(runs_.begin(), runs_.end(), [&](const Slot& slot) {
+    const schema::DraftKey& own = slot.run->key();
+    return own.target == key.target && own.request == key.request && own.choice == key.choice;
+  });
+}
+
+void DraftRuns::open(const schema::DraftOpen& open) {
+  if (open.tokenizer != options_.tokenizer) {
+    replies_.closes.push_back({open.key, DraftEnd::tokenizer});
+    return;
+  }
+  if (const auto found = find(open.key); found != runs_.end()) {
+    const uint32_t generation = found->run->key().generation;
+    if (generation > open.key.generation) return;
+    if (generation == open.key.generation) {
+      replies_.readies.push_back({open.key, found->run->length()});
+      return;
+    }
+    end(found, DraftEnd::finished);
+  }
+  if (runs_.size() >= options_.runs_max) {
+    end(std::min_element(runs_.begin(), runs_.end(),
+                         [](const Slot& a, const Slot& b) { return a.used < b.used; }),
+        DraftEnd::displaced);
+  }
+  runs_.push_back(
+      {std::make_unique<DraftRun>(open, RequestKey{++opened_, 0}, options_.context_tokens),
+       ++uses_});
+  replies_.readies.push_back({open.key, 0});
+}
+
+void DraftRuns::commit(const schema::DraftCommit& commit) {
+  const auto found = find(commit.key);
+  if (found == runs_.end()) {
+    replies_.closes.push_back({commit.key, DraftEnd::unknown});
+    return;
+  }
+  if (found->run->key().generation != commit.key.generation) return;
+  found->used = ++uses_;
+  switch (found->run->take(commit)) {
+    case DraftRun::Taken::yes:
+      return steer(found);
+    case DraftRun::Taken::gap:
+      replies_.resyncs.push_back({commit.key, found->run->length()});
+      return steer(found);
+    case DraftRun::Taken::contradiction:
+      return end(found, DraftEnd::exhausted);
+  }
+}
+
+void DraftRuns::close(const schema::DraftKey& key) {
+  const auto found = find(key);
+  if (found == runs_.end() || found->run->key().generation != key.generation) return;
+  found->run->stop(engine_);
+  runs_.erase(found);
+}
+
+void DraftRuns::forget(uint64_t target) {
+  std::erase_if(runs_, [&](const Slot& slot) {
+    if (slot.run->key().target != target) return false;
+    slot.run->stop(engine_);
+    return true;
+  });
+}
+
+void DraftRuns::steer(Slots::iterator slot) {
+  if (!slot->run->steer(engine_, own_step_)) end(slot, DraftEnd::exhausted);
+}
+
+void DraftRuns::end(Slots::iterator slot, DraftEnd reason) {
+  slot->run->stop(engine_);
+  replies_.closes.push_back({slot->run->key(), reason});
+  runs_.erase(slot);
+}
+
+void DraftRuns::advance(std::span<const model::ChoiceUpdate> updates, Duration time) {
+  if (updates.empty()) return;
+  own_step_ = own_step_ == Duration(0) ? time : own_step_ + (time - own_step_) / 8;
+  for (const model::ChoiceUpdate& update : updates) {
+    const auto slot = std::find_if(runs_.begin(), runs_.end(), [&](const Slot& item) {
+      return item.run->engine_key() == update.key;
+    });
+    if (slot == runs_.end()) continue;  // Closed meanwhile.
+    slot->run->advance(update);
+    if (!update.tokens.empty()) replies_.hints.push_back(slot->run->hint());
+    if (update.finish) {
+      end(slot, DraftEnd::exhausted);
+    } else {
+      steer(slot);
+    }
+  }
+}
+
+}  // namespace outrider::actors

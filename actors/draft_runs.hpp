@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/draft_run.hpp"
+#include "base/limits.hpp"
+
+namespace outrider::actors {
+
+/// What a draft is told of its targets. TargetGone: all of its runs may go.
+struct TargetGone {
+  uint64_t target = 0;
+};
+using DraftInput =
+    std::variant<schema::DraftOpen, schema::DraftCommits, schema::DraftClose, TargetGone>;
+
+/// What it answers, each with the key of its run.
+struct DraftReplies {
+  std::vector<schema::DraftReady> readies;
+  std::vector<schema::DraftHint> hints;
+  std::vector<schema::DraftResync> resyncs;
+  std::vector<schema::DraftClose> closes;
+
+  bool empty() const {
+    return readies.empty() && hints.empty() && resyncs.empty() && closes.empty();
+  }
+};
+
+/// All texts that one draft engine runs ahead of. Bounded: who was committed to least recently goes
+/// when another wants its place. Whatever a target sends, no more than its own runs suffer. Belongs
+/// to the engine's thread.
+class DraftRuns {
+ public:
+  struct Options {
+    std::string tokenizer;  ///< Fingerprint.
+    uint32_t context_tokens = 0;
+    uint32_t runs_max = limits::draft_runs_max;
+  };
+  DraftRuns(Stepper& engine, Options options) : engine_(engine), options_(std::move(options)) {}
+
+  void take(const DraftInput& input);
+  /// What a step of the engine gave, `time` is what it took.
+  void advance(std::span<const model::ChoiceUpdate> updates, Duration time);
+  DraftReplies take_replies() { return std::exchange(replies_, {}); }
+
+  uint32_t size() const { return static_cast<uint32_t>(runs_.size()); }
+
+ private:
+  struct Slot {
+    std::unique_ptr<DraftRun> run;
+    uint64_t used = 0;
+  };
+  using Slots = std::vector<Slot>;
+
+  void open(const schema::DraftOpen& open);
+  void commit(const schema::DraftCommit& commit);
+  void close(const schema::DraftKey& key);
+  void forget(uint64_t target);
+  Slots::iterator find(const schema::DraftKey& key);
+  void steer(Slots::iterator slot);
+  void end(Slots::iterator slot, schema::DraftEnd reason);
+
+  Stepper& engine_;
+  Options options_;
+  Slots runs_;
+  uint64_t uses_ = 0;
+  uint64_t opened_ = 0;
+  Duration own_step_{0};  ///< Of late.
+  DraftReplies replies_;
+};
+
+}  // namespace outrider::actors

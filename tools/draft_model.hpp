@@ -1,0 +1,57 @@
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <atomic>
+#include <caf/actor_system.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "actors/draft_loop.hpp"
+#include "base/clock.hpp"
+#include "base/result.hpp"
+#include "model/engine.hpp"
+#include "model/loaded_model.hpp"
+#include "schema/messages.hpp"
+
+namespace outrider::tools {
+
+/// A model that drafts for another one; `competes`: for cores.
+struct DraftModel {
+  std::shared_ptr<const model::LoadedModel> model;
+  std::string name;
+  model::EngineOptions options;
+  bool competes = false;
+};
+
+/// What takes memory and time.
+struct PreparedDraft {
+  std::unique_ptr<model::Engine> engine;
+  schema::Announce announce;
+  bool competes = false;
+};
+/// Refuses one that has another tokenizer than the model that it is to draft for.
+Result<PreparedDraft> prepare_draft(const DraftModel& draft, const model::LoadedModel& target,
+                                    const Clock& clock);
+
+/// A draft actor and its engine.
+class RunningDraft {
+ public:
+  RunningDraft(caf::actor_system& system, const schema::RouterHandle& router, PreparedDraft draft,
+               const Clock& clock, std::shared_ptr<spdlog::logger> log);
+  ~RunningDraft();
+
+  const std::string& model() const { return model_; }
+  /// A tenant's cached blocks; none: everyone's.
+  void forget_cached(const std::optional<std::string>& tenant) const;
+
+ private:
+  using Watched = std::atomic<std::weak_ptr<actors::DraftLoop>>;
+
+  std::string model_;
+  std::shared_ptr<Watched> loop_ = std::make_shared<Watched>();
+  schema::DraftHandle actor_;
+};
+
+}  // namespace outrider::tools
