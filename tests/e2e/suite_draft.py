@@ -43,14 +43,14 @@ class Draft(unittest.TestCase):
             self.assertGreater(server.metric("outrider_hints_total", outcome="used"), 0)
             server.wait_idle()
 
-            def draft_runs():
+            def both_rest():  # a member is listed from its first report on
                 cluster = json.loads(server.request("GET", "/cluster")[2])
                 members = {member["role"]: member for member in cluster["members"]}
-                self.assertEqual(members.keys(), {"target", "draft"})
-                self.assertEqual(members["draft"]["model"], cluster["drafts"]["model"])
-                self.assertTrue(members["target"]["load"]["drafting"])
-                return sum(member["load"]["draft_runs"] for member in members.values())
-            server.wait_until(lambda: draft_runs() == 0, "runs to end")
+                return (members.keys() == {"target", "draft"}
+                        and members["draft"]["model"] == cluster["drafts"]["model"]
+                        and members["target"]["load"]["drafting"]
+                        and all(member["load"]["draft_runs"] == 0 for member in members.values()))
+            server.wait_until(both_rest, "both members and the runs' end")
             self.assertEqual(server.terminate(), 0)
 
     def test_a_draft_model_that_must_prove_itself_changes_no_answer(self):
