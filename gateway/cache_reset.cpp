@@ -35,9 +35,9 @@ struct CacheResets::Pending {
 };
 
 kj::Promise<Result<CacheResetDone>> CacheResets::start(CacheReset what) {
-  if (!reset_) return Answer(fail(ErrorCode::unavailable, "there is no cache to reset"));
+  if (!reset_) return refuse(fail(ErrorCode::unavailable, "there is no cache to reset"));
   if (!under_way_.expired()) {
-    return Answer(fail(ErrorCode::overloaded, "another reset is under way"));
+    return refuse(fail(ErrorCode::overloaded, "another reset is under way"));
   }
   auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
   auto pending = std::make_shared<Pending>(kj::mv(pair.fulfiller));
@@ -46,6 +46,10 @@ kj::Promise<Result<CacheResetDone>> CacheResets::start(CacheReset what) {
   reset_(std::move(what),
          [pending = std::move(pending)](Answer result) { *pending->answer = std::move(result); });
   return pair.promise.then([answer] { return std::move(*answer); });
+}
+
+kj::Promise<Result<CacheResetDone>> CacheResets::refuse(Error why) {
+  return Answer(std::move(why));
 }
 
 Result<bool> read_cache_reset(const std::string& body) {

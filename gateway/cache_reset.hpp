@@ -37,6 +37,7 @@ class CacheResets {
 
   /// Errors: overloaded (one is under way), unavailable, and what the reset itself fails with.
   kj::Promise<Result<CacheResetDone>> start(CacheReset what);
+  static kj::Promise<Result<CacheResetDone>> refuse(Error why);
 
  private:
   struct Pending;

@@ -91,7 +91,7 @@ Viewer Serving::viewer_of(std::string tenant) const {
 }
 
 kj::Promise<Result<CacheResetDone>> Serving::reset_cache(const Caller& caller, bool cold) {
-  if (const auto admitted = admit(); !admitted) return Result<CacheResetDone>(admitted.error());
+  if (const auto admitted = admit(); !admitted) return CacheResets::refuse(admitted.error());
   const Viewer viewer = viewer_of(caller.tenant);
   CacheReset what{.tenant = std::nullopt, .cold = cold};
   if (!viewer.sees_all) what.tenant = viewer.tenant;
