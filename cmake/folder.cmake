@@ -34,12 +34,13 @@ function(outrider_test target)
 endfunction()
 
 # outrider_folder(<folder> [DEPS <targets>...] [PRIVATE_DEPS <targets>...]
-#                 [EXTRA_SOURCES <files>...] [SUBFOLDERS <folders>...])
+#                 [EXTRA_SOURCES <files>...] [SUBFOLDERS <folders>...] [PRECOMPILED <headers>...])
 #
 # One static library per folder, from every *.cpp in it, and one test program <folder>_tests from
-# every *.test.cpp beside the sources. DEPS names the folders (outrider::x) and packages it uses.
+# every *.test.cpp beside the sources. DEPS names the folders (outrider::x) and packages it uses,
+# PRECOMPILED the packages' headers that most of its files read.
 function(outrider_folder name)
-  cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE_DEPS;EXTRA_SOURCES;SUBFOLDERS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE_DEPS;EXTRA_SOURCES;SUBFOLDERS;PRECOMPILED" ${ARGN})
   set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   foreach(sub ${ARG_SUBFOLDERS})
     list(APPEND patterns ${CMAKE_CURRENT_SOURCE_DIR}/${sub}/*.cpp)
@@ -55,11 +56,13 @@ function(outrider_folder name)
   target_include_directories(outrider_${name} PUBLIC ${OUTRIDER_ROOT} ${PROJECT_BINARY_DIR})
   target_compile_features(outrider_${name} PUBLIC cxx_std_20)
   target_link_libraries(outrider_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  outrider_precompile(outrider_${name} ${ARG_PRECOMPILED})
 
   if(tests AND PROJECT_IS_TOP_LEVEL)
     add_executable(${name}_tests ${tests})
     target_link_libraries(${name}_tests PRIVATE outrider_${name} ${ARG_PRIVATE_DEPS}
                           GTest::gmock GTest::gtest_main)
+    outrider_precompile(${name}_tests <gmock/gmock.h> <gtest/gtest.h> ${ARG_PRECOMPILED})
     outrider_test(${name}_tests LABELS unit)
   endif()
 endfunction()
@@ -75,5 +78,6 @@ function(outrider_races name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name}_races EXCLUDE_FROM_ALL ${ARG_SOURCES})
   target_link_libraries(${name}_races PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  outrider_precompile(${name}_races <gmock/gmock.h> <gtest/gtest.h>)
   outrider_test(${name}_races LABELS races)
 endfunction()

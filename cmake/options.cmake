@@ -10,7 +10,8 @@ set(OUTRIDER_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,unde
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # The sloppiness that ccache's manual asks for where headers are precompiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
 endif()
 
 # -ffp-contract=off: every float operation is the one that is written (docs/ARCHITECTURE.md, exactness).
@@ -23,8 +24,7 @@ add_compile_options(${OUTRIDER_COMPILE_OPTIONS})
 
 if(OUTRIDER_SANITIZE)
   # CAF's headers bind references to null in functor actors without arguments: a false positive.
-  # GCC 12 takes instrumented optional values for uninitialised ones: the plain builds keep that warning.
-  add_compile_options(-fsanitize=${OUTRIDER_SANITIZE} -Wno-maybe-uninitialized)
+  add_compile_options(-fsanitize=${OUTRIDER_SANITIZE})
   add_link_options(-fsanitize=${OUTRIDER_SANITIZE})
   if(OUTRIDER_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize=null -fno-sanitize-recover=undefined)

@@ -23,7 +23,7 @@ RequestRecord read(const std::string& text, size_t cut, const HttpEnd& end,
   return record;
 }
 
-constexpr HttpEnd k_whole = {.status = 200};
+const HttpEnd k_whole = {.status = 200};
 const std::string k_stream =
     ": ping\n\n"
     "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":null}]}\n\n"

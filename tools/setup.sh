@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Installs what is missing from tools/packages.txt and makes the Python environment .venv.
+# Installs what is missing from tools/packages.txt (--with-tests: and from packages-tests.txt) and makes
+# the Python environment .venv.
 # Idempotent; says what it does; does nothing, quickly, when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
+lists=(tools/packages.txt)
+[ "${1:-}" != --with-tests ] || lists+=(tools/packages-tests.txt)
 missing=()
 while read -r package; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
-done < <(grep -v '^#' tools/packages.txt)
+done < <(grep -hv '^#' "${lists[@]}")
 
 if [ ${#missing[@]} -gt 0 ]; then
   echo "setup: installing ${#missing[@]} Debian packages: ${missing[*]}"

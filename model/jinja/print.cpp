@@ -29,7 +29,7 @@ class Printer {
       put("}");
     } else if (value.is_string()) {
       budget_.charge(k_case_work * value.text().size());
-      put(value.safe() ? "Markup(" + quoted(value.text()) + ")" : quoted(value.text()));
+      put(value.safe() ? "Markup(" + quoted_text(value.text()) + ")" : quoted_text(value.text()));
     } else if (value.is_undefined()) {
       put("Undefined");
     } else {

@@ -199,7 +199,7 @@ std::string float_text(double value) {
   return std::string(shortest);  // "1e+16", "1.5e-05": the same form as Python's
 }
 
-std::string quoted(std::string_view text) {
+std::string quoted_text(std::string_view text) {
   const bool single = text.find('\'') != std::string_view::npos;
   const bool both = single && text.find('"') != std::string_view::npos;
   const char quote = single && !both ? '"' : '\'';

@@ -52,6 +52,6 @@ std::vector<std::string> split_lines(std::string_view text, bool keep_ends);
 /// repr() of a float: shortest digits that read back, always with a point or an exponent.
 std::string float_text(double value);
 /// repr() of a str.
-std::string quoted(std::string_view text);
+std::string quoted_text(std::string_view text);
 
 }  // namespace outrider::model::jinja

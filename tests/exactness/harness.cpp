@@ -122,10 +122,10 @@ class Harness {
     }
     while (!order.empty()) {
       const Numerics& one = numerics_[order.front()];
-      const auto rest =
-          std::ranges::stable_partition(order, [&](uint32_t i) { return numerics_[i] == one; });
-      run_batches({order.begin(), rest.begin()});
-      order.erase(order.begin(), rest.begin());
+      const auto rest = std::stable_partition(order.begin(), order.end(),
+                                              [&](uint32_t i) { return numerics_[i] == one; });
+      run_batches({order.begin(), rest});
+      order.erase(order.begin(), rest);
     }
   }
 
