@@ -24,31 +24,39 @@ uint64_t prefix_of(const rocksdb::Slice& key) {
   return prefix;
 }
 
-/// Stands at the first key from `prefix` on, or in a block that does not verify.
-void seek(rocksdb::Iterator& at, uint64_t prefix) {
+using Position = std::unique_ptr<rocksdb::Iterator>;
+
+Position open(rocksdb::SstFileReader& table) {
+  rocksdb::ReadOptions how;
+  how.fill_cache = false;
+  return Position(table.NewIterator(how));
+}
+
+/// Stands at the first key from `prefix` on, or in a block that does not verify. Each time another
+/// iterator: one that met a bad block says of the good one where it was before that it is bad.
+Position seek(rocksdb::SstFileReader& table, uint64_t prefix) {
   std::array<char, 8> key{};
   for (size_t i = 0; i < 8; ++i) key[i] = static_cast<char>(prefix >> (56 - 8 * i));
-  at.Seek({key.data(), key.size()});
+  Position at = open(table);
+  at->Seek({key.data(), key.size()});
+  return at;
 }
 
 /// Goes behind blocks that do not verify, of which the first has keys from `bad` on. Looks for the
 /// next good one by strides, for more than one may be bad, then bisects to its first key: ids are
-/// as good as unique in their first bytes. Returns the prefix where it stands; none when nothing
-/// follows that can be read.
-std::optional<uint64_t> seek_behind(rocksdb::Iterator& at, uint64_t bad, uint64_t stride) {
+/// as good as unique in their first bytes. Returns that prefix; none when nothing follows that can
+/// be read.
+std::optional<uint64_t> first_behind(rocksdb::SstFileReader& table, uint64_t bad, uint64_t stride) {
   uint64_t good = bad;
   do {
     if (good == UINT64_MAX) return std::nullopt;
     bad = good;
     good += std::min(stride, UINT64_MAX - good);
-    seek(at, good);
-  } while (!at.status().ok());
+  } while (!seek(table, good)->status().ok());
   while (good - bad > 1) {
     const uint64_t middle = bad + (good - bad) / 2;
-    seek(at, middle);
-    (at.status().ok() ? good : bad) = middle;
+    (seek(table, middle)->status().ok() ? good : bad) = middle;
   }
-  seek(at, good);
   return good;
 }
 
@@ -61,9 +69,7 @@ uint64_t stride_of(uint64_t blocks_noted, uint64_t file_bytes) {
 
 /// What can be read of one table; nothing if its own index cannot.
 rocksdb::Status each_entry(rocksdb::SstFileReader& table, uint64_t stride, const Entry& entry) {
-  rocksdb::ReadOptions how;
-  how.fill_cache = false;
-  const std::unique_ptr<rocksdb::Iterator> at(table.NewIterator(how));
+  Position at = open(table);
   uint64_t reached = 0;
   for (at->SeekToFirst();;) {
     for (; at->Valid(); at->Next()) {
@@ -71,9 +77,10 @@ rocksdb::Status each_entry(rocksdb::SstFileReader& table, uint64_t stride, const
       if (auto status = entry(at->key(), at->value()); !status.ok()) return status;
     }
     if (at->status().ok()) return at->status();
-    const auto behind = seek_behind(*at, reached, stride);
+    const auto behind = first_behind(table, reached, stride);
     if (!behind) return rocksdb::Status::OK();
     reached = *behind;
+    at = seek(table, reached);
   }
 }
 
