@@ -123,7 +123,7 @@ int main(int argc, char** argv) {
                 stored / 1e6, static_cast<unsigned long long>(record_kb), stored / seconds / 1e6,
                 static_cast<unsigned long long>(stats.counters.skipped.total()), stats.files);
     std::printf("write amplification: payload family %.3f, whole process %.3f\n",
-                static_cast<double>(stats.payload_written_bytes) / stored,
+                static_cast<double>(stats.counters.payload_written_bytes) / stored,
                 static_cast<double>(process_written_bytes() - written_before) / stored);
     std::printf("disk: highest of %llu samples %.1f MB, cap %.1f MB, now %.1f MB\n",
                 static_cast<unsigned long long>(samples), double(highest) / 1e6,

@@ -1,12 +1,14 @@
 // What a disk, a kill or a person may do to a store's directory. Always: no exception, no wrong
 // block, a counted reason, and a store that goes on serving.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 
 #include <csignal>
 
+#include "base/log.hpp"
 #include "kvstore/faults.test.hpp"
 #include "kvstore/inspect.hpp"
 #include "kvstore/store_place.hpp"
@@ -15,6 +17,8 @@ namespace outrider::kvstore {
 namespace {
 
 using namespace testing;  // NOLINT: this folder's own helpers
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(Faults, AFlippedBitInARecordEndsItsChainThere) {
   fill();
@@ -310,6 +314,36 @@ TEST_F(Faults, WritesThatFailAreCountedAndTriedAgainLater) {
   clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
   expect_serving(*store);
   EXPECT_EQ(store->stats().outage, Outage::none);
+}
+
+TEST_F(Faults, AfterAnOutageCountersGoOnAndNobodyWasKilled) {
+  Surroundings outside = surroundings(clock_);
+  outside.log = *make_logger({});
+  ::testing::internal::CaptureStderr();
+  ColdStore store(small_options(store_path()), outside);
+  store.put(chain_blocks(1, k_blocks, 64 << 10), {});
+  store.drain();
+  const uint64_t written = store.stats().counters.payload_written_bytes;
+  EXPECT_GE(written, k_blocks * (64 << 10));
+  auto* const before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small{16 << 10, limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  store.put(chain_blocks(2, k_blocks, 64 << 10), {});
+  store.drain();
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, before);
+  EXPECT_NE(store.stats().outage, Outage::none);
+  clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  expect_serving(store);
+  const ColdStats stats = store.stats();
+  EXPECT_EQ(stats.outage, Outage::none) << stats.outage_text;
+  EXPECT_GT(stats.counters.payload_written_bytes, written);
+  EXPECT_EQ(stats.counters.unclean_starts, 0u);
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(lines, HasSubstr("last_stop=outage"));
+  EXPECT_THAT(lines, Not(HasSubstr("last_stop=killed")));
 }
 
 TEST_F(Faults, ADeletedDatabaseIsMadeAnewWhileItRuns) {

@@ -103,7 +103,8 @@ struct ColdCounters {
   std::array<uint64_t, k_store_load_seconds.size() + 1> load_times{};
   uint64_t stored_blocks = 0;
   uint64_t stored_bytes = 0;
-  uint64_t rewritten_bytes = 0;  ///< second chances, pins and unpins
+  uint64_t rewritten_bytes = 0;        ///< second chances, pins and unpins
+  uint64_t payload_written_bytes = 0;  ///< by flushes, as RocksDB counts
   uint64_t flushes = 0;
   uint64_t pinned_compactions = 0;  ///< of all pinned records, so that dead ones make room
   uint64_t refused_pins = 0;        ///< blocks that were to be pinned, and are not
@@ -111,7 +112,7 @@ struct ColdCounters {
   uint64_t touched_blocks = 0;
   uint64_t salvaged = 0;        ///< damaged directories of which something was kept
   uint64_t quarantined = 0;     ///< those moved aside
-  uint64_t unclean_starts = 0;  ///< the process before was killed
+  uint64_t unclean_starts = 0;  ///< another process before was killed
   uint64_t broken_rows = 0;     ///< index entries that proved nothing
   uint64_t dropped_jobs = 0;    ///< pins and other changes that the queue had no room for
 };
@@ -127,9 +128,8 @@ struct ColdStats {
   uint64_t pinned_bytes = 0;  ///< of these
   uint64_t file_bytes = 0;    ///< payload files, as of the last flush
   uint32_t files = 0;
-  uint64_t deleted_files = 0;          ///< by another program: readable until the store closes
-  uint64_t queued_bytes = 0;           ///< waiting to be written
-  uint64_t payload_written_bytes = 0;  ///< by flushes, as RocksDB counts
+  uint64_t deleted_files = 0;  ///< by another program: readable until the store closes
+  uint64_t queued_bytes = 0;   ///< waiting to be written
   uint32_t loads_waiting = 0;
   ReadSpeed speed;
   std::vector<TenantUse> tenants;

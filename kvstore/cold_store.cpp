@@ -97,7 +97,6 @@ ColdStats ColdStore::stats() const {
   ColdStats out;
   out.queued_bytes = parts_->writer.queued_bytes();
   out.loads_waiting = parts_->loads.waiting();
-  std::shared_ptr<Database> database;
   {
     const StoreCore& core = parts_->core;
     const std::lock_guard lock(core.mutex);
@@ -113,7 +112,6 @@ ColdStats ColdStore::stats() const {
     out.deleted_files = core.deleted_files;
     out.speed = core.speed;
     out.tenants = core.index.tenants();
-    database = core.database;
   }
   std::map<uint64_t, const std::string*> names;
   for (const auto& [name, bytes] : parts_->core.options.quota_bytes) {
@@ -122,7 +120,6 @@ ColdStats ColdStore::stats() const {
   for (TenantUse& tenant : out.tenants) {
     if (const auto at = names.find(tenant.tenant); at != names.end()) tenant.name = *at->second;
   }
-  if (database) out.payload_written_bytes = database->payload_bytes_written();
   return out;
 }
 

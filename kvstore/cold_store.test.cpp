@@ -385,7 +385,7 @@ TEST_F(ColdStoreTest, DiskUseStaysBelowCapAndBuffersThroughALongFill) {
   EXPECT_LE(highest, options.cap_bytes + allowance);
   const ColdStats stats = store->stats();
   EXPECT_GT(stats.counters.stored_bytes, 3 * options.cap_bytes);
-  EXPECT_LE(static_cast<double>(stats.payload_written_bytes),
+  EXPECT_LE(static_cast<double>(stats.counters.payload_written_bytes),
             1.2 * static_cast<double>(stats.counters.stored_bytes));
 }
 

@@ -74,6 +74,8 @@ class ColdWriter {
   std::shared_ptr<Database> database_;
   std::future<void> database_closed_;
   bool write_failed_ = false;
+  uint64_t payload_written_bytes_ = 0;   // of this database, as counted so far
+  std::string last_open_;                // the id of the store that was
   std::string known_damage_;             // what a write found; empty: none
   std::optional<uint64_t> file_system_;  // that the directory was open on
   TimePoint retry_at_{0};
@@ -98,7 +100,7 @@ class ColdWriter {
   Opening opening();
   void open();
   void add_unwritten_uses(std::vector<std::pair<BlockId, Row>>& rows);
-  void log_opened(const OpenedStore& opened);
+  void log_opened(const OpenedStore& opened, bool again);
   void fill_index(std::vector<std::pair<BlockId, Row>> rows);
   void retire(bool tell);
   bool can_write();

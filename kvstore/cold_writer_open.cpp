@@ -80,6 +80,9 @@ void ColdWriter::open() {
       closed->set_value();
     });
   }
+  payload_written_bytes_ = 0;
+  const bool again = database_ && opened.store_uuid == last_open_;
+  if (database_) last_open_ = opened.store_uuid;
   if (opened.quarantined) deletions_ = {};
   fill_index(std::move(opened.rows));
   for (const auto& [id, row] : opened.gone) deletions_.delete_row(id);
@@ -93,7 +96,7 @@ void ColdWriter::open() {
     core_.counters.broken_rows += opened.broken_rows;
     core_.counters.salvaged += opened.salvaged ? 1 : 0;
     core_.counters.quarantined += opened.quarantined ? 1 : 0;
-    core_.counters.unclean_starts += opened.unclean ? 1 : 0;
+    core_.counters.unclean_starts += opened.unclean && !again ? 1 : 0;
     core_.database = database_;
     core_.note_files(opened.files);
     core_.deleted_files = 0;
@@ -106,7 +109,7 @@ void ColdWriter::open() {
   }
   core_.tell();
   if (began) core_.log.outage(core_.options.directory, opened.outage, opened.outage_text);
-  log_opened(opened);
+  log_opened(opened, again);
   write_failed_ = false;
   named_tenants_.clear();
   named_namespaces_.clear();
@@ -118,14 +121,16 @@ void ColdWriter::open() {
   }
 }
 
-void ColdWriter::log_opened(const OpenedStore& opened) {
+/// Which one, after an outage, this process itself had open before.
+void ColdWriter::log_opened(const OpenedStore& opened, bool again) {
   const std::string& directory = core_.options.directory;
   if (opened.quarantined) {
     core_.log.moved_aside(directory, quarantine_directory(directory), opened.damage);
   }
   if (!database_) return;
-  OpenedAs what{.directory = directory,
-                .last_stop = opened.made ? "none" : (opened.unclean ? "killed" : "clean")};
+  OpenedAs what{.directory = directory, .last_stop = opened.unclean ? "killed" : "clean"};
+  if (again) what.last_stop = "outage";
+  if (opened.made) what.last_stop = "none";
   {
     const std::lock_guard lock(core_.mutex);
     what.records = core_.index.rows();

@@ -304,11 +304,14 @@ void ColdWriter::sweep() {
     files = database_->payload_files();
     if (!files) return;
   }
+  const uint64_t written = std::max(payload_written_bytes_, database_->payload_bytes_written());
   std::vector<BlockId> aged;
   std::vector<std::pair<BlockId, Place>> expired;
   {
     const std::lock_guard lock(core_.mutex);
     core_.note_files(*files);
+    core_.counters.payload_written_bytes +=
+        written - std::exchange(payload_written_bytes_, written);
     core_.index.age_out(files->files == 0 ? UINT64_MAX : files->oldest_sequence, aged);
     core_.index.expire(core_.now_s(), expired);
     core_.counters.removed[Removal::aged_out] += aged.size();

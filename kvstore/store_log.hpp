@@ -18,7 +18,7 @@ namespace outrider::kvstore {
 /// What a store directory was found to be when it opened.
 struct OpenedAs {
   std::string directory;
-  std::string last_stop;  ///< "clean", "killed", or "none" of a new store
+  std::string last_stop;  ///< "clean", "killed", "outage" of this process, "none" of a new store
   uint64_t records = 0;
   uint64_t bytes = 0;
   uint64_t tenants = 0;  ///< with records

@@ -156,7 +156,7 @@ nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats,
                                 {"loaded_bytes", c.loaded_bytes},
                                 {"stored_blocks", c.stored_blocks},
                                 {"stored_bytes", c.stored_bytes},
-                                {"payload_written_bytes", stats.payload_written_bytes},
+                                {"payload_written_bytes", c.payload_written_bytes},
                                 {"salvaged", c.salvaged},
                                 {"quarantined", c.quarantined},
                                 {"unclean_starts", c.unclean_starts},
@@ -179,7 +179,7 @@ void update_store_metrics(const kvstore::ColdStats& stats, StoreMetrics& metrics
   metrics.loads_waiting.Set(stats.loads_waiting);
   raise_to(metrics.loaded_bytes, static_cast<double>(c.loaded_bytes));
   raise_to(metrics.stored_bytes, static_cast<double>(c.stored_bytes));
-  raise_to(metrics.payload_written_bytes, static_cast<double>(stats.payload_written_bytes));
+  raise_to(metrics.payload_written_bytes, static_cast<double>(c.payload_written_bytes));
   raise_to(metrics.salvaged, static_cast<double>(c.salvaged));
   raise_to(metrics.quarantined, static_cast<double>(c.quarantined));
   raise_to(metrics.refused_pins, static_cast<double>(c.refused_pins));

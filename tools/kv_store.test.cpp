@@ -87,7 +87,7 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
   stats.counters.load_times[2] = 4;
   stats.counters.load_times.back() = 1;
   stats.counters.load_ns = 11'000'000'000;
-  stats.payload_written_bytes = 4096;
+  stats.counters.payload_written_bytes = 4096;
   const auto json = describe_store(stats, {.sees_all = true});
   EXPECT_EQ(json["blocks"], 3);
   EXPECT_EQ(json["loads"].dump(), R"({"corrupt":2})");
