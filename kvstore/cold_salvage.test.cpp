@@ -16,6 +16,7 @@ namespace outrider::kvstore {
 namespace {
 
 using namespace testing;  // NOLINT: this folder's own helpers
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 class Salvage : public Faults {
@@ -258,22 +259,44 @@ TEST_F(Salvage, BadBlocksOfTheIndexFarFromEachOtherCostTheirRowsOnly) {
   EXPECT_GE(store->stats().rows, k_many * k_blocks - 3 * 30) << "a block has 29";
 }
 
-TEST_F(Salvage, ALockThatIsADirectoryIsDamageAndNotAnotherProcess) {
-  for (const bool empty : {true, false}) {
-    SCOPED_TRACE(empty);
-    fs::remove_all(store_path());
-    fill();
-    fs::remove(db_path() + "/LOCK");
-    fs::create_directories(db_path() + (empty ? "/LOCK" : "/LOCK/something"));
-    auto store = open();
-    const ColdStats stats = store->stats();
-    EXPECT_EQ(stats.outage, Outage::none) << stats.outage_text;
-    EXPECT_EQ(stats.counters.salvaged, empty ? 1u : 0u);
-    EXPECT_EQ(stats.counters.quarantined, empty ? 0u : 1u);
-    EXPECT_THAT(stats.outage_text, HasSubstr("LOCK"));
-    EXPECT_EQ(load_all(*store), empty ? k_chains * k_blocks : 0u);
-    expect_serving(*store);
+TEST_F(Salvage, ADirectoryInThePlaceOfAFileIsDamageLikeAnyOther) {
+  fill_tables();
+  std::vector<fs::path> replaced = files();
+  for (const char* ours : {".writable", ".salvaging", "SALVAGING", "OPENING"}) {
+    replaced.emplace_back(fs::path(db_path()) / ours);
   }
+  for (const fs::path& path : replaced) {
+    for (const bool empty : {true, false}) {
+      SCOPED_TRACE(path.filename().string() + (empty ? ", empty" : ""));
+      restore();
+      fs::remove(path);
+      fs::create_directories(empty ? path : path / "something");
+      auto store = open();
+      const ColdStats stats = store->stats();
+      EXPECT_EQ(stats.outage, Outage::none) << stats.outage_text;
+      const uint32_t came = load_all(*store);
+      if (path.extension() != ".sst") {
+        EXPECT_EQ(came, k_chains * k_blocks);
+      }
+      EXPECT_EQ(came == 0, stats.counters.quarantined == 1) << "the index was in that table";
+      if (path.filename() != ".writable") {
+        EXPECT_EQ(stats.counters.salvaged + stats.counters.quarantined, 1u);
+        EXPECT_EQ(stats.outage_text, path.filename().string() + ", a file, is a directory");
+      }
+      expect_serving(*store);
+      store.reset();
+      EXPECT_EQ(open()->stats().counters.salvaged, 0u) << "once";
+    }
+  }
+}
+
+TEST_F(Salvage, OthersDirectoriesAreLeftAlone) {
+  fill_tables();
+  fs::create_directories(db_path() + "/backup/000001.sst");
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.salvaged, 0u) << store->stats().outage_text;
+  EXPECT_EQ(load_all(*store), k_chains * k_blocks);
+  EXPECT_TRUE(fs::exists(db_path() + "/backup/000001.sst"));
 }
 
 TEST_F(Salvage, ABadBlockOfPinnedRecordsCostsItsRecordOnly) {
@@ -304,6 +327,24 @@ TEST_F(Salvage, ATableInAnothersPlaceCostsThatOne) {
     EXPECT_EQ(load_all(*store), (k_chains - 1) * k_blocks);
     expect_serving(*store);
   }
+}
+
+TEST_F(Salvage, TablesThatChangedPlacesAreNamed) {
+  fill_tables();
+  const auto table_of = [&](uint64_t chain) {
+    return find(std::span(make_block(chain, 2).tensors[1].bytes).first(64)).first;
+  };
+  const auto name = [](const fs::path& path) { return path.filename().string(); };
+  const fs::path one = table_of(0), other = table_of(1);
+  fs::rename(one, one.string() + ".away");
+  fs::rename(other, one);
+  fs::rename(one.string() + ".away", other);
+  auto store = open();
+  EXPECT_EQ(store->stats().counters.salvaged, 1u);
+  EXPECT_THAT(store->stats().outage_text,
+              AnyOf(HasSubstr(name(one) + ", is what was " + name(other)),
+                    HasSubstr(name(other) + ", is what was " + name(one))));
+  EXPECT_EQ(load_all(*store), k_chains * k_blocks);
 }
 
 /// What a kill -9 leaves is what the files are at that moment.

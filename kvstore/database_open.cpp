@@ -110,65 +110,34 @@ rocksdb::DBOptions database_options(const DatabaseOptions& options) {
   return out;
 }
 
-std::string in_use_text(const std::string& directory) {
-  return directory + " is in use by another process (a server?)";
-}
-
-/// RocksDB says the same of it as of one that another process holds.
-bool lock_is_no_file(const std::string& directory) {
-  std::error_code ignored;
-  return fs::is_directory(directory + "/LOCK", ignored);
+/// RocksDB says of them what it says of a disk that fails, and of LOCK that another process holds
+/// it. A directory of any other name is none of ours.
+std::vector<std::string> directories_in_place_of_files(const std::string& directory) {
+  static const std::regex files(
+      "CURRENT|IDENTITY|LOCK|OPENING|SALVAGING|\\.salvaging|(MANIFEST|OPTIONS)-\\d+|"
+      "\\d+\\.(sst|log|dbtmp)");
+  std::vector<std::string> out;
+  std::error_code error;
+  fs::directory_iterator at(directory, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    std::error_code gone;
+    const std::string name = at->path().filename().string();
+    if (at->is_directory(gone) && std::regex_match(name, files)) out.push_back(name);
+  }
+  return out;
 }
 
 /// Whether another process, or this one, holds the directory.
 bool in_use(const std::string& directory) {
   const auto lock = DirectoryLock::take(directory);
   if (!lock && lock.error().code == ErrorCode::unavailable) return true;
-  if (lock_is_no_file(directory)) return false;
+  std::error_code ignored;
+  if (fs::is_directory(directory + "/LOCK", ignored)) return false;
   rocksdb::FileLock* file = nullptr;
   rocksdb::Env* const env = rocksdb::Env::Default();
   if (!env->LockFile(directory + "/LOCK", &file).ok()) return true;
   env->UnlockFile(file).PermitUncheckedError();
   return false;
-}
-
-/// In our words what is wrong with which file.
-std::string damage_text(const std::string& from_rocksdb) {
-  const auto name_at = [&](size_t at) {
-    const size_t end = from_rocksdb.find_first_of(" :,", at);
-    return from_rocksdb.substr(at, end == std::string::npos ? end : end - at);
-  };
-  std::string what = "its content";
-  // It looks for tables under two names.
-  const size_t table = std::min(from_rocksdb.find(".sst"), from_rocksdb.find(".ldb"));
-  if (table != std::string::npos && table != 0) {
-    const size_t before = from_rocksdb.find_last_not_of("0123456789", table - 1);
-    const size_t begin = before == std::string::npos ? 0 : before + 1;
-    what = "a table, " + from_rocksdb.substr(begin, table - begin) + ".sst,";
-  } else if (const size_t list = from_rocksdb.find("MANIFEST-"); list != std::string::npos) {
-    what = "the list of its tables, " + name_at(list) + ",";
-  } else if (from_rocksdb.find("CURRENT") != std::string::npos) {
-    what = "CURRENT, which names the list of its tables,";
-  }
-  const bool lost = from_rocksdb.find("No such file") != std::string::npos;
-  return what + (lost ? " is lost" : " is damaged");
-}
-
-bool is_locked(const rocksdb::Status& status) {
-  return status.IsIOError() && status.ToString().find("/LOCK") != std::string::npos;
-}
-
-OpenError open_error(const std::string& directory, const rocksdb::Status& status) {
-  OpenFailure why = OpenFailure::other;
-  if (status.IsNoSpace()) {
-    why = OpenFailure::no_space;
-  } else if (status.IsCorruption() || status.IsPathNotFound() || status.IsNotSupported() ||
-             status.IsInvalidArgument() || status.IsNotFound()) {
-    why = OpenFailure::damaged;
-  }
-  if (is_locked(status)) return {OpenFailure::in_use, in_use_text(directory), {}};
-  if (why == OpenFailure::damaged) return {why, damage_text(status.ToString()), text_of(status)};
-  return {why, text_of(status), {}};
 }
 
 /// RocksDB's repair takes from the log what is of families that have a table, and nothing else. The
@@ -270,21 +239,21 @@ Result<void> make_anew(const std::string& directory, const DatabaseOptions& opti
     if (is_locked(status)) return fail(ErrorCode::unavailable, in_use_text(directory));
     const auto table = overlapping_table(status.ToString());
     if (!table || aside == k_tables_aside_max) return error_of(status);
-    std::string name = std::to_string(*table);
-    name.insert(0, name.size() < 6 ? 6 - name.size() : 0, '0');
-    if (!set_aside(directory, name + ".sst")) return error_of(status);
+    if (!set_aside(directory, table_name(*table))) return error_of(status);
   }
 }
 
 /// Of a directory that RocksDB would open, or make anew, and then delete the tables of; or that
 /// would end the process.
 std::optional<std::string> must_not_open(const std::string& directory) {
+  if (const auto found = directories_in_place_of_files(directory); !found.empty()) {
+    return found.front() + ", a file, is a directory";
+  }
   if (Database::salvage_was_cut_off(directory)) return "a salvage of it did not come to its end";
   if (OpeningMark::deaths(directory) >= k_opening_deaths_max) {
     return "the last " + std::to_string(k_opening_deaths_max) +
            " processes that opened it died of that";
   }
-  if (lock_is_no_file(directory)) return "LOCK, which processes hold by turns, is a directory";
   if (lost_its_head(directory)) return "CURRENT, which names the list of its tables, is lost";
   if (const auto broken = tables_with_broken_properties(directory); !broken.empty()) {
     return "a table, " + broken.front() + ", is damaged (its properties)";
@@ -313,7 +282,9 @@ Result<void> Database::check_free(const std::string& directory) {
 /// What the operating system says, which RocksDB's words do not tell apart.
 std::optional<OpenError> Database::cannot_write(const std::string& directory) {
   const std::string path = directory + "/.writable";
-  errno = 0;  // a short write sets none
+  std::error_code ignored;
+  fs::remove_all(path, ignored);  // a directory, perhaps
+  errno = 0;                      // a short write sets none
   const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   const std::vector<char> bytes(size_t{1} << 20);
   const bool written =
@@ -331,9 +302,10 @@ std::optional<OpenError> Database::cannot_write(const std::string& directory) {
 Result<void> Database::salvage(const std::string& directory, const DatabaseOptions& options) {
   OUTRIDER_TRY(check_free(directory));
   OUTRIDER_TRY(check_room(directory));
-  if (std::error_code error;
-      lock_is_no_file(directory) && !fs::remove(directory + "/LOCK", error)) {
-    return fail(ErrorCode::corrupt, directory + "/LOCK: " + error.message());
+  for (const std::string& name : directories_in_place_of_files(directory)) {
+    std::error_code error;
+    fs::remove_all(directory + '/' + name, error);
+    if (error) return fail(ErrorCode::corrupt, directory + '/' + name + ": " + error.message());
   }
   auto mark = SalvageMark::make(directory);
   if (!mark) return mark.error();

@@ -42,4 +42,10 @@ inline rocksdb::Slice slice_of(std::string_view text) {
 std::string text_of(const rocksdb::Status& status);
 Error error_of(const rocksdb::Status& status);
 
+/// Why an open failed, in our words: what is wrong with which file.
+OpenError open_error(const std::string& directory, const rocksdb::Status& status);
+bool is_locked(const rocksdb::Status& status);
+std::string in_use_text(const std::string& directory);
+std::string table_name(uint64_t number);
+
 }  // namespace outrider::kvstore
