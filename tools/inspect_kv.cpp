@@ -82,17 +82,23 @@ std::string inspect_text(const kvstore::InspectReport& report) {
         << report.directory << "/quarantine)";
   }
   out << '\n';
-  if (report.salvaged) out << "It did not open: made anew from what could be read of it.\n";
-  if (report.moved_aside) {
-    out << "It did not open: moved aside to quarantine/, the store is empty now.\n";
+  if (report.salvaged || report.moved_aside) {
+    out << "It did not open"
+        << (report.records == 0 ? ", and nothing of it could be saved; the store is empty now.\n"
+                                : ": made anew from what could be read of it.\n");
   }
+  if (report.moved_aside) out << "What was there is in quarantine/.\n";
   if (report.marks_renewed) {
     out << "Its marks were lost: format and id are new, names of tenants come back with what they "
            "store.\n";
   }
-  out << "format " << shown(report.format) << ", store " << shown(report.store_uuid) << ", "
-      << (report.clean_shutdown ? "closed cleanly" : "not closed cleanly, or in use") << '\n'
-      << report.records << " records, " << size_text(report.record_bytes) << " in "
+  if (report.format.empty()) {
+    out << "no format and no id: the next server that opens it gives them\n";
+  } else {
+    out << "format " << shown(report.format) << ", store " << shown(report.store_uuid) << ", "
+        << (report.clean_shutdown ? "closed cleanly" : "not closed cleanly, or in use") << '\n';
+  }
+  out << report.records << " records, " << size_text(report.record_bytes) << " in "
       << report.payload_files << " payload files; pinned " << report.pinned_records << ", "
       << size_text(report.pinned_bytes) << '\n'
       << "last used from " << time_text(report.oldest_use) << " to " << time_text(report.newest_use)

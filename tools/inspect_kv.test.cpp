@@ -62,8 +62,24 @@ TEST(InspectKv, NamesWhatDoesNotVerifyAndCountsTheRest) {
   EXPECT_EQ(json["bad_not_shown"], 2);
 }
 
-TEST(InspectKv, ADirectoryThatWasMovedAsideIsSaidSo) {
+TEST(InspectKv, ThatNothingCouldBeSavedIsSaidSo) {
   kvstore::InspectReport report = a_report();
+  report.salvaged = true;
+  EXPECT_NE(inspect_text(report).find("made anew from what could be read"), std::string::npos);
+  EXPECT_EQ(inspect_text(report).find("nothing of it could be saved"), std::string::npos);
+  report = {.directory = "data/kv"};
+  for (const bool moved : {false, true}) {
+    (moved ? report.moved_aside : report.salvaged) = true;
+    const std::string text = inspect_text(report);
+    EXPECT_NE(text.find("nothing of it could be saved"), std::string::npos) << text;
+    EXPECT_EQ(text.find("made anew"), std::string::npos) << text;
+    EXPECT_NE(text.find("no format and no id"), std::string::npos) << text;
+    EXPECT_EQ(text.find("store ,"), std::string::npos) << text;
+  }
+}
+
+TEST(InspectKv, ADirectoryThatWasMovedAsideIsSaidSo) {
+  kvstore::InspectReport report = {.directory = "data/kv"};
   report.moved_aside = true;
   EXPECT_NE(inspect_text(report).find("quarantine/"), std::string::npos);
   report.quarantine_bytes = 1;
