@@ -14,7 +14,7 @@ std::string decimals(const char* format, double value) {
 }
 
 std::string megabytes(uint64_t bytes) {
-  return std::to_string((bytes + (uint64_t{1} << 20) - 1) >> 20) + " MB";
+  return std::to_string((bytes + (uint64_t{1} << 20) - 1) >> 20) + " MiB";
 }
 
 std::string budget_fault(const KvPlan& plan, const KvCandidate& candidate) {

@@ -49,7 +49,7 @@ TEST(KvPolicy, TakesTheFastestThatPassesAndSaysWhyNotTheOthers) {
   EXPECT_EQ(plan.candidates[1].verdict, KvVerdict::poor);
   EXPECT_EQ(plan.candidates[1].reason, "NLL +0.7000 over 0.05, PPL x2.0138 over 1.05");
   EXPECT_EQ(plan.candidates[2].verdict, KvVerdict::over_budget);
-  EXPECT_EQ(plan.candidates[2].reason, "1000 tokens take 44 MB, kv-memory-mb gives 29 MB");
+  EXPECT_EQ(plan.candidates[2].reason, "1000 tokens take 44 MiB, kv-memory-mb gives 29 MiB");
   EXPECT_EQ(plan.candidates[3].verdict, KvVerdict::passed);
   EXPECT_EQ(plan.candidates[3].reason, "a step takes 1.20 times as long");
 }
@@ -104,7 +104,7 @@ TEST(KvPolicy, AMemoryThatIsTooSmallIsAnErrorThatNamesTheSetting) {
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().field, "kv-memory-mb");
   EXPECT_THAT(none.error().message,
-              AllOf(HasSubstr("kv-memory-mb"), HasSubstr("1000 tokens"), HasSubstr("31 MB")));
+              AllOf(HasSubstr("kv-memory-mb"), HasSubstr("1000 tokens"), HasSubstr("31 MiB")));
   EXPECT_EQ(plan.chosen(), nullptr);
 
   KvPlan poor =

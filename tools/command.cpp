@@ -44,7 +44,7 @@ std::string placeholder(const Setting& setting) {
     case Kind::origins:
       return "*|off|ORIGIN,…";
     case Kind::tenant_quotas:
-      return "NAME=MB,…";
+      return "NAME=MiB,…";
     case Kind::text:
       break;
   }

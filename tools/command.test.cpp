@@ -87,7 +87,7 @@ TEST(Usage, HelpHasAnExample) {
 
 TEST(Usage, HelpGivesADefaultThatIsAWordNoUnit) {
   EXPECT_THAT(usage_of("serve --help"), AllOf(HasSubstr("[auto]"), Not(HasSubstr("[auto threads]")),
-                                              HasSubstr("[16 tokens]"), HasSubstr("[1024 MB]")));
+                                              HasSubstr("[16 tokens]"), HasSubstr("[1024 MiB]")));
 }
 
 TEST(Usage, HelpTellsFilesFromDirectories) {

@@ -170,7 +170,7 @@ TEST(ConfigCheck, SeesSettingsThatDoNotGoTogether) {
               testing::StartsWith("store-quota-mb: "));
 }
 
-/// Warnings, or the error alone. 1.5 MB a block, and 8192 tokens of context.
+/// Warnings, or the error alone. 1.5 MiB a block, and 8192 tokens of context.
 std::vector<std::string> sizes(const std::vector<std::pair<std::string, std::string>>& values) {
   Settings settings;
   for (const auto& [name, value] : values) EXPECT_TRUE(settings.set(name, value, "test")) << value;
@@ -190,14 +190,14 @@ TEST(ConfigCheck, SaysWhatTheContextNeeds) {
   EXPECT_THAT(sizes({}), ElementsAre());
   EXPECT_THAT(
       sizes({{"kv-memory-mb", "1"}}),
-      ElementsAre("error: kv-memory-mb: 1 MB hold 0 tokens; 8192 tokens (ctx) take 770 MB"));
+      ElementsAre("error: kv-memory-mb: 1 MiB hold 0 tokens; 8192 tokens (ctx) take 770 MiB"));
   EXPECT_THAT(
       sizes({{"kv-memory-mb", "769"}, {"ctx", "8192"}}),
-      ElementsAre("error: kv-memory-mb: 769 MB hold 8176 tokens; 8192 tokens (ctx) take 770 "
-                  "MB"));
+      ElementsAre("error: kv-memory-mb: 769 MiB hold 8176 tokens; 8192 tokens (ctx) take 770 "
+                  "MiB"));
   EXPECT_THAT(sizes({{"kv-memory-mb", "770"}, {"ctx", "8192"}}), ElementsAre());
   EXPECT_THAT(sizes({{"kv-memory-mb", "100"}}),
-              ElementsAre(testing::EndsWith("model's 8192; 8192 tokens (ctx) take 770 MB")));
+              ElementsAre(testing::EndsWith("model's 8192; 8192 tokens (ctx) take 770 MiB")));
   EXPECT_THAT(sizes({{"kv-memory-mb", "1"}, {"kv-kind", "auto"}}), ElementsAre());
 }
 
@@ -214,11 +214,11 @@ TEST(ConfigCheck, SaysWhatAQuotaHoldsIfItIsLittle) {
   using testing::ElementsAre;
   const std::string each = " of this model's blocks, each 16 tokens in 1572864 bytes";
   EXPECT_THAT(sizes({{"store-dir", "kv"}, {"store-quota-mb", "1"}}),
-              ElementsAre("store-quota-mb: 1 MB hold 0" + each));
+              ElementsAre("store-quota-mb: 1 MiB hold 0" + each));
   EXPECT_THAT(sizes({{"store-dir", "kv"}, {"store-tenant-quota-mb", "ann=100,bob=1"}}),
-              ElementsAre("store-tenant-quota-mb: bob's 1 MB hold 0" + each));
+              ElementsAre("store-tenant-quota-mb: bob's 1 MiB hold 0" + each));
   EXPECT_THAT(sizes({{"store-dir", "kv"}, {"store-quota-mb", "3"}}),
-              ElementsAre("store-quota-mb: 3 MB hold 2" + each));
+              ElementsAre("store-quota-mb: 3 MiB hold 2" + each));
   EXPECT_THAT(sizes({{"store-dir", "kv"}, {"store-quota-mb", "24"}}), ElementsAre());
   EXPECT_THAT(sizes({{"store-quota-mb", "1"}}), ElementsAre()) << "without effect";
 }

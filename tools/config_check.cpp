@@ -102,7 +102,7 @@ Result<void> check_quota_sizes(const Settings& settings, uint64_t block_bytes,
   const auto check = [&](const std::string& whose, uint64_t mb) {
     const uint64_t blocks = (mb << 20) / block_bytes;
     if (blocks >= k_quota_blocks_told) return;
-    warnings.push_back(whose + std::to_string(mb) + " MB hold " + std::to_string(blocks) +
+    warnings.push_back(whose + std::to_string(mb) + " MiB hold " + std::to_string(blocks) +
                        " of this model's blocks, each " + settings.text("block-tokens") +
                        " tokens in " + std::to_string(block_bytes) + " bytes");
   };
@@ -123,10 +123,10 @@ Result<uint64_t> context_of_memory(const Settings& settings, uint32_t model_cont
   const uint64_t blocks = (settings.count("kv-memory-mb") << 20) / block_bytes;
   const uint64_t held = (std::max(blocks, uint64_t{1}) - 1) * block_tokens;
   const std::string advice = "; " + std::to_string(wanted) + " tokens (ctx) take " +
-                             std::to_string((needed + (1 << 20) - 1) >> 20) + " MB";
+                             std::to_string((needed + (1 << 20) - 1) >> 20) + " MiB";
   if (held == 0 || held < asked) {
     return fail(ErrorCode::invalid_argument,
-                "kv-memory-mb: " + settings.text("kv-memory-mb") + " MB hold " +
+                "kv-memory-mb: " + settings.text("kv-memory-mb") + " MiB hold " +
                     std::to_string(held) + " tokens" + advice,
                 "kv-memory-mb");
   }

@@ -63,8 +63,8 @@ std::string reasons_text(const nlohmann::json& counts) {
 }
 
 std::string use_text(const nlohmann::json& tenant) {
-  return counted_of(tenant, "blocks", "block") + ", " + whole(tenant, "bytes", k_mb) + " MB, " +
-         whole(tenant, "pinned_bytes", k_mb) + " MB of them pinned";
+  return counted_of(tenant, "blocks", "block") + ", " + whole(tenant, "bytes", k_mb) + " MiB, " +
+         whole(tenant, "pinned_bytes", k_mb) + " MiB of them pinned";
 }
 
 std::string tenants_text(const nlohmann::json& store) {
@@ -72,7 +72,7 @@ std::string tenants_text(const nlohmann::json& store) {
   if (const auto& tenants = member_of(store, "tenants"); tenants.is_object()) {
     for (const auto& [name, tenant] : tenants.items()) {
       out += "  tenant " + line_of(name) + ": " + use_text(tenant) + "; quota " +
-             whole(tenant, "quota_bytes", k_mb) + " MB, " +
+             whole(tenant, "quota_bytes", k_mb) + " MiB, " +
              counted_of(tenant, "over_quota_blocks", "block") + " over it not stored\n";
     }
   }
@@ -89,8 +89,8 @@ std::string store_text(const nlohmann::json& store) {
   const std::string why = line_of(text_of(store, "outage_text"));
   std::string out = "KV store: " + (outage == "none" ? "open" : "out of order, " + outage) + "; " +
                     counted_of(store, "blocks", "block") + ", " + whole(store, "bytes", k_mb) +
-                    " MB; files " + whole(store, "file_bytes", k_mb) + " MB, " +
-                    whole(store, "queued_bytes", k_mb) + " MB to be written\n";
+                    " MiB; files " + whole(store, "file_bytes", k_mb) + " MiB, " +
+                    whole(store, "queued_bytes", k_mb) + " MiB to be written\n";
   if (!why.empty()) {
     out += (outage == "none" ? "  an earlier database was given up: " : "  ") + why + "\n";
   }

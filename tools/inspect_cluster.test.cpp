@@ -38,7 +38,7 @@ TEST(InspectCluster, TellsPeopleInAFewLines) {
             "target-0  target of tiny, context 256 tokens, heard 40 ms ago\n"
             "  choices: 3 running, 1 waiting, 0 parked\n"
             "  KV blocks: 60 of 64 free; 12 rows queued, 812 rows/s\n"
-            "KV store: open; 7 blocks, 8 MB; files 0 MB, 0 MB to be written\n"
+            "KV store: open; 7 blocks, 8 MiB; files 0 MiB, 0 MiB to be written\n"
             "  since the start: 0 blocks loaded, 0 stored\n");
 }
 
@@ -53,18 +53,19 @@ TEST(InspectCluster, TellsOfTheStoreWhatItDoesAndForWhom) {
             "sessions open: 0\n"
             "KV kind: q8_0\n"
             "no members yet\n"
-            "KV store: open; 7 blocks, 8 MB; files 9 MB, 2 MB to be written\n"
+            "KV store: open; 7 blocks, 8 MiB; files 9 MiB, 2 MiB to be written\n"
             "  an earlier database was given up: it was cut short\n"
             "  since the start: 5 blocks loaded, 6 stored\n"
             "  loads by end: absent 2, gated 1\n"
             "  blocks removed: quota 3\n"
-            "  tenant ann: 4 blocks, 6 MB, 1 MB of them pinned; quota 512 MB, 9 blocks over it "
+            "  tenant ann: 4 blocks, 6 MiB, 1 MiB of them pinned; quota 512 MiB, 9 blocks over it "
             "not stored\n"
-            "  2 other tenants: 3 blocks, 2 MB, 0 MB of them pinned\n");
+            "  2 other tenants: 3 blocks, 2 MiB, 0 MiB of them pinned\n");
   const char* const broken = R"({"kv_store":{"outage":"no_space","outage_text":"No space left"}})";
-  EXPECT_THAT(cluster_text(nlohmann::json::parse(broken)),
-              HasSubstr("KV store: out of order, no_space; 0 blocks, 0 MB; files 0 MB, 0 MB to be "
-                        "written\n  No space left\n"));
+  EXPECT_THAT(
+      cluster_text(nlohmann::json::parse(broken)),
+      HasSubstr("KV store: out of order, no_space; 0 blocks, 0 MiB; files 0 MiB, 0 MiB to be "
+                "written\n  No space left\n"));
 }
 
 TEST(InspectCluster, JsonIsWhatTheServerSaid) {

@@ -20,7 +20,7 @@ std::string time_text(int64_t seconds) {
 
 std::string size_text(uint64_t bytes) {
   std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << static_cast<double>(bytes) / 1e6 << " MB";
+  out << std::fixed << std::setprecision(1) << static_cast<double>(bytes) / (1 << 20) << " MiB";
   return out.str();
 }
 

@@ -93,12 +93,12 @@ std::string plan_text(const std::string& path, const StoredKvPlan& stored) {
       time + ", timings vary by " + kv_spread_text(plan) + "\nfingerprint " +
       shown(stored.fingerprint) + "\n" +
       formatted(
-          "%llu tokens of context in %llu MB; gates: NLL %+g, PPL x%g, needle "
+          "%llu tokens of context in %llu MiB; gates: NLL %+g, PPL x%g, needle "
           "KL %g; fp16: NLL %.5f\n\n",
           static_cast<unsigned long long>(plan.context_tokens),
           static_cast<unsigned long long>(plan.kv_memory_bytes >> 20), plan.gates.nll_delta,
           plan.gates.ppl_ratio, plan.gates.needle_kl, plan.baseline.nll) +
-      formatted("  %-22s%9s%8s%10s%9s%9s%11s%10s  verdict\n", "kinds", "B/token", "MB", "NLL",
+      formatted("  %-22s%9s%8s%10s%9s%9s%11s%10s  verdict\n", "kinds", "B/token", "MiB", "NLL",
                 "rise", "mean KL", "needle KL", formatted("ms@%u", plan.depth).c_str());
   for (const auto& candidate : plan.candidates) text += figures(plan, candidate);
   return text;

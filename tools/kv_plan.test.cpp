@@ -106,7 +106,7 @@ TEST(InspectPlan, ShowsEachCandidateWithItsFiguresAndMovesNoCursor) {
   const std::string text = plan_text("data/x.kv-plan", stored);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_THAT(text, AllOf(HasSubstr("q8_0+hadamard"), HasSubstr("chosen: "), HasSubstr("poor: NLL"),
-                          HasSubstr("over budget: 100 tokens take 2 MB"),
+                          HasSubstr("over budget: 100 tokens take 2 MiB"),
                           HasSubstr("2023-11-14 22:13:20 UTC, timings vary by 13 %\n"),
                           HasSubstr("2.25000")));
   stored.plan.candidates[3].spread = 3;

@@ -28,7 +28,7 @@ struct Setting {
   };
   std::string name;  ///< kebab-case
   Kind kind = Kind::text;
-  std::string unit;  ///< "tokens", "MB", … or empty
+  std::string unit;  ///< "tokens", "MiB", … or empty
   std::string default_value;
   std::string help;
   std::vector<std::string> choices;  ///< for Kind::choice; else words it may be instead

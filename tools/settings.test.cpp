@@ -119,7 +119,7 @@ TEST(Settings, AreShownInColumnsWhateverTheirLength) {
   const size_t origin = text.find("origin");
   ASSERT_LT(origin, text.find('\n'));
   for (const auto& [name, row] : std::vector<std::pair<std::string, std::string>>{
-           {"store-tenant-quota-mb", "MB"}, {"kv-memory-mb", "MB"}}) {
+           {"store-tenant-quota-mb", "MiB"}, {"kv-memory-mb", "MiB"}}) {
     const std::string line = text.substr(text.find("\n" + name) + 1);
     EXPECT_EQ(line.substr(unit, row.size()), row) << name;
     EXPECT_EQ(line.substr(origin, 8), "default\n") << name;

@@ -47,24 +47,24 @@ Result<void> check_quotas(const Settings& settings, std::vector<std::string>& wa
   const auto over = [&](const char* name, const std::string& what) {
     return fail(ErrorCode::invalid_argument,
                 std::string(name) + ": " + what + " are more than store-cap-mb, " +
-                    settings.text("store-cap-mb") + " MB",
+                    settings.text("store-cap-mb") + " MiB",
                 name);
   };
   if (settings.count("store-quota-mb") > cap) {
-    return over("store-quota-mb", settings.text("store-quota-mb") + " MB of a tenant");
+    return over("store-quota-mb", settings.text("store-quota-mb") + " MiB of a tenant");
   }
   std::map<std::string, uint64_t> quotas;
   OUTRIDER_ASSIGN(quotas, parse_tenant_quotas(settings.text("store-tenant-quota-mb")));
   uint64_t promised = 0;
   for (const auto& [tenant, mb] : quotas) {
     if (mb > cap) {
-      return over("store-tenant-quota-mb", std::to_string(mb) + " MB of \"" + tenant + "\"");
+      return over("store-tenant-quota-mb", std::to_string(mb) + " MiB of \"" + tenant + "\"");
     }
     promised += mb;
   }
   if (promised > cap - cap / 4) {
     warnings.push_back("store-tenant-quota-mb: " + std::to_string(promised) +
-                       " MB together are more than three quarters of store-cap-mb, " +
+                       " MiB together are more than three quarters of store-cap-mb, " +
                        settings.text("store-cap-mb") +
                        ": evicted blocks stay in the files for a while and need the rest");
   }

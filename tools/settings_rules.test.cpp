@@ -62,7 +62,7 @@ TEST(SettingsTogether, WarnOfWhatHasNoEffect) {
                         {"api-key-file", "keys"},
                         {"store-cap-mb", "100"},
                         {"store-tenant-quota-mb", "ann=40,bob=36"}}),
-              ElementsAre(HasSubstr("76 MB together are more than three quarters")));
+              ElementsAre(HasSubstr("76 MiB together are more than three quarters")));
   EXPECT_THAT(*checked({{"store-dir", "kv"}, {"store-tenant-quota-mb", "ann=64"}}),
               ElementsAre("store-tenant-quota-mb has no effect without api-key-file"));
   EXPECT_THAT(*checked({{"store-cap-mb", "64"}}),

@@ -33,11 +33,11 @@ Result<std::map<std::string, uint64_t>> parse_tenant_quotas(std::string_view tex
     const size_t equals = entry.rfind('=');
     const std::string_view name = trim(entry.substr(0, std::min(equals, entry.size())));
     if (equals == std::string_view::npos || name.empty() || name.size() > limits::name_bytes_max) {
-      return wrong(entry, "is not NAME=MB");
+      return wrong(entry, "is not NAME=MiB");
     }
     uint64_t mb = 0;
     if (!parse_number(trim(entry.substr(equals + 1)), k_mb, mb)) {
-      return wrong(entry, "does not end in " + describe(k_mb) + " MB");
+      return wrong(entry, "does not end in " + describe(k_mb) + " MiB");
     }
     if (!out.emplace(name, mb).second) return wrong(name, "has two quotas");
     if (out.size() > k_tenant_quotas_max) {

@@ -19,16 +19,16 @@ TEST(TenantQuotas, AreMegabytesByName) {
 
 TEST(TenantQuotas, RefuseWhatIsNoneAndSayWhichEntry) {
   for (const auto& [text, what] : std::vector<std::pair<std::string, std::string>>{
-           {"ann", "\"ann\" is not NAME=MB"},
-           {"=5", "\"=5\" is not NAME=MB"},
-           {"ann=5,", "\"\" is not NAME=MB"},
-           {",ann=5", "\"\" is not NAME=MB"},
-           {std::string(257, 'x') + "=5", "is not NAME=MB"},
+           {"ann", "\"ann\" is not NAME=MiB"},
+           {"=5", "\"=5\" is not NAME=MiB"},
+           {"ann=5,", "\"\" is not NAME=MiB"},
+           {",ann=5", "\"\" is not NAME=MiB"},
+           {std::string(257, 'x') + "=5", "is not NAME=MiB"},
            {"ann=5,bob=", "\"bob=\" does not end in"},
            {"ann=0", "\"ann=0\" does not end in"},
            {"ann=-1", "does not end in"},
            {"ann=1.5", "does not end in"},
-           {"ann=16777217", "does not end in a whole number from 1 to 16777216 MB"},
+           {"ann=16777217", "does not end in a whole number from 1 to 16777216 MiB"},
            {"ann=99999999999999999999", "does not end in"},
            {"ann=5,bob=6,ann=7", "\"ann\" has two quotas"}}) {
     const auto quotas = parse_tenant_quotas(text);
