@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/comma_list.hpp"
 #include "base/limits.hpp"
 #include "gateway/trace_context.hpp"
 
@@ -34,15 +35,7 @@ std::string lower(std::string text) {
 /// Whether a comma-separated header value names `token`.
 bool lists(const std::string& value, std::string_view token) {
   const std::string text = lower(value);
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    std::string_view entry = std::string_view(text).substr(at, end - at);
-    while (entry.starts_with(' ') || entry.starts_with('\t')) entry.remove_prefix(1);
-    while (entry.ends_with(' ') || entry.ends_with('\t')) entry.remove_suffix(1);
-    if (entry == token) return true;
-    at = end + 1;
-  }
-  return false;
+  return std::ranges::count(comma_list(text), token) != 0;
 }
 
 struct BodyState {

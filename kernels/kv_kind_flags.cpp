@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "base/comma_list.hpp"
+
 namespace outrider::kernels {
 namespace {
 
@@ -38,13 +40,11 @@ std::vector<std::string> entries_of(std::string_view text) {
       entries.push_back(word);
     }
   };
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    std::istringstream words{std::string(text.substr(at, end - at))};
+  for (const std::string_view entry : comma_list(text)) {
+    std::istringstream words{std::string(entry)};
     std::string word;
     if (!(words >> word)) add("");
     for (; words; words >> word) add(word);
-    at = end + 1;
   }
   return entries;
 }
@@ -52,12 +52,12 @@ std::vector<std::string> entries_of(std::string_view text) {
 }  // namespace
 
 Result<KvKinds> parse_kv_kinds(std::string_view text) {
-  const size_t comma = std::min(text.find(','), text.size());
-  std::string_view keys = text.substr(0, comma);
-  std::string_view values = text.substr(std::min(comma + 1, text.size()));
+  const std::vector<std::string_view> entries = comma_list(text);
+  std::string_view keys = entries.front();
+  std::string_view values = entries.size() == 2 ? entries.back() : "";
   if (keys.starts_with("v=")) std::swap(keys, values);
   const bool apart = keys.starts_with("k=") && values.starts_with("v=");
-  keys = apart ? keys.substr(2) : text;
+  keys = apart ? keys.substr(2) : trimmed(text);
   const bool hadamard = keys.ends_with(k_hadamard);
   if (hadamard) keys.remove_suffix(k_hadamard.size());
   const auto k = parse_kind(keys);

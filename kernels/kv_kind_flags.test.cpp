@@ -58,6 +58,19 @@ TEST(KvKinds, AreWrittenAsTheyAreRead) {
   EXPECT_EQ(kv_kinds_text(*parse_kv_kinds("k=q3+hadamard,v=q3")), "q3+hadamard");
 }
 
+TEST(KvKinds, MayHaveBlanksAroundAComma) {
+  const KvKinds apart{KvKind::q8_0, KvKind::q4_0};
+  for (const char* text : {"k=q8_0, v=q4_0", "v=q4_0 ,k=q8_0", " k=q8_0 , v=q4_0 "}) {
+    const auto kinds = parse_kv_kinds(text);
+    ASSERT_TRUE(kinds) << text;
+    EXPECT_EQ(*kinds, apart) << text;
+  }
+  for (const char* text :
+       {"k=q8_0, ", ", v=q4_0", "k=q8_0 v=q4_0", "k=q8_0,v=q4_0,", "q8_0,q4_0"}) {
+    EXPECT_FALSE(parse_kv_kinds(text)) << text;
+  }
+}
+
 TEST(KvKinds, OfAListStandThereOnce) {
   for (const char* text :
        {"  q8_0 k=q8_0,v=q4_0  fp16 v=q3,k=nf4 ", "q8_0,k=q8_0,v=q4_0,fp16,v=q3,k=nf4",

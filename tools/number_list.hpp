@@ -2,11 +2,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/comma_list.hpp"
 #include "base/sampling_ranges.hpp"
 #include "tools/parse_number.hpp"
 
@@ -18,14 +18,11 @@ CLI::Option* add_number_list(CLI::App& command, const std::string& name, std::ve
                              Range range, const std::string& help) {
   const auto take = [&out, range, name](const std::string& text) {
     std::vector<Number> numbers;
-    for (size_t at = 0; at <= text.size();) {
-      const size_t end = std::min(text.find(',', at), text.size());
-      const std::string entry = text.substr(at, end - at);
+    for (const std::string_view entry : comma_list(text)) {
       if (!parse_number(entry, range, numbers.emplace_back())) {
         throw CLI::ValidationError(
-            name, "\"" + entry + "\" in \"" + text + "\" is not " + describe(range));
+            name, "\"" + std::string(entry) + "\" in \"" + text + "\" is not " + describe(range));
       }
-      at = end + 1;
     }
     out = std::move(numbers);
   };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/comma_list.hpp"
 #include "base/sampling_ranges.hpp"
 #include "tools/parse_number.hpp"
 
@@ -50,15 +51,7 @@ bool is_origin(std::string_view text) {
 
 bool is_origins(std::string_view text) {
   if (text == "*" || text == "off") return true;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    std::string_view entry = text.substr(at, end - at);
-    while (entry.starts_with(' ')) entry.remove_prefix(1);
-    while (entry.ends_with(' ')) entry.remove_suffix(1);
-    if (!is_origin(entry)) return false;
-    at = end + 1;
-  }
-  return true;
+  return std::ranges::all_of(comma_list(text), is_origin);
 }
 
 }  // namespace outrider::tools

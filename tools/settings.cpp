@@ -12,6 +12,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/comma_list.hpp"
 #include "base/sampling_ranges.hpp"
 #include "base/utf8.hpp"
 #include "kernels/kv_kind_flags.hpp"
@@ -76,10 +77,8 @@ Result<void> check_count(const Setting& setting, std::string_view value) {
 /// Empty if one of them is not in the range.
 std::vector<uint32_t> parse_counts(std::string_view text, IntegerRange range) {
   std::vector<uint32_t> numbers;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    if (!parse_number(text.substr(at, end - at), range, numbers.emplace_back())) return {};
-    at = end + 1;
+  for (const std::string_view entry : comma_list(text)) {
+    if (!parse_number(entry, range, numbers.emplace_back())) return {};
   }
   return numbers;
 }

@@ -152,6 +152,8 @@ TEST(Settings, ListsAreWholeNumbersByCommas) {
   EXPECT_EQ(
       settings.set("decode-chunks", "1,2", "flag").error().message,
       "decode-chunks: \"1,2\" is not 3 numbers by commas, each a whole number from 1 to 4096");
+  ASSERT_TRUE(settings.set("decode-chunks", " 2, 30 ,400", "flag").ok());
+  EXPECT_THAT(settings.counts("decode-chunks"), testing::ElementsAre(2, 30, 400));
 }
 
 TEST(Settings, OnlyTheRpcPortCanBeOff) {

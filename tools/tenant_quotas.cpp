@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/comma_list.hpp"
 #include "base/limits.hpp"
 #include "base/sampling_ranges.hpp"
 #include "tools/parse_number.hpp"
@@ -11,12 +12,6 @@ namespace {
 
 constexpr IntegerRange k_mb = {1, 1 << 24};
 
-std::string_view trim(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
 Error wrong(std::string_view entry, const std::string& what) {
   return fail(ErrorCode::invalid_argument, "\"" + std::string(entry) + "\" " + what);
 }
@@ -25,18 +20,15 @@ Error wrong(std::string_view entry, const std::string& what) {
 
 Result<std::map<std::string, uint64_t>> parse_tenant_quotas(std::string_view text) {
   std::map<std::string, uint64_t> out;
-  if (trim(text).empty()) return out;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    const std::string_view entry = trim(text.substr(at, end - at));
-    at = end + 1;
+  if (trimmed(text).empty()) return out;
+  for (const std::string_view entry : comma_list(text)) {
     const size_t equals = entry.rfind('=');
-    const std::string_view name = trim(entry.substr(0, std::min(equals, entry.size())));
+    const std::string_view name = trimmed(entry.substr(0, std::min(equals, entry.size())));
     if (equals == std::string_view::npos || name.empty() || name.size() > limits::name_bytes_max) {
       return wrong(entry, "is not NAME=MiB");
     }
     uint64_t mb = 0;
-    if (!parse_number(trim(entry.substr(equals + 1)), k_mb, mb)) {
+    if (!parse_number(trimmed(entry.substr(equals + 1)), k_mb, mb)) {
       return wrong(entry, "does not end in " + describe(k_mb) + " MiB");
     }
     if (!out.emplace(name, mb).second) return wrong(name, "has two quotas");
