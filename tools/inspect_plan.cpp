@@ -29,6 +29,31 @@ std::string shown(std::string text) {
   return text;
 }
 
+std::string time_text(UnixTime at) {
+  const auto seconds = static_cast<std::time_t>(at.time_since_epoch().count());
+  char text[32] = "";
+  std::tm parts{};
+  if (gmtime_r(&seconds, &parts) != nullptr) {
+    std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", &parts);
+  }
+  return text;
+}
+
+/// When a start measures anew. A plan does not know the settings of that start: the defaults.
+std::string holds_text(const StoredKvPlan& stored) {
+  const auto most = static_cast<int64_t>(Settings().count("plan-max-age-s"));
+  const auto holds = [&](bool has_store) {
+    const int64_t seconds = kv_plan_holds_s(stored.plan, most, has_store);
+    return "until " + time_text(stored.made + std::chrono::seconds(seconds)) + " (" +
+           std::to_string(seconds) + " s)";
+  };
+  const std::string with_store = holds(true);
+  const std::string without = holds(false);
+  return "holds " + with_store + " by the default plan-max-age-s" +
+         (without == with_store ? "" : ", without a store-dir " + without) +
+         "; for another model, machine or request a start measures anew\n";
+}
+
 std::string figures(const model::KvPlan& plan, const model::KvCandidate& candidate) {
   std::string text = formatted("  %-22s%9llu%8llu", kv_kinds_text(candidate.kinds).c_str(),
                                static_cast<unsigned long long>(candidate.token_bytes),
@@ -82,16 +107,10 @@ int inspect_plan(const std::string& path, bool json) {
 
 std::string plan_text(const std::string& path, const StoredKvPlan& stored) {
   const model::KvPlan& plan = stored.plan;
-  const auto made = static_cast<std::time_t>(stored.made.time_since_epoch().count());
-  char time[32] = "";
-  std::tm parts{};
-  if (gmtime_r(&made, &parts) != nullptr) {
-    std::strftime(time, sizeof(time), "%Y-%m-%d %H:%M:%S UTC", &parts);
-  }
   std::string text =
       path + "\nmodel " + shown(stored.model) + " on " + shown(stored.device) + ", measured " +
-      time + ", timings vary by " + kv_spread_text(plan) + "\nfingerprint " +
-      shown(stored.fingerprint) + "\n" +
+      time_text(stored.made) + ", timings vary by " + kv_spread_text(plan) + "\n" +
+      holds_text(stored) + "fingerprint " + shown(stored.fingerprint) + "\n" +
       formatted(
           "%llu tokens of context in %llu MiB; gates: NLL %+g, PPL x%g, needle "
           "KL %g; fp16: NLL %.5f\n\n",

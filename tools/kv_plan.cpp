@@ -63,16 +63,18 @@ std::string why_stale(const StoredKvPlan& stored, const std::string& fingerprint
   const auto age = (now - stored.made).count();
   const auto most = static_cast<int64_t>(settings.count("plan-max-age-s"));
   if (age < 0) return "made in the future";
-  if (most != 0 && age >= most) return std::to_string(age) + " s old (plan-max-age-s)";
-  // Other kinds would find none of the blocks that a store has.
-  const bool may_change = settings.text("store-dir").empty();
-  if (most != 0 && may_change && is_noisy(stored.plan) && age >= k_noisy_plan_max_age_s) {
-    return std::to_string(age) + " s old, and its timings varied by " + kv_spread_text(stored.plan);
-  }
-  return {};
+  const int64_t holds = kv_plan_holds_s(stored.plan, most, !settings.text("store-dir").empty());
+  if (holds == 0 || age < holds) return {};
+  return std::to_string(age) + " s old" +
+         (age >= most ? " (plan-max-age-s)"
+                      : ", and its timings varied by " + kv_spread_text(stored.plan));
 }
 
 }  // namespace
+
+int64_t kv_plan_holds_s(const model::KvPlan& plan, int64_t most, bool has_store) {
+  return is_noisy(plan) && !has_store ? std::min(most, k_noisy_plan_max_age_s) : most;
+}
 
 std::string kv_plan_line(const model::KvPlan& plan) {
   const model::KvCandidate* chosen = plan.chosen();

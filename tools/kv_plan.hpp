@@ -56,7 +56,11 @@ std::string kv_plan_line(const model::KvPlan& plan);
 /// What the timings of a plan varied by, "3 %" or "210 %: the machine was busy".
 std::string kv_spread_text(const model::KvPlan& plan);
 
-/// A plan that was timed on a busy machine is old after this.
+/// A plan that was timed on a busy machine is old after this, unless there is a store: with other
+/// kinds nothing would be found of the blocks that it has.
 inline constexpr int64_t k_noisy_plan_max_age_s = 3600;
+
+/// Seconds for which a plan holds where plan-max-age-s is `most`; 0: always.
+int64_t kv_plan_holds_s(const model::KvPlan& plan, int64_t most, bool has_store);
 
 }  // namespace outrider::tools

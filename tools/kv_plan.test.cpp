@@ -109,9 +109,13 @@ TEST(InspectPlan, ShowsEachCandidateWithItsFiguresAndMovesNoCursor) {
                           HasSubstr("over budget: 100 tokens take 2 MiB"),
                           HasSubstr("2023-11-14 22:13:20 UTC, timings vary by 13 %\n"),
                           HasSubstr("2.25000")));
+  EXPECT_THAT(text, HasSubstr("holds until 2023-11-21 22:13:20 UTC (604800 s) by the default "
+                              "plan-max-age-s; "));
   stored.plan.candidates[3].spread = 3;
   EXPECT_THAT(plan_text("data/x.kv-plan", stored),
-              HasSubstr("timings vary by 200 %: the machine was busy\n"));
+              AllOf(HasSubstr("timings vary by 200 %: the machine was busy\n"),
+                    HasSubstr(" (604800 s) by the default plan-max-age-s, without a store-dir "
+                              "until 2023-11-14 23:13:20 UTC (3600 s); ")));
 }
 
 TEST(InspectPlan, SaysOnceWhichFileItCannotRead) {
