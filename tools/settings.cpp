@@ -234,19 +234,20 @@ const Setting& Settings::get(std::string_view name) const {
   return *found;
 }
 
+Error Settings::unknown(std::string_view written, char joint) const {
+  const std::string name = kebab(written);
+  const auto distance = [&](const Setting& setting) { return edit_distance(name, setting.name); };
+  std::string nearest = std::ranges::min_element(settings_, {}, distance)->name;
+  std::ranges::replace(nearest, '-', joint);
+  return fail(ErrorCode::invalid_argument,
+              "unknown setting \"" + std::string(written) + "\"; did you mean \"" + nearest + "\"?",
+              name);
+}
+
 Result<void> Settings::set(std::string_view name, std::string_view value,
                            const std::string& origin) {
   Setting* setting = find(name);
-  if (setting == nullptr) {
-    const auto nearest = std::min_element(
-        settings_.begin(), settings_.end(), [&](const Setting& a, const Setting& b) {
-          return edit_distance(name, a.name) < edit_distance(name, b.name);
-        });
-    return fail(
-        ErrorCode::invalid_argument,
-        "unknown setting \"" + std::string(name) + "\"; did you mean \"" + nearest->name + "\"?",
-        std::string(name));
-  }
+  if (setting == nullptr) return unknown(name, '-');
   OUTRIDER_TRY(check_text(*setting, value));
   OUTRIDER_TRY(check_value(*setting, value));
   OUTRIDER_ASSIGN(setting->value, with_home(*setting, value));
@@ -274,7 +275,8 @@ Result<void> Settings::load_yaml(const std::string& path) {
   }
   std::set<std::string> seen;
   for (const auto& entry : root) {
-    const std::string name = entry.first.IsScalar() ? kebab(entry.first.as<std::string>()) : "";
+    const std::string written = entry.first.IsScalar() ? entry.first.as<std::string>() : "";
+    const std::string name = kebab(written);
     Result<void> result;
     if (name.empty()) {
       result = fail(ErrorCode::invalid_argument, "expected the name of a setting", "config");
@@ -282,6 +284,8 @@ Result<void> Settings::load_yaml(const std::string& path) {
       result = fail(ErrorCode::invalid_argument, "\"" + name + "\" is set twice", name);
     } else if (!entry.second.IsScalar()) {
       result = not_one_value(name, entry.second);
+    } else if (find(name) == nullptr) {
+      result = unknown(written, '_');
     } else {
       result = set(name, entry.second.as<std::string>(), "file " + path);
     }

@@ -65,6 +65,8 @@ class Settings {
 
  private:
   Setting* find(std::string_view name);
+  /// With the nearest name, its words joined as where `written` stands.
+  Error unknown(std::string_view written, char joint) const;
   const Setting& get(std::string_view name) const;
   std::vector<Setting> settings_;
 };

@@ -42,7 +42,10 @@ TEST(Settings, AnUnknownKeyComesWithTheNearestOneAndItsLine) {
   const auto result = settings.load_yaml(file.path());
   ASSERT_FALSE(result.ok());
   EXPECT_THAT(result.error().message, HasSubstr("line 2"));
-  EXPECT_THAT(result.error().message, HasSubstr("did you mean \"max-seqs\""));
+  EXPECT_THAT(result.error().message, HasSubstr("\"max_seq\"; did you mean \"max_seqs\"?"))
+      << "as names stand in a file";
+  EXPECT_THAT(settings.set("max-seq", "4", "flag").error().message,
+              HasSubstr("\"max-seq\"; did you mean \"max-seqs\"?"));
 }
 
 TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
@@ -149,11 +152,11 @@ TEST(Settings, ListsAreWholeNumbersByCommas) {
   Settings settings;
   ASSERT_TRUE(settings.set("decode-chunks", "1,20,300", "flag").ok());
   EXPECT_THAT(settings.counts("decode-chunks"), testing::ElementsAre(1, 20, 300));
+  ASSERT_TRUE(settings.set("decode-chunks", " 2, 30 ,400", "flag").ok());
+  EXPECT_THAT(settings.counts("decode-chunks"), testing::ElementsAre(2, 30, 400));
   EXPECT_EQ(
       settings.set("decode-chunks", "1,2", "flag").error().message,
       "decode-chunks: \"1,2\" is not 3 numbers by commas, each a whole number from 1 to 4096");
-  ASSERT_TRUE(settings.set("decode-chunks", " 2, 30 ,400", "flag").ok());
-  EXPECT_THAT(settings.counts("decode-chunks"), testing::ElementsAre(2, 30, 400));
 }
 
 TEST(Settings, OnlyTheRpcPortCanBeOff) {
