@@ -10,12 +10,17 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "base/clock.hpp"
+#include "kvstore/cold_store.hpp"
 #include "tools/command.hpp"
 #include "tools/config_check.hpp"
 
 namespace outrider::tools {
 namespace {
+
+namespace fs = std::filesystem;
 
 int run(const std::vector<std::string>& words) {
   CLI::App app;
@@ -134,6 +139,103 @@ TEST(ConfigCheck, MakesNothing) {
   std::ofstream(directory + "/cluster-secret") << "short";
   EXPECT_THAT(problem_of(names), testing::StartsWith("store-dir: a cluster secret has "));
   std::filesystem::remove_all(directory);
+}
+
+std::vector<std::string> warnings_of(
+    const std::vector<std::pair<std::string, std::string>>& values) {
+  Settings settings;
+  EXPECT_TRUE(settings.set("model", "tests/support/models/tiny-llama.gguf", "test"));
+  for (const auto& [name, value] : values) EXPECT_TRUE(settings.set(name, value, "test")) << value;
+  return check_configuration(settings).warnings;
+}
+
+TEST(ConfigCheck, WarnsOfSecretsThatAllUsersMayReadOrWrite) {
+  using fs::perms;
+  const std::string directory = testing::TempDir() + "outrider_config_secrets";
+  fs::create_directories(directory);
+  const std::string own = directory + "/cluster-secret";
+  const std::string keys = directory + "/keys";
+  for (const std::string& path : {own, keys}) std::ofstream(path) << "sixteen-bytes-and-more\n";
+  using Values = std::vector<std::pair<std::string, std::string>>;
+  const auto open_to_all = [](const std::string& name, const std::string& path) {
+    return name + ": \"" + path +
+           "\" is open to all users (mode 666); chmod 600 keeps it to its owner";
+  };
+  for (const auto& [values, warning] : std::vector<std::pair<Values, std::string>>{
+           {{{"store-dir", directory}}, open_to_all("store-dir", own)},
+           {{{"store-dir", directory}, {"cluster-secret-file", keys}},
+            open_to_all("cluster-secret-file", keys)},
+           {{{"api-key-file", keys}}, open_to_all("api-key-file", keys)}}) {
+    for (const std::string& path : {own, keys}) fs::permissions(path, static_cast<perms>(0640));
+    EXPECT_THAT(warnings_of(values), testing::IsEmpty()) << warning;
+    for (const std::string& path : {own, keys}) fs::permissions(path, static_cast<perms>(0666));
+    EXPECT_THAT(warnings_of(values), testing::ElementsAre(warning));
+  }
+  fs::remove_all(directory);
+}
+
+/// A process that has a store open until it is let go.
+class StoreHolder {
+ public:
+  explicit StoreHolder(const std::string& directory) {
+    int opened[2];
+    int end[2];
+    if (::pipe(opened) != 0 || ::pipe(end) != 0) std::abort();
+    id = ::fork();
+    ::close(end[id == 0 ? 1 : 0]);
+    if (id == 0) hold(directory, opened[1], end[0]);
+    ::close(opened[1]);
+    char byte = 0;
+    is_open = ::read(opened[0], &byte, 1) == 1;
+    ::close(opened[0]);
+    end_ = end[1];
+  }
+  /// Whether the store was open to the end.
+  bool let_go() {
+    ::close(end_);
+    int status = -1;
+    return ::waitpid(id, &status, 0) == id && status == 0;
+  }
+
+  pid_t id = -1;
+  bool is_open = false;
+
+ private:
+  [[noreturn]] static void hold(const std::string& directory, int opened, int end) {
+    const SteadyClock clock;
+    kvstore::ColdStore store({.directory = directory, .cap_bytes = 64 << 20}, {.clock = clock});
+    char byte = 0;
+    const bool good = store.wait_open(std::chrono::minutes(1)) && ::write(opened, &byte, 1) == 1 &&
+                      ::read(end, &byte, 1) == 0 && store.stats().outage == kvstore::Outage::none;
+    ::_exit(good ? 0 : 1);
+  }
+  int end_ = -1;
+};
+
+std::set<std::string> files_in(const std::string& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    names.insert(entry.path().string());
+  }
+  return names;
+}
+
+TEST(ConfigCheck, NamesWhoHasTheStoreOpenAndLeavesItInPeace) {
+  const std::string directory = testing::TempDir() + "outrider_config_held";
+  fs::remove_all(directory);
+  StoreHolder holder(directory);
+  ASSERT_TRUE(holder.is_open);
+  const auto files = files_in(directory);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(warnings_of({{"store-dir", directory}}),
+                testing::ElementsAre(testing::StartsWith("store-dir: \"" + directory +
+                                                         "\" is in use by process " +
+                                                         std::to_string(holder.id) + ": ")));
+  }
+  EXPECT_EQ(files_in(directory), files);
+  EXPECT_TRUE(holder.let_go());
+  EXPECT_THAT(warnings_of({{"store-dir", directory}}), testing::IsEmpty()) << "whoever had it";
+  fs::remove_all(directory);
 }
 
 TEST(ConfigCheck, ADirectoryCanBeWrittenTo) {

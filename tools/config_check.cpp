@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -84,13 +86,38 @@ Result<void> check_directory(const Setting& setting) {
               setting.name);
 }
 
+/// Of a file with a secret or keys.
+void check_privacy(const char* setting, const std::string& path,
+                   std::vector<std::string>& warnings) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if ((status.st_mode & S_IRWXO) == 0) return;
+  char mode[16];
+  std::snprintf(mode, sizeof(mode), "%o", status.st_mode & 0777U);
+  warnings.push_back(std::string(setting) + ": \"" + path + "\" is open to all users (mode " +
+                     mode + "); chmod 600 keeps it to its owner");
+}
+
 /// The store makes a secret of its own at its first start; looking must not.
-Result<void> check_secret(const Settings& settings) {
+Result<void> check_secret(const Settings& settings, std::vector<std::string>& warnings) {
   std::error_code ignored;
-  const bool own = settings.text("cluster-secret-file").empty();
-  if (own && !fs::exists(own_secret_path(settings.text("store-dir")), ignored)) return {};
+  const std::string& directory = settings.text("store-dir");
+  const std::string& file = settings.text("cluster-secret-file");
+  const bool own = file.empty();
+  const std::string path = own ? own_secret_path(directory) : file;
+  if (own && (directory.empty() || !fs::exists(path, ignored))) return {};
+  check_privacy(own ? "store-dir" : "cluster-secret-file", path, warnings);
   const auto secret = cluster_secret(settings);
   return secret ? Result<void>() : secret.error();
+}
+
+void check_store_user(const Settings& settings, std::vector<std::string>& warnings) {
+  const std::string& directory = settings.text("store-dir");
+  const pid_t user = directory.empty() ? 0 : store_user(directory);
+  if (user == 0) return;
+  warnings.push_back("store-dir: \"" + directory + "\" is in use by " +
+                     (user > 0 ? "process " + std::to_string(user) : "another process") +
+                     ": a server that starts beside it stores and finds nothing there (in_use)");
 }
 
 /// Warns of less than so many blocks.
@@ -264,7 +291,9 @@ CheckedSettings check_configuration(const Settings& settings) {
     note(check_directory(setting), checked);
   }
   look_at_serving(settings, checked);
-  note(check_secret(settings), checked);
+  check_privacy("api-key-file", settings.text("api-key-file"), checked.warnings);
+  note(check_secret(settings, checked.warnings), checked);
+  check_store_user(settings, checked.warnings);
   return checked;
 }
 

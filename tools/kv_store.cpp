@@ -135,6 +135,19 @@ Result<std::string> secret_file(const std::string& directory) {
   return path;
 }
 
+/// RocksDB's own lock is one of fcntl, which can be asked for its owner.
+pid_t store_user(const std::string& directory) {
+  const int file = ::open((directory + "/db/LOCK").c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  const bool asked = ::fcntl(file, F_GETLK, &lock) == 0;
+  ::close(file);
+  if (!asked || lock.l_type == F_UNLCK) return 0;
+  return lock.l_pid > 0 ? lock.l_pid : -1;
+}
+
 nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats,
                                       const gateway::Viewer& viewer) {
   const kvstore::ColdCounters& c = stats.counters;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -21,6 +23,11 @@ std::string own_secret_path(const std::string& directory);
 /// The same path; the secret is made if it is not there, so that a restart finds the blocks again.
 /// The error is of the field "store-dir".
 Result<std::string> secret_file(const std::string& directory);
+
+/// Who has the store open: a process id, or -1 if it is not told (a process of another container);
+/// 0: nobody. Only asks, and takes no lock that anybody could meet. Not for a process that has the
+/// store open itself: it would lose its lock.
+pid_t store_user(const std::string& directory);
 
 /// For GET /cluster.
 nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats,

@@ -21,6 +21,8 @@ bool is_automatic(const Settings& settings) {
 
 constexpr Need k_needs[] = {
     {"store-", [](const Settings& s) { return !s.text("store-dir").empty(); }, "without store-dir"},
+    {"cluster-secret-", [](const Settings& s) { return !s.text("store-dir").empty(); },
+     "without store-dir"},
     {"kv-candidates", is_automatic, "unless kv-kind is auto"},
     {"kv-gate-", is_automatic, "unless kv-kind is auto"},
     {"kv-probe-", is_automatic, "unless kv-kind is auto"},

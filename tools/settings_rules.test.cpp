@@ -51,6 +51,9 @@ TEST(SettingsTogether, ADraftModelNeedsADrafterAndTheOtherWayRound) {
 }
 
 TEST(SettingsTogether, WarnOfWhatHasNoEffect) {
+  EXPECT_THAT(*checked({{"cluster-secret-file", "secret"}}),
+              ElementsAre("cluster-secret-file has no effect without store-dir"));
+  EXPECT_THAT(*checked({{"store-dir", "kv"}, {"cluster-secret-file", "secret"}}), IsEmpty());
   EXPECT_THAT(*checked({{"store-quota-mb", "5000"}}),
               ElementsAre("store-quota-mb has no effect without store-dir"));
   EXPECT_THAT(*checked({{"store-dir", "kv"},
