@@ -80,7 +80,7 @@ class AmxTraps {
     if (!is_memory) ++at;
     if (opcode == 0x49 && prefix == 0 && is_memory && reg == 0) {
       TileConfig config;
-      std::memcpy(&config, memory, sizeof config);
+      std::memcpy(&config, memory + stride, sizeof config);  // here the index is one like any
       Tiles::configure(config);
     } else if (opcode == 0x49 && prefix == 0 && !is_memory && reg == 0 && rm == 0) {
       Tiles::release();
