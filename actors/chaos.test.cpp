@@ -38,7 +38,8 @@ schema::TargetHandle::behavior_type lossy_wire(schema::TargetHandle::pointer sel
           [pass](const schema::DraftReady& m) { pass(m); },
           [pass](const schema::DraftHints& m) { pass(m); },
           [pass](const schema::DraftResync& m) { pass(m); },
-          [pass](const schema::DraftClose& m) { pass(m); }};
+          [pass](const schema::DraftClose& m) { pass(m); },
+          [pass](const schema::DraftsKnown& m) { pass(m); }};
 }
 
 struct Node {

@@ -17,7 +17,6 @@ void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
   announce_ = std::move(setup.announce);
   announce_.role = schema::Role::draft;
   announce_.draft = caf::actor_cast<schema::DraftHandle>(self);
-  router_ = std::move(setup.router);
   log_ = std::move(setup.log);
   self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
   // Weak, as a target's engine is: it must not keep its actor alive.
@@ -27,8 +26,13 @@ void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
       caf::anon_send(draft, DraftReport{std::make_shared<DraftReplies>(std::move(replies))});
     }
   });
-  self_->send(router_, announce_);
+  join(setup.router);
   heartbeat();
+}
+
+void DraftState::join(const schema::RouterHandle& router) {
+  router_ = router;
+  if (router_) self_->send(router_, announce_);
 }
 
 void DraftState::open(const schema::DraftOpen& message) {
@@ -99,7 +103,7 @@ void DraftState::heartbeat() {
   load.blocks_total = engine.stats.blocks_total;
   load.rows_per_s = engine.rows_per_s;
   load.draft_runs = load.running + load.waiting + load.parked;
-  self_->send(router_, load);
+  if (router_) self_->send(router_, load);
   self_->delayed_send(caf::actor_cast<DraftActor>(self_), k_heartbeat, caf::tick_atom_v);
 }
 
@@ -108,10 +112,11 @@ DraftActor::behavior_type DraftState::make_behavior() {
       [this](const schema::DraftOpen& message) { open(message); },
       [this](const schema::DraftCommits& message) { engine_->give(message); },
       [this](const schema::DraftClose& message) { engine_->give(message); },
-      [this](const schema::AnnounceAgain&) { self_->send(router_, announce_); },
+      [this](const schema::AnnounceAgain&) { join(router_); },
       [this](const schema::WorkerRefused& message) { refused(message.refusal); },
       [this](const DraftReport& message) { report(*message.replies); },
       [this](caf::tick_atom) { heartbeat(); },
+      [this](const schema::RouterFound& found) { join(found.router); },
   };
 }
 

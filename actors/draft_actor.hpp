@@ -18,11 +18,12 @@ struct DraftReport {
 };
 
 using DraftActor =
-    schema::DraftHandle::extend<caf::reacts_to<DraftReport>, caf::reacts_to<caf::tick_atom>>;
+    schema::DraftHandle::extend<caf::reacts_to<DraftReport>, caf::reacts_to<caf::tick_atom>,
+                                caf::reacts_to<schema::RouterFound>>;
 
 struct DraftSetup {
-  schema::Announce announce;  ///< `draft` is filled in by the actor.
-  schema::RouterHandle router;
+  schema::Announce announce;    ///< `draft` is filled in by the actor.
+  schema::RouterHandle router;  ///< Null: it is told by RouterFound.
   DraftFactory engine;
   std::shared_ptr<spdlog::logger> log;
 };
@@ -38,6 +39,7 @@ class DraftState {
   DraftActor::behavior_type make_behavior();
 
  private:
+  void join(const schema::RouterHandle& router);
   void open(const schema::DraftOpen& message);
   void lost(const caf::actor_addr& target);
   void report(DraftReplies& replies);

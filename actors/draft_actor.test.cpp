@@ -37,7 +37,8 @@ schema::TargetHandle::behavior_type listening_target(std::shared_ptr<Told> told)
           [told](const schema::DraftReady& m) { told->readies.push_back(m); },
           [told](const schema::DraftHints& m) { told->hints.push_back(m); },
           [told](const schema::DraftResync& m) { told->resyncs.push_back(m); },
-          [told](const schema::DraftClose& m) { told->closes.push_back(m); }};
+          [told](const schema::DraftClose& m) { told->closes.push_back(m); },
+          [](const schema::DraftsKnown&) {}};
 }
 
 class DraftWorld : public World {
@@ -136,6 +137,14 @@ TEST_F(DraftWorld, StopsLoudlyWhenItIsRefused) {
   const size_t before = router_log_->loads.size();
   advance(limits::heartbeat_interval_ms);
   EXPECT_EQ(router_log_->loads.size(), before);
+}
+
+TEST_F(DraftWorld, AnnouncesItselfToEachRouterThatIsFound) {
+  ASSERT_EQ(router_log_->announces.size(), 1u);
+  tell(draft_, schema::RouterFound{router_});
+  ASSERT_EQ(router_log_->announces.size(), 2u);
+  EXPECT_EQ(router_log_->announces[1].worker, 5u);
+  EXPECT_EQ(router_log_->announces[1].incarnation, router_log_->announces[0].incarnation);
 }
 
 }  // namespace

@@ -36,13 +36,24 @@ void DraftDuty::Window::add(const StepReport& step) {
   time += step.time;
 }
 
+void DraftDuty::set_available(bool available) {
+  if (available == available_) return;
+  available_ = available;
+  for (Load& load : loads_) {
+    load.tries = false;
+    load.now = load.last = {};
+    if (available) load.patience = 1;
+    if (available && load.begun) load.until_try = Duration(0);
+  }
+}
+
 bool DraftDuty::on() const {
   const Load& load = loads_[current_];
-  return options_.always || load.pays != load.tries;
+  return available_ && (options_.always || load.pays != load.tries);
 }
 
 void DraftDuty::observe(const StepReport& step, bool ready) {
-  if (options_.always || step.sequences == 0) return;
+  if (!available_ || options_.always || step.sequences == 0) return;
   if (!choose_load(step.sequences)) return;
   Load& load = loads_[current_];
   if (load.tries) {

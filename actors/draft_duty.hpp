@@ -19,6 +19,9 @@ class DraftDuty {
   };
   explicit DraftDuty(Options options) : options_(options) {}
 
+  /// Whether there is anybody to draft. A draft that comes is tried at once, and where drafting was
+  /// the faster way before it is taken up again.
+  void set_available(bool available);
   /// Whether drafts are wanted now.
   bool on() const;
   /// A step of the target. `ready`: drafts come for what is to be drafted for.
@@ -53,6 +56,7 @@ class DraftDuty {
   void conclude(Load& load, double gain);
 
   Options options_;
+  bool available_ = true;         ///< Until it is told.
   std::array<Load, 12> loads_{};  ///< By bit width of the number of streams.
   size_t current_ = 1;
   uint32_t elsewhere_ = 0;  ///< Steps in a row that had another load.

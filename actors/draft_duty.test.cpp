@@ -121,5 +121,27 @@ TEST(DraftDuty, AlwaysIsAlways) {
   EXPECT_EQ(target.on_for, target.elapsed);
 }
 
+TEST(DraftDuty, RestsWhileNobodyDraftsAndGoesOnWhereItWas) {
+  Target target;
+  target.run(seconds(10));
+  ASSERT_TRUE(target.duty.on());
+  target.duty.set_available(false);
+  EXPECT_FALSE(target.duty.on());
+  const Duration before = target.on_for;
+  target.run(seconds(100));
+  EXPECT_EQ(target.on_for, before) << "there is nobody to try";
+  target.duty.set_available(true);
+  EXPECT_TRUE(target.duty.on()) << "it paid before";
+}
+
+TEST(DraftDuty, TriesADraftThatComesLate) {
+  Target target;
+  target.duty.set_available(false);
+  target.run(seconds(100));
+  target.duty.set_available(true);
+  target.run(seconds(3));
+  EXPECT_TRUE(target.duty.on());
+}
+
 }  // namespace
 }  // namespace outrider::actors

@@ -100,6 +100,11 @@ std::pair<DraftFeed::Request*, DraftFeed::Text*> DraftFeed::find(const schema::D
   return {&request, &text};
 }
 
+void DraftFeed::take(const schema::DraftsKnown& known) {
+  duty_.set_available(known.drafts > 0);
+  flush();
+}
+
 void DraftFeed::take(const schema::DraftLease& lease) {
   const auto found = requests_.find(lease.request);
   if (found == requests_.end() || lease.generation <= found->second.generation) return;

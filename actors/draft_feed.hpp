@@ -44,6 +44,7 @@ class DraftFeed {
   /// What a step did.
   void commit(std::span<const model::ChoiceUpdate> updates, const StepReport& step);
 
+  void take(const schema::DraftsKnown& known);
   void take(const schema::DraftLease& lease);
   void take(const schema::DraftReady& ready);
   void take(const schema::DraftHints& hints);

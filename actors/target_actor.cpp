@@ -260,6 +260,7 @@ TargetActor::behavior_type TargetState::make_behavior() {
       [this](const schema::DraftHints& message) { draft(message); },
       [this](const schema::DraftResync& message) { draft(message); },
       [this](const schema::DraftClose& message) { draft(message); },
+      [this](const schema::DraftsKnown& message) { draft(message); },
       [this](const EngineReport& message) { report(*message.events); },
       [this](caf::tick_atom) { heartbeat(); },
   };

@@ -96,7 +96,8 @@ inline schema::TargetHandle::behavior_type scripted_target(std::shared_ptr<Targe
           [](const schema::DraftReady&) {},
           [](const schema::DraftHints&) {},
           [](const schema::DraftResync&) {},
-          [](const schema::DraftClose&) {}};
+          [](const schema::DraftClose&) {},
+          [](const schema::DraftsKnown&) {}};
 }
 
 struct RouterLog {

@@ -89,8 +89,10 @@ void RouterState::announce(const schema::Announce& announce) {
     remove(announce.worker);
   }
   table_.announce(announce, now());
+  drafts_told_.erase(announce.worker);
   retry_held();
   send(leases_.grant_waiting(table_));
+  tell_drafts();
 }
 
 bool RouterState::refuse_draft(const schema::Announce& announce) {
@@ -116,9 +118,23 @@ void RouterState::send(const std::vector<LeaseTable::Grant>& grants) {
   for (const LeaseTable::Grant& grant : grants) self_->send(grant.to, grant.lease);
 }
 
+void RouterState::tell_drafts() {
+  std::map<uint64_t, uint32_t> told;
+  for (const auto& [id, worker] : table_.workers()) {
+    if (worker.announce.role != schema::Role::target) continue;
+    const uint32_t drafts = table_.drafts(worker.announce.tokenizer);
+    told.emplace(id, drafts);
+    const auto before = drafts_told_.find(id);
+    if (before != drafts_told_.end() && before->second == drafts) continue;
+    self_->send(worker.announce.target, schema::DraftsKnown{drafts});
+  }
+  drafts_told_ = std::move(told);
+}
+
 void RouterState::remove(uint64_t worker) {
   table_.remove(worker);
   send(leases_.drop(worker, table_));
+  tell_drafts();
 }
 
 /// A worker or a session is gone.
@@ -138,7 +154,9 @@ void RouterState::lost(const caf::actor_addr& actor) {
 }
 
 void RouterState::tick() {
-  for (const uint64_t worker : table_.age_out(now())) send(leases_.drop(worker, table_));
+  const auto silent = table_.age_out(now());
+  for (const uint64_t worker : silent) send(leases_.drop(worker, table_));
+  if (!silent.empty()) tell_drafts();
   while (!held_.empty() && held_.front().until <= now()) {
     const schema::PlaceRequest request = std::move(held_.front().request);
     held_.pop_front();

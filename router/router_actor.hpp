@@ -48,6 +48,8 @@ class RouterState {
   /// Of a draft whose tokenizer none of the targets has.
   bool refuse_draft(const schema::Announce& announce);
   void send(const std::vector<LeaseTable::Grant>& grants);
+  /// Each target how many drafts it may have, where that has changed.
+  void tell_drafts();
   void remove(uint64_t worker);
   void lost(const caf::actor_addr& actor);
   void tick();
@@ -61,6 +63,7 @@ class RouterState {
   std::shared_ptr<spdlog::logger> log_;
   WorkerTable table_;
   LeaseTable leases_;
+  std::map<uint64_t, uint32_t> drafts_told_;  ///< By target.
   std::map<caf::actor_addr, Client> clients_;
   std::map<std::string, uint32_t> tenants_;  ///< Choices in flight.
   uint32_t in_flight_ = 0;                   ///< Sum of tenants_.

@@ -55,8 +55,11 @@ class Router : public ::testing::Test {
   schema::TargetHandle worker(uint64_t id) {
     const auto asked = asked_;
     const auto leases = leases_;
-    auto handle = own(system_.spawn([asked, leases]() -> schema::TargetHandle::behavior_type {
-      return {[](const schema::SubmitBegin&) {},
+    const auto known = known_;
+    auto handle =
+        own(system_.spawn([asked, leases, known]() -> schema::TargetHandle::behavior_type {
+          return {
+              [](const schema::SubmitBegin&) {},
               [](const schema::PromptPart&) {},
               [](const schema::SubmitEnd&) {},
               [](const schema::CancelRequest&) {},
@@ -68,8 +71,9 @@ class Router : public ::testing::Test {
               [](const schema::DraftReady&) {},
               [](const schema::DraftHints&) {},
               [](const schema::DraftResync&) {},
-              [](const schema::DraftClose&) {}};
-    }));
+              [](const schema::DraftClose&) {},
+              [known](const schema::DraftsKnown& message) { known->push_back(message.drafts); }};
+        }));
     announce(handle, announce_of(id));
     return handle;
   }
@@ -146,6 +150,7 @@ class Router : public ::testing::Test {
       dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
   std::shared_ptr<Replies> replies_ = std::make_shared<Replies>();
   std::shared_ptr<uint32_t> asked_ = std::make_shared<uint32_t>(0);
+  std::shared_ptr<std::vector<uint32_t>> known_ = std::make_shared<std::vector<uint32_t>>();
   std::shared_ptr<std::vector<schema::DraftLease>> leases_ =
       std::make_shared<std::vector<schema::DraftLease>>();
   std::shared_ptr<std::vector<schema::WorkerRefused>> refused_ =
@@ -346,6 +351,23 @@ TEST_F(Router, LeasesToWhoWaitsAsSoonAsADraftComes) {
   EXPECT_EQ(leases_->size(), 0u);
   draft(2);
   EXPECT_EQ(leases_->size(), 1u);
+}
+
+TEST_F(Router, TellsTargetsHowManyDraftsThereAre) {
+  const auto target = worker(1);
+  EXPECT_EQ(*known_, (std::vector<uint32_t>{0}));
+  const auto first = draft(2);
+  draft(3);
+  EXPECT_EQ(*known_, (std::vector<uint32_t>{0, 1, 2}));
+  kill(first);
+  EXPECT_EQ(*known_, (std::vector<uint32_t>{0, 1, 2, 1}));
+  for (uint64_t beat = 2; beat < 12; ++beat) {
+    advance(limits::heartbeat_interval_ms);
+    heartbeat(target, load_of(1, beat));
+  }
+  EXPECT_EQ(*known_, (std::vector<uint32_t>{0, 1, 2, 1, 0})) << "the other one fell silent";
+  announce(target, announce_of(1));
+  EXPECT_EQ(known_->size(), 6u) << "who announces itself may have forgotten";
 }
 
 TEST_F(Router, RefusesADraftOfAnotherTokenizerLoudly) {

@@ -95,6 +95,13 @@ std::vector<const WorkerView*> WorkerTable::candidates(const schema::PlaceReques
   return found;
 }
 
+uint32_t WorkerTable::drafts(const std::string& tokenizer) const {
+  return static_cast<uint32_t>(std::ranges::count_if(workers_, [&](const auto& entry) {
+    const schema::Announce& it = entry.second.announce;
+    return it.role == schema::Role::draft && it.tokenizer == tokenizer;
+  }));
+}
+
 void WorkerTable::mark_reported(uint64_t worker, TimePoint made_until) {
   WorkerView& view = workers_.at(worker);
   for (Charge& charge : charges_) {

@@ -16,6 +16,7 @@
 /// same tokenizer has room. The router may lease the request to another draft at any time (the
 /// first one died, say) by a DraftLease of a higher generation; messages of other generations are
 /// dropped. EndLease when the request is over. One of them lost: the request is decoded plainly.
+/// router -> target: DraftsKnown, whenever it changes; without drafts nobody asks for leases.
 ///
 /// Drafting. target -> draft: DraftOpen for each choice, then DraftCommits: the text, prompt first,
 /// by absolute position, in as many messages as it takes, and from then on what each step
@@ -52,6 +53,11 @@ struct DraftLease {
   uint32_t generation = 0;
   uint64_t worker = 0;
   DraftHandle draft;
+};
+
+/// Drafts of the target's tokenizer that live.
+struct DraftsKnown {
+  uint32_t drafts = 0;
 };
 
 struct EndLease {

@@ -23,6 +23,7 @@ struct DraftLease;
 struct DraftOpen;
 struct DraftReady;
 struct DraftResync;
+struct DraftsKnown;
 struct EndLease;
 struct LeaseDraft;
 struct ListWorkers;
@@ -34,6 +35,7 @@ struct PromptPart;
 struct Rejected;
 struct Resend;
 struct ResumeSession;
+struct RouterFound;
 struct SessionCount;
 struct SetParked;
 struct SubmitBegin;
@@ -49,13 +51,12 @@ using SessionHandle =
                      caf::reacts_to<ResumeSession>>;
 
 /// One engine.
-using TargetHandle =
-    caf::typed_actor<caf::reacts_to<SubmitBegin>, caf::reacts_to<PromptPart>,
-                     caf::reacts_to<SubmitEnd>, caf::reacts_to<CancelRequest>,
-                     caf::reacts_to<SetParked>, caf::reacts_to<Resend>, caf::reacts_to<DoneAck>,
-                     caf::reacts_to<AnnounceAgain>, caf::reacts_to<DraftLease>,
-                     caf::reacts_to<DraftReady>, caf::reacts_to<DraftHints>,
-                     caf::reacts_to<DraftResync>, caf::reacts_to<DraftClose>>;
+using TargetHandle = caf::typed_actor<
+    caf::reacts_to<SubmitBegin>, caf::reacts_to<PromptPart>, caf::reacts_to<SubmitEnd>,
+    caf::reacts_to<CancelRequest>, caf::reacts_to<SetParked>, caf::reacts_to<Resend>,
+    caf::reacts_to<DoneAck>, caf::reacts_to<AnnounceAgain>, caf::reacts_to<DraftLease>,
+    caf::reacts_to<DraftReady>, caf::reacts_to<DraftHints>, caf::reacts_to<DraftResync>,
+    caf::reacts_to<DraftClose>, caf::reacts_to<DraftsKnown>>;
 
 /// A model that drafts for targets.
 using DraftHandle = caf::typed_actor<caf::reacts_to<DraftOpen>, caf::reacts_to<DraftCommits>,

@@ -230,6 +230,13 @@ struct WorkerRefused {
   Refusal refusal;
 };
 
+// -- whoever looks for a router -> worker (local) ----------------------------------------------
+
+/// The worker is to announce itself there.
+struct RouterFound {
+  RouterHandle router;
+};
+
 // -- anyone -> router ----------------------------------------------------------------------------
 
 struct ListWorkers {};
@@ -254,6 +261,7 @@ void add_messages(caf::actor_system_config& config);
 #include "schema/messages_inspect.hpp"
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(outrider::schema::OpenSession)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(outrider::schema::RouterFound)
 
 CAF_BEGIN_TYPE_ID_BLOCK(outrider, caf::first_custom_type_id)
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::CancelSession))
@@ -292,4 +300,5 @@ CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftHint))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftHints))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftResync))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftClose))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftsKnown))
 CAF_END_TYPE_ID_BLOCK(outrider)

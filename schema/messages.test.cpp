@@ -107,7 +107,7 @@ using AllTypes =
                      Resend, DoneAck, Accepted, Rejected, Tokens, Done, Announce, Load,
                      AnnounceAgain, ListWorkers, WorkerInfo, WorkerList, WorkerRefused, LeaseDraft,
                      DraftLease, EndLease, DraftOpen, DraftCommit, DraftCommits, DraftReady,
-                     DraftBranch, DraftHint, DraftHints, DraftResync, DraftClose>;
+                     DraftBranch, DraftHint, DraftHints, DraftResync, DraftClose, DraftsKnown>;
 TYPED_TEST_SUITE(EveryMessage, AllTypes);
 
 constexpr size_t k_registered = caf::id_block::outrider::end - caf::id_block::outrider::begin;

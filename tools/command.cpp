@@ -57,6 +57,7 @@ void add_commands(CLI::App& app, Action& action) {
   app.require_subcommand(1);
   app.footer("Example: outrider chat --model smollm2-135m, or outrider serve --model FILE.gguf");
   add_serve(app, action);
+  add_node(app, action);
   add_generate(app, action);
   add_chat(app, action);
   add_inspect(app, action);

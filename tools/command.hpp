@@ -22,6 +22,7 @@ using Action = std::function<int()>;
 
 /// Each adds one subcommand to `app` and stores its action when it is the chosen one.
 void add_serve(CLI::App& app, Action& action);
+void add_node(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);

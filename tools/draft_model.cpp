@@ -3,7 +3,6 @@
 #include <caf/send.hpp>
 #include <utility>
 
-#include "actors/draft_actor.hpp"
 #include "base/hash.hpp"
 #include "base/system.hpp"
 
@@ -25,13 +24,7 @@ class DraftHold final : public actors::DraftPort {
 
 }  // namespace
 
-Result<PreparedDraft> prepare_draft(const DraftModel& draft, const model::LoadedModel& target,
-                                    const Clock& clock) {
-  const Digest256& tokenizer = draft.model->tokenizer->fingerprint();
-  if (tokenizer != target.tokenizer->fingerprint()) {
-    return fail(ErrorCode::invalid_argument,
-                "draft: the tokenizer of " + draft.name + " is another than the model's", "draft");
-  }
+Result<PreparedDraft> prepare_draft(const DraftModel& draft, const Clock& clock) {
   auto engine = model::Engine::create(draft.model, draft.options, clock);
   if (!engine) return fail(engine.error().code, "draft: " + engine.error().message, "draft");
   PreparedDraft prepared;
@@ -43,7 +36,7 @@ Result<PreparedDraft> prepare_draft(const DraftModel& draft, const model::Loaded
   announce.name = "draft-0";
   announce.model = draft.name;
   announce.fingerprint = to_hex((*engine)->fingerprint());
-  announce.tokenizer = to_hex(tokenizer);
+  announce.tokenizer = to_hex(draft.model->tokenizer->fingerprint());
   announce.context_tokens = (*engine)->context_tokens();
   announce.sequences = draft.options.sequences;
   announce.waiting = draft.options.waiting;

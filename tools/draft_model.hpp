@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "actors/draft_actor.hpp"
 #include "actors/draft_loop.hpp"
 #include "base/clock.hpp"
 #include "base/result.hpp"
@@ -31,11 +32,9 @@ struct PreparedDraft {
   schema::Announce announce;
   bool competes = false;
 };
-/// Refuses one that has another tokenizer than the model that it is to draft for.
-Result<PreparedDraft> prepare_draft(const DraftModel& draft, const model::LoadedModel& target,
-                                    const Clock& clock);
+Result<PreparedDraft> prepare_draft(const DraftModel& draft, const Clock& clock);
 
-/// A draft actor and its engine.
+/// A draft actor and its engine. Without a router it waits for RouterFound.
 class RunningDraft {
  public:
   RunningDraft(caf::actor_system& system, const schema::RouterHandle& router, PreparedDraft draft,
@@ -43,6 +42,7 @@ class RunningDraft {
   ~RunningDraft();
 
   const std::string& model() const { return model_; }
+  const actors::DraftActor& actor() const { return actor_; }
   /// A tenant's cached blocks; none: everyone's.
   void forget_cached(const std::optional<std::string>& tenant) const;
 
@@ -51,7 +51,7 @@ class RunningDraft {
 
   std::string model_;
   std::shared_ptr<Watched> loop_ = std::make_shared<Watched>();
-  schema::DraftHandle actor_;
+  actors::DraftActor actor_;
 };
 
 }  // namespace outrider::tools

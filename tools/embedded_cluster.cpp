@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <caf/actor_system.hpp>
+#include <caf/io/middleman.hpp>
 #include <caf/send.hpp>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@
 #include "actors/system_config.hpp"
 #include "actors/target_actor.hpp"
 #include "base/system.hpp"
+#include "cluster/publish.hpp"
 #include "gateway/caf_bridge.hpp"
 #include "kernels/kv_kind_flags.hpp"
 #include "model/hint_trie.hpp"
@@ -153,15 +155,32 @@ class EngineHold final : public actors::EnginePort {
 
 }  // namespace
 
+struct EmbeddedCluster::Actors {
+  Actors(const std::shared_ptr<spdlog::logger>& log, bool is_reachable) {
+    if (is_reachable) config.load<caf::io::middleman>();
+    system = std::make_unique<caf::actor_system>(config);
+    router = system->spawn(router::router_actor, log);
+  }
+  /// Waits for all actors.
+  ~Actors() {
+    caf::anon_send_exit(router, caf::exit_reason::user_shutdown);
+    router = nullptr;
+    system.reset();
+  }
+  Actors(const Actors&) = delete;
+  Actors& operator=(const Actors&) = delete;
+
+  actors::SystemConfig config;
+  std::unique_ptr<caf::actor_system> system;
+  schema::RouterHandle router;
+};
+
 struct EmbeddedCluster::State {
   std::shared_ptr<const model::LoadedModel> model;
   std::string kv_kind;
   gateway::ServedModel served;
   model::DecodePlan decode_plan;
   model::SpeculationOptions speculation;
-  actors::SystemConfig config;
-  std::unique_ptr<caf::actor_system> system;
-  schema::RouterHandle router;
   schema::TargetHandle target;
   std::optional<RunningDraft> draft;
   schema::FrontDeskHandle front_desk;
@@ -180,11 +199,17 @@ EmbeddedCluster::EmbeddedCluster(const Clock& clock, ServingMetrics& metrics,
       std::move(*store), kvstore::Surroundings{.clock = clock_, .log = log_});
 }
 
+Result<uint16_t> EmbeddedCluster::listen(const cluster::Endpoint& endpoint) {
+  actors_ = std::make_unique<Actors>(log_, true);
+  auto port = cluster::publish(*actors_->system, actors_->router, endpoint);
+  if (port) return port;
+  return fail(port.error().code, "cluster: " + port.error().message, "cluster");
+}
+
 EmbeddedCluster::~EmbeddedCluster() {
   if (!state_) return;
-  for (caf::actor actor :
-       {caf::actor_cast<caf::actor>(state_->front_desk),
-        caf::actor_cast<caf::actor>(state_->target), caf::actor_cast<caf::actor>(state_->router)}) {
+  for (caf::actor actor : {caf::actor_cast<caf::actor>(state_->front_desk),
+                           caf::actor_cast<caf::actor>(state_->target)}) {
     caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
   }
   state_->view->stop();
@@ -192,8 +217,7 @@ EmbeddedCluster::~EmbeddedCluster() {
   state_->front_desk = nullptr;
   state_->target = nullptr;
   state_->draft.reset();
-  state_->router = nullptr;
-  state_->system.reset();  // waits for the actors, and with the last of them the engine goes
+  actors_.reset();  // waits for the actors, and with the last of them the engine goes
 }
 
 Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
@@ -218,13 +242,21 @@ Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
     store_->describe((*engine)->kv_namespace(), describe_blocks(name, options));
     (*engine)->attach_tier(actors::make_store_tier(store_));
   }
-  return Prepared{std::move(model),    std::move(*engine),
-                  std::move(announce), kernels::kv_kinds_text(options.kv_kinds),
-                  options.speculation, {}};
+  return Prepared{std::move(model),
+                  std::move(*engine),
+                  std::move(announce),
+                  kernels::kv_kinds_text(options.kv_kinds),
+                  options.speculation,
+                  false,
+                  {}};
 }
 
 Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepared) const {
-  auto made = prepare_draft(draft, *prepared.model, clock_);
+  if (draft.model->tokenizer->fingerprint() != prepared.model->tokenizer->fingerprint()) {
+    return fail(ErrorCode::invalid_argument,
+                "draft: the tokenizer of " + draft.name + " is another than the model's", "draft");
+  }
+  auto made = prepare_draft(draft, clock_);
   if (!made) return made.error();
   log_->info("draft model {}: context {} tokens, {}", draft.name, made->announce.context_tokens,
              draft.competes ? "on cores that the model uses too" : "on cores of its own");
@@ -246,9 +278,9 @@ void EmbeddedCluster::start(Prepared prepared) {
   state->served.fingerprint = announce.fingerprint;
   state->served.created_s = wall_time().time_since_epoch().count();
 
-  state->system = std::make_unique<caf::actor_system>(state->config);
-  caf::actor_system& system = *state->system;
-  state->router = system.spawn(router::router_actor, log_);
+  if (!actors_) actors_ = std::make_unique<Actors>(log_, false);
+  caf::actor_system& system = *actors_->system;
+  const schema::RouterHandle& router = actors_->router;
   auto shared_engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(prepared.engine));
   const Clock& clock = clock_;
   const auto make_engine = [shared_engine, &clock,
@@ -259,19 +291,19 @@ void EmbeddedCluster::start(Prepared prepared) {
     return std::unique_ptr<actors::EnginePort>(std::make_unique<EngineHold>(std::move(loop)));
   };
   actors::TargetSetup target{
-      .announce = announce, .router = state->router, .engine = make_engine, .drafts = {}};
-  if (prepared.draft) {
+      .announce = announce, .router = router, .engine = make_engine, .drafts = {}};
+  if (prepared.takes_drafts) {
     target.drafts.depth_max = prepared.speculation.depth_max;
     target.drafts.duty = {.always = prepared.speculation.fixed_depth,
-                          .competes = prepared.draft->competes};
+                          .competes = prepared.draft && prepared.draft->competes};
   }
   state->target = system.spawn(actors::target_actor, std::move(target));
   if (prepared.draft) {
-    state->draft.emplace(system, state->router, std::move(*prepared.draft), clock_, log_);
+    state->draft.emplace(system, router, std::move(*prepared.draft), clock_, log_);
   }
   state->front_desk = system.spawn(
-      actors::front_desk, actors::FrontDeskSetup{.router = state->router, .model = announce.model});
-  state->view->start(system, state->router, state->front_desk);
+      actors::front_desk, actors::FrontDeskSetup{.router = router, .model = announce.model});
+  state->view->start(system, router, state->front_desk);
   state->backend = gateway::make_caf_bridge(state->front_desk);
   state_ = std::move(state);
 }

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/metrics.hpp"
 #include "base/result.hpp"
+#include "cluster/endpoint.hpp"
 #include "gateway/backend.hpp"
 #include "gateway/cache_reset.hpp"
 #include "gateway/prompt.hpp"
@@ -29,6 +30,8 @@ class EmbeddedCluster {
   /// Opens the store, on a thread of its own.
   EmbeddedCluster(const Clock& clock, ServingMetrics& metrics, std::shared_ptr<spdlog::logger> log,
                   std::optional<kvstore::ColdStoreOptions> store);
+  /// Lets processes on other machines join, there; before the start. The port that it got.
+  Result<uint16_t> listen(const cluster::Endpoint& endpoint);
   /// Ends all sessions, stops the engine and closes the store: what is queued becomes durable.
   ~EmbeddedCluster();
 
@@ -39,6 +42,7 @@ class EmbeddedCluster {
     schema::Announce announce;
     std::string kv_kind;  ///< as kv_kinds_text writes it
     model::SpeculationOptions speculation;
+    bool takes_drafts = false;           ///< Of models, here or in other processes.
     std::optional<PreparedDraft> draft;  ///< A model that drafts for it.
   };
   Result<Prepared> prepare(std::shared_ptr<const model::LoadedModel> model, const std::string& name,
@@ -61,11 +65,13 @@ class EmbeddedCluster {
   void update_metrics();
 
  private:
+  struct Actors;
   struct State;
   const Clock& clock_;
   ServingMetrics& metrics_;
   std::shared_ptr<spdlog::logger> log_;
   std::shared_ptr<kvstore::ColdStore> store_;  ///< Null: none.
+  std::unique_ptr<Actors> actors_;             ///< The system, and its router.
   std::unique_ptr<State> state_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "base/cpu_count.hpp"
 #include "base/limits.hpp"
 #include "base/system.hpp"
+#include "base/utf8.hpp"
 #include "kernels/kv_kind_flags.hpp"
 #include "tools/command.hpp"
 #include "tools/counted.hpp"
@@ -97,19 +99,27 @@ model::EngineOptions engine_options(const Settings& settings) {
   return options;
 }
 
+std::string served_name(const Settings& settings, const std::string& path) {
+  const std::string& given = settings.text("model-name");
+  return given.empty() ? utf8_replace_invalid(std::filesystem::path(path).stem().string()) : given;
+}
+
+bool takes_draft_models(const Settings& settings) {
+  return settings.text("spec") == "auto" || settings.text("spec") == "draft";
+}
+
 bool uses_draft_model(const Settings& settings) {
-  const bool wanted = settings.text("spec") == "auto" || settings.text("spec") == "draft";
-  return wanted && !settings.text("draft").empty();
+  return takes_draft_models(settings) && !settings.text("draft").empty();
 }
 
 /// Its KV kind is the default: another one may cost hints, and saves little of a small model.
-model::EngineOptions draft_engine_options(const Settings& settings) {
+model::EngineOptions draft_engine_options(const Settings& settings, uint64_t kv_memory_mb) {
   model::EngineOptions options;
   options.batch_tokens = static_cast<uint32_t>(settings.count("max-batch-tokens"));
   options.sequences = limits::draft_runs_max;
   options.waiting = 2 * limits::draft_runs_max;
   options.block_tokens = static_cast<uint32_t>(settings.count("block-tokens"));
-  options.kv_memory_bytes = settings.count("draft-kv-memory-mb") << 20;
+  options.kv_memory_bytes = kv_memory_mb << 20;
   options.speculation.depth_max = 0;
   return options;
 }

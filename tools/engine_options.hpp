@@ -18,9 +18,14 @@ const std::vector<std::string>& engine_setting_names();
 
 model::EngineOptions engine_options(const Settings& settings);
 
-/// Whether a draft model is to be loaded, and its engine's sizes.
+/// What clients and other processes call the model at `path`.
+std::string served_name(const Settings& settings, const std::string& path);
+
+/// Whether models may draft, of whatever process; whether one is to be loaded here.
+bool takes_draft_models(const Settings& settings);
 bool uses_draft_model(const Settings& settings);
-model::EngineOptions draft_engine_options(const Settings& settings);
+/// The sizes of a draft model's engine with a KV pool of so many MiB.
+model::EngineOptions draft_engine_options(const Settings& settings, uint64_t kv_memory_mb);
 
 /// What the file that the settings name holds, without white space at its end. Where they name
 /// none: the store's own, or without a store random bytes, as then nothing outlives the process.

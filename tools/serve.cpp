@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "base/utf8.hpp"
 #include "gateway/gateway.hpp"
+#include "tools/background_load.hpp"
 #include "tools/banner.hpp"
 #include "tools/command.hpp"
 #include "tools/config_check.hpp"
@@ -30,11 +31,6 @@ std::string draft_name(const std::string& setting) {
   const std::filesystem::path path(setting);
   return utf8_replace_invalid(
       (path.extension() == ".gguf" ? path.stem() : path.filename()).string());
-}
-
-std::string served_name(const Settings& settings, const std::string& path) {
-  const std::string& given = settings.text("model-name");
-  return given.empty() ? utf8_replace_invalid(std::filesystem::path(path).stem().string()) : given;
 }
 
 /// ":8080" means all interfaces; "off" means no port.
@@ -59,98 +55,78 @@ gateway::GatewayOptions gateway_options(const Settings& settings) {
   return options;
 }
 
-Listening listening_at(const Settings& settings, const gateway::Gateway& gateway) {
+Listening listening_at(const Settings& settings, const gateway::Gateway& gateway,
+                       const std::string& cluster) {
   return {.http = with_port(settings.text("http"), gateway.http_port()),
           .rpc = settings.text("rpc") == "off"
                      ? ""
                      : with_port(settings.text("rpc"), gateway.rpc_port()),
+          .cluster = cluster,
           .has_keys = !settings.text("api-key-file").empty()};
 }
 
 /// Adds the flag that chooses another port.
 Error with_advice(Error error) {
-  if (error.field == "http" || error.field == "rpc") {
+  if (error.field == "http" || error.field == "rpc" || error.field == "cluster") {
     error.message += "; choose another address with --" + error.field + " HOST:PORT";
   }
   return error;
 }
 
+/// Where nodes join; empty: nowhere.
+Result<std::string> listen_for_nodes(const Settings& settings, EmbeddedCluster& cluster) {
+  const std::string& address = settings.text("cluster");
+  if (address == "off") return std::string();
+  cluster::Endpoint endpoint;
+  OUTRIDER_ASSIGN(endpoint, cluster::parse_endpoint(address, "cluster"));
+  uint16_t port = 0;
+  OUTRIDER_ASSIGN(port, cluster.listen(endpoint));
+  return with_port(address, port);
+}
+
 using Prepared = EmbeddedCluster::Prepared;
 
-/// A model loaded and an engine made on a thread of their own, so that the ports can say "loading"
-/// meanwhile. The destructor stops the loading and waits for the tensor in work.
-class BackgroundLoad {
- public:
-  BackgroundLoad(const Settings& settings, const EmbeddedCluster& cluster, const std::string& name,
-                 const model::EngineOptions& options, std::shared_ptr<spdlog::logger> log)
-      : log_(std::move(log)) {
-    auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
-    loaded_ = kj::mv(pair.promise);
-    done_ = kj::mv(pair.fulfiller);
-    thread_ = std::thread([this, settings, &cluster, name, options] {
-      result_.emplace(load(settings, cluster, name, options));
-      done_->fulfill();
-    });
+Result<void> load_draft(const Settings& settings, const EmbeddedCluster& cluster,
+                        const LoadWords& words, const std::atomic<bool>& stop, Prepared& prepared) {
+  words.inform("loading " + settings.text("draft"));
+  auto model = load_draft_with_progress(settings, &stop, words);
+  if (!model) return model.error();
+  return cluster.add_draft(
+      {.model = std::move(*model),
+       .name = draft_name(settings.text("draft")),
+       .options = draft_engine_options(settings, settings.count("draft-kv-memory-mb")),
+       .competes = plan_draft_threads(settings).competes},
+      prepared);
+}
+
+/// The model and its engine, and maybe a draft model and its own.
+Result<Prepared> load(const Settings& settings, const EmbeddedCluster& cluster,
+                      const std::string& name, model::EngineOptions options, spdlog::logger& log,
+                      const std::atomic<bool>& stop) {
+  const SteadyClock clock;
+  const TimePoint start = clock.now();
+  const LoadWords words = {.inform = [&](const std::string& text) { log.info("{}", text); },
+                           .warn = [&](const std::string& text) { log.warn("{}", text); }};
+  words.inform("loading " + settings.text("model"));
+  auto model = load_with_progress(settings, &stop, words);
+  if (!model) return model.error();
+  log.info("loaded in {:.1f} s; measuring this machine", to_seconds(clock.now() - start));
+  OUTRIDER_TRY(plan_kv_kinds(*model, settings,
+                             {.clock = clock,
+                              .now = wall_time(),
+                              .go_on = [&] { return !stop; },
+                              .inform = words.inform,
+                              .warn = words.warn},
+                             options));
+  auto prepared = cluster.prepare(std::move(*model), name, options);
+  if (!prepared) return prepared;
+  const bool may_be_joined = settings.text("cluster") != "off";
+  prepared->takes_drafts =
+      takes_draft_models(settings) && (may_be_joined || uses_draft_model(settings));
+  if (uses_draft_model(settings)) {
+    OUTRIDER_TRY(load_draft(settings, cluster, words, stop, *prepared));
   }
-  ~BackgroundLoad() {
-    stop_ = true;
-    thread_.join();
-  }
-  BackgroundLoad(const BackgroundLoad&) = delete;
-  BackgroundLoad& operator=(const BackgroundLoad&) = delete;
-
-  /// Resolves on the KJ thread; then `result` may be read. Once.
-  kj::Promise<void> wait() { return kj::mv(loaded_); }
-  Result<Prepared>& result() { return *result_; }
-
- private:
-  Result<Prepared> load(const Settings& settings, const EmbeddedCluster& cluster,
-                        const std::string& name, model::EngineOptions options) const {
-    const SteadyClock clock;
-    const TimePoint start = clock.now();
-    const LoadWords words = {.inform = [&](const std::string& text) { log_->info("{}", text); },
-                             .warn = [&](const std::string& text) { log_->warn("{}", text); }};
-    words.inform("loading " + settings.text("model"));
-    auto model = load_with_progress(settings, &stop_, words);
-    if (!model) return model.error();
-    log_->info("loaded in {:.1f} s; measuring this machine", to_seconds(clock.now() - start));
-    OUTRIDER_TRY(plan_kv_kinds(*model, settings,
-                               {.clock = clock,
-                                .now = wall_time(),
-                                .go_on = [&] { return !stop_; },
-                                .inform = words.inform,
-                                .warn = words.warn},
-                               options));
-    auto prepared = cluster.prepare(std::move(*model), name, options);
-    if (prepared && uses_draft_model(settings)) {
-      OUTRIDER_TRY(load_draft(settings, cluster, words, *prepared));
-    }
-    return prepared;
-  }
-
-  Result<void> load_draft(const Settings& settings, const EmbeddedCluster& cluster,
-                          const LoadWords& words, Prepared& prepared) const {
-    words.inform("loading " + settings.text("draft"));
-    auto model = load_draft_with_progress(settings, &stop_, words);
-    if (!model) return model.error();
-    return cluster.add_draft({.model = std::move(*model),
-                              .name = draft_name(settings.text("draft")),
-                              .options = draft_engine_options(settings),
-                              .competes = plan_draft_threads(settings).competes},
-                             prepared);
-  }
-
-  std::shared_ptr<spdlog::logger> log_;
-  kj::Promise<void> loaded_ = nullptr;
-  kj::Own<kj::CrossThreadPromiseFulfiller<void>> done_;
-  std::optional<Result<Prepared>> result_;
-  std::atomic<bool> stop_ = false;
-  std::thread thread_;
-};
-
-/// Resolves at the next SIGTERM or SIGINT.
-kj::Promise<void> stop_signal(kj::UnixEventPort& port) {
-  return port.onSignal(SIGTERM).ignoreResult().exclusiveJoin(port.onSignal(SIGINT).ignoreResult());
+  return prepared;
 }
 
 /// From here on a second signal ends the process at once, whatever still has to be waited for.
@@ -211,22 +187,24 @@ int serve(const Settings& settings) {
              cluster.reset_cache(what, std::move(answer));
            }});
   if (!gateway) return report(with_advice(gateway.error()));
-  const Listening listening = listening_at(settings, **gateway);
+  const auto joined_at = listen_for_nodes(settings, cluster);
+  if (!joined_at) return report(with_advice(joined_at.error()));
+  const Listening listening = listening_at(settings, **gateway, *joined_at);
   for (const std::string& warning : exposure_warnings(listening)) (*log)->warn("{}", warning);
+  if (!listening.cluster.empty()) (*log)->info("nodes join at {}", listening.cluster);
 
-  BackgroundLoad load(settings, cluster, name, options, *log);
-  bool stopped_early = false;
-  load.wait()
-      .exclusiveJoin(stop_signal(io.unixEventPort).then([&] { stopped_early = true; }))
-      .wait(io.waitScope);
-  if (stopped_early) {
+  BackgroundLoad<Prepared> loading([&](const std::atomic<bool>& stop) {
+    return load(settings, cluster, name, options, **log, stop);
+  });
+  auto* loaded = loading.wait(io);
+  if (loaded == nullptr) {
     let_signals_kill();
     return k_exit_interrupted;
   }
-  if (!load.result()) return report(load.result().error());
+  if (!*loaded) return report(loaded->error());
 
-  const uint32_t blocks = load.result()->announce.blocks_total;
-  cluster.start(std::move(*load.result()));
+  const uint32_t blocks = (*loaded)->announce.blocks_total;
+  cluster.start(std::move(**loaded));
   const gateway::ServedModel served = cluster.served_model();
   const auto warning =
       context_warning(settings, served.context_tokens, served.text.config.context_length);

@@ -39,6 +39,8 @@ constexpr Need k_needs[] = {
     {"draft",
      [](const Settings& s) { return s.text("spec") == "auto" || s.text("spec") == "draft"; },
      "unless spec is auto or draft"},
+    {"join", [](const Settings&) { return false; }, "but in outrider node"},
+    {"roles", [](const Settings&) { return false; }, "but in outrider node"},
     {"decode-chunks", [](const Settings& s) { return s.text("decode-plan") == "fixed"; },
      "unless decode-plan is fixed"},
 };
@@ -78,8 +80,10 @@ Result<void> check_quotas(const Settings& settings, std::vector<std::string>& wa
 Result<std::vector<std::string>> check_together(const Settings& settings) {
   std::vector<std::string> warnings;
   OUTRIDER_TRY(check_quotas(settings, warnings));
-  if (settings.text("spec") == "draft" && settings.text("draft").empty()) {
-    return fail(ErrorCode::invalid_argument, "spec: draft needs a draft model, by draft", "spec");
+  if (settings.text("spec") == "draft" && settings.text("draft").empty() &&
+      settings.text("cluster") == "off") {
+    return fail(ErrorCode::invalid_argument,
+                "spec: draft needs a draft model, by draft, or by cluster from a node", "spec");
   }
   for (const Setting& setting : settings.all()) {
     if (!settings.is_given(setting.name) || setting.value.empty()) continue;

@@ -56,6 +56,22 @@ std::vector<Setting> access_settings() {
   };
 }
 
+std::vector<Setting> cluster_settings() {
+  return {
+      {.name = "cluster",
+       .kind = Kind::address,
+       .default_value = "off",
+       .help = "where nodes join (no keys: a network that you trust); off: nobody",
+       .choices = {"off"}},
+      {.name = "join", .help = "node: HOST:PORT of the server's cluster address"},
+      {.name = "roles",
+       .kind = Kind::choice,
+       .default_value = "draft",
+       .help = "node: what it is; draft: its model drafts for the server's",
+       .choices = {"draft"}},
+  };
+}
+
 std::vector<Setting> machine_settings() {
   return {
       {.name = "device",
@@ -313,10 +329,15 @@ std::vector<Setting> logging_settings() {
 
 std::vector<SettingTopic> setting_topics() {
   return {
-      {"The model", model_settings()},     {"Ports and who may ask", access_settings()},
-      {"The machine", machine_settings()}, {"What a step computes", batching_settings()},
-      {"The KV pool", kv_pool_settings()}, {"Kinds of KV", kv_kinds_settings()},
-      {"Drafts", drafting_settings()},     {"The KV store", store_settings()},
+      {"The model", model_settings()},
+      {"Ports and who may ask", access_settings()},
+      {"The cluster", cluster_settings()},
+      {"The machine", machine_settings()},
+      {"What a step computes", batching_settings()},
+      {"The KV pool", kv_pool_settings()},
+      {"Kinds of KV", kv_kinds_settings()},
+      {"Drafts", drafting_settings()},
+      {"The KV store", store_settings()},
       {"The log", logging_settings()},
   };
 }

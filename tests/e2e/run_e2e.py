@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs the client suites against the real binary.
 
-Usage: run_e2e.py --binary build/release/outrider --model MODEL.gguf [--suite openai,rpc,life,speed,store,damage,plan]
-                  [--cpp-client build/release/docs/examples/rpc_client] [-k PATTERN]
+Usage: run_e2e.py --binary build/release/outrider --model MODEL.gguf [-k PATTERN]
+                  [--suite openai,rpc,life,speed,store,damage,plan,draft,node]
+                  [--cpp-client build/release/docs/examples/rpc_client]
 
 Needs tests/e2e/requirements.txt. Any GGUF will do: the suites compare answers with each other.
 """
@@ -15,6 +16,7 @@ import unittest
 import suite_damage
 import suite_draft
 import suite_life
+import suite_node
 import suite_openai
 import suite_plan
 import suite_rpc
@@ -24,7 +26,7 @@ from server import Server
 
 SUITES = {"openai": suite_openai, "rpc": suite_rpc, "life": suite_life,
           "speed": suite_speed, "store": suite_store, "damage": suite_damage, "plan": suite_plan,
-          "draft": suite_draft}
+          "draft": suite_draft, "node": suite_node}
 
 
 def load(names, pattern):
@@ -42,7 +44,7 @@ def main():
     parser.add_argument("--suite", default=",".join(SUITES))
     parser.add_argument("-k", dest="pattern")
     options = parser.parse_args()
-    for suite in (suite_life, suite_speed, suite_store, suite_damage, suite_plan, suite_draft):
+    for suite in (suite_life, suite_speed, suite_store, suite_damage, suite_plan, suite_draft, suite_node):
         suite.binary = pathlib.Path(options.binary).resolve()
         suite.model = pathlib.Path(options.model).resolve()
     if options.cpp_client:

@@ -1,0 +1,82 @@
+#include "cluster/router_link.hpp"
+
+#include <caf/io/middleman.hpp>
+#include <caf/send.hpp>
+#include <caf/stateful_actor.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include "schema/messages.hpp"
+
+namespace outrider::cluster {
+namespace {
+
+/// Tries between two lines in the log.
+constexpr uint32_t k_quiet_tries = std::chrono::seconds(10) / k_reconnect_interval;
+
+class RouterLinkState {
+ public:
+  RouterLinkState() = default;
+
+  void start(RouterLink::pointer self, RouterLinkSetup setup) {
+    self_ = self;
+    setup_ = std::move(setup);
+    self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
+    self_->monitor(setup_.worker);
+    self_->send(caf::actor_cast<RouterLink>(self_), caf::tick_atom_v);
+  }
+
+  void connect() {
+    if (router_) return;
+    auto router = reach();
+    if (!router) {
+      if (tries_++ % k_quiet_tries == 0) {
+        setup_.log->warn("no router: {}; trying again", router.error().message);
+      }
+      self_->delayed_send(caf::actor_cast<RouterLink>(self_), k_reconnect_interval,
+                          caf::tick_atom_v);
+      return;
+    }
+    tries_ = 0;
+    router_ = std::move(*router);
+    setup_.log->info("joined the router at {}", to_string(setup_.endpoint));
+    self_->monitor(router_);
+    self_->send(setup_.worker, schema::RouterFound{router_});
+  }
+
+ private:
+  Result<schema::RouterHandle> reach() {
+    OUTRIDER_TRY(probe(setup_.endpoint, k_connect_timeout));
+    auto router = self_->system().middleman().remote_actor<schema::RouterHandle>(
+        setup_.endpoint.host, setup_.endpoint.port);
+    if (router) return std::move(*router);
+    return fail(ErrorCode::unavailable,
+                to_string(setup_.endpoint) + ": " + self_->system().render(router.error()));
+  }
+
+  void lost(const caf::actor_addr& actor) {
+    if (actor == setup_.worker.address()) return self_->quit();
+    if (!router_ || actor != router_.address()) return;
+    setup_.log->warn("the router at {} is gone", to_string(setup_.endpoint));
+    router_ = nullptr;
+    connect();
+  }
+
+  RouterLink::pointer self_ = nullptr;
+  RouterLinkSetup setup_;
+  schema::RouterHandle router_;
+  uint32_t tries_ = 0;  ///< Since it was reached.
+};
+
+RouterLink::behavior_type router_link(RouterLink::stateful_pointer<RouterLinkState> self,
+                                      RouterLinkSetup setup) {
+  self->state.start(self, std::move(setup));
+  return {[state = &self->state](caf::tick_atom) { state->connect(); }};
+}
+
+}  // namespace
+
+RouterLink spawn_router_link(caf::actor_system& system, RouterLinkSetup setup) {
+  return system.spawn<caf::detached>(router_link, std::move(setup));
+}
+
+}  // namespace outrider::cluster
