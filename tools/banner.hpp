@@ -8,10 +8,10 @@ namespace outrider::tools {
 
 /// Where a server listens, as the settings say it and with the ports that it got.
 struct Listening {
-  std::string http;     ///< "127.0.0.1:8080", ":8080" for all interfaces
-  std::string rpc;      ///< the same; empty: no port
-  std::string cluster;  ///< likewise
+  std::string http;  ///< "127.0.0.1:8080", ":8080" for all interfaces
+  std::string rpc;   ///< the same; empty: no port
   bool has_keys = false;
+  std::string cluster = {};  ///< where nodes join; empty: nowhere
 };
 
 /// `address` with its port replaced.

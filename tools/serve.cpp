@@ -61,8 +61,8 @@ Listening listening_at(const Settings& settings, const gateway::Gateway& gateway
           .rpc = settings.text("rpc") == "off"
                      ? ""
                      : with_port(settings.text("rpc"), gateway.rpc_port()),
-          .cluster = cluster,
-          .has_keys = !settings.text("api-key-file").empty()};
+          .has_keys = !settings.text("api-key-file").empty(),
+          .cluster = cluster};
 }
 
 /// Adds the flag that chooses another port.
