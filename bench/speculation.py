@@ -3,13 +3,15 @@
 drafting only, in turns, with the answers compared.
 
     bench/speculation.py --model MODEL.gguf [--draft DRAFT.gguf] [--spec auto,ngram]
-        [--concurrency 1,8,32] [--rounds 3]
+        [--concurrency 1,8,32] [--rounds 3] [--llama-server PATH --llama-draft-max 0,2,4,8]
 
 All servers run at once and only one is asked at a time. A class's speed is its completion tokens
 over the time that its prompts took, so many at a time; a ratio is to the same round with spec off,
 and the median over the rounds is shown with the least and the most. No answer is drafted from an
 earlier one: each request has a salt of its own. Prompts are computed before the time begins, unless
---prefill. Acceptance is by place in the draft, over the whole run. Exit code 1: an answer differed.
+--prefill. Acceptance is by place in the draft, over the whole run. llama.cpp's server takes turns with
+the same prompts and draft model, once for each length of its drafts (0: no draft model); its ratios are
+to our server with spec off, too, and its answers are its own. Exit code 1: an answer of ours differed.
 """
 
 import argparse
@@ -30,14 +32,18 @@ START_S = 120
 
 
 class Server:
+    ready = "/ready"
+
     def __init__(self, args, spec, port):
         self.spec, self.port = spec, port
-        self.process = subprocess.Popen(
-            [args.binary, "serve", "--model", args.model, "--rpc", "off", "--spec", spec,
-             "--http", f"127.0.0.1:{port}", "--ctx", "4096", "--threads", str(args.threads)]
-            + (["--draft", args.draft] if args.draft and spec in ("auto", "draft") else [])
-            + [f"--{flag}" for flag in args.flags],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(self.command(args), stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+
+    def command(self, args):
+        return ([args.binary, "serve", "--model", args.model, "--rpc", "off", "--spec", self.spec,
+                 "--http", f"127.0.0.1:{self.port}", "--ctx", "4096", "--threads", str(args.threads)]
+                + (["--draft", args.draft] if args.draft and self.spec in ("auto", "draft") else [])
+                + [f"--{flag}" for flag in args.flags])
 
     def ask(self, method, path, body=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
@@ -50,7 +56,7 @@ class Server:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                if self.ask("GET", "/ready")[0] == 200:
+                if self.ask("GET", self.ready)[0] == 200:
                     return
             except OSError:
                 pass
@@ -81,6 +87,20 @@ class Server:
                                  r"\"(\d+)\".*\} (\S+)", text, re.M))
         drafts = float(total.group(1)) if total else 0
         return drafts, [float(places[str(i)]) / drafts for i in range(len(places))]
+
+
+class LlamaServer(Server):
+    """llama.cpp's; its spec is "llama.cpp", and behind a blank the longest draft."""
+
+    ready = "/health"
+
+    def command(self, args):
+        streams = max(map(int, args.concurrency.split(",")))
+        drafts = self.spec.split()[1:]
+        return ([args.llama_server, "-m", args.model, "--port", str(self.port), "-t", str(args.threads),
+                 "-tb", str(args.threads), "-np", str(streams), "-c", str(4096 * min(streams, 8))]
+                + (["-md", args.draft, "-td", str(args.threads), "--draft-max", drafts[0],
+                    "--draft-min", "0", "-cd", "4096"] if drafts else []))
 
 
 def run_class(server, prompts, concurrency, args, seed):
@@ -114,6 +134,8 @@ def main():
     parser.add_argument("--prefill", action="store_true", help="the time is of prompts as well")
     parser.add_argument("--cpu", action="store_true",
                         help="by the servers' CPU time: for machines that do other things")
+    parser.add_argument("--llama-server", help="path of llama.cpp's llama-server, to compare with")
+    parser.add_argument("--llama-draft-max", default="0,4", help="lengths of its drafts")
     parser.add_argument("--port", type=int, default=9750)
     parser.add_argument("--flags", nargs="*", default=[], help="of all servers, without dashes")
     args = parser.parse_args()
@@ -122,7 +144,10 @@ def main():
     if args.classes:
         classes = [name for name in classes if name in args.classes.split(",")]
     specs = ["off"] + args.spec.split(",")
-    servers = [Server(args, spec, args.port + i) for i, spec in enumerate(specs)]
+    peers = [f"llama.cpp {n}".removesuffix(" 0") for n in args.llama_draft_max.split(",")]
+    specs += peers if args.llama_server else []
+    servers = [(LlamaServer if spec in peers else Server)(args, spec, args.port + i)
+               for i, spec in enumerate(specs)]
     differed = 0
     try:
         for server in servers:
@@ -138,6 +163,8 @@ def main():
                     for server in servers if seed % 2 == 0 else servers[::-1]:
                         speed, answers = run_class(server, of_class, concurrency, args, seed)
                         speeds[server.spec].append(speed)
+                        if server.spec in peers:
+                            continue
                         plain = plain or answers
                         differed += sum(a != b for a, b in zip(plain, answers))
                 cells = []
@@ -148,6 +175,8 @@ def main():
                 print(f"| {name} | {concurrency} | {statistics.median(speeds['off']):.1f} | "
                       + " | ".join(cells) + " |", flush=True)
         for server in servers[1:]:
+            if server.spec in peers:
+                continue
             drafts, places = server.accepted_by_place()
             print(f"spec {server.spec}: {drafts:.0f} drafts, accepted by place "
                   + " ".join(f"{share:.2f}" for share in places)
