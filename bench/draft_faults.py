@@ -8,13 +8,17 @@ answer the prompts of bench/speculation_prompts.json in a closed loop. In each s
 drafts wanted and windows with "speculation": "off" take turns; a ratio is of the tokens per second
 in a pair of neighbours, and the median of the pairs is shown with the least and the most. Each answer
 is compared with what the server says alone. --loss: percent of packets to and from the node's port
-dropped by nftables (needs root). Exit code 1: a request failed or an answer differed.
+dropped by nftables (needs root). By CPU time: how much of the time target and draft compute, one thread
+each, so that both do at once for at least the sum less 100 %. Exit code 1: a request failed or an answer
+differed.
 """
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import json
+import os
 import pathlib
 import re
 import signal
@@ -59,15 +63,17 @@ class Proxy:
         waiting = asyncio.Queue()
 
         async def write():
-            while (item := await waiting.get()) is not None:
-                due, data = item
-                await asyncio.sleep(max(0, due - time.monotonic()))
-                writer.write(data)
-                await writer.drain()
+            with contextlib.suppress(OSError):  # the other end is gone
+                while (item := await waiting.get()) is not None:
+                    due, data = item
+                    await asyncio.sleep(max(0, due - time.monotonic()))
+                    writer.write(data)
+                    await writer.drain()
             writer.close()
         writing = asyncio.ensure_future(write())
-        while data := await reader.read(1 << 16):
-            waiting.put_nowait((time.monotonic() + self.delay_s, data))
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                waiting.put_nowait((time.monotonic() + self.delay_s, data))
         waiting.put_nowait(None)
         await writing
 
@@ -145,6 +151,22 @@ class Client:
               flush=True)
 
 
+def cpu_s(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def tell_overlap(client, server, node):
+    before = [cpu_s(p) for p in (server.process, node.process)]
+    begun = time.monotonic()
+    client.window("auto")
+    elapsed = time.monotonic() - begun
+    target, draft = (100 * (cpu_s(p) - b) / elapsed
+                     for p, b in zip((server.process, node.process), before))
+    print(f"target computes {target:.0f} % of the time, draft {draft:.0f} %: "
+          f"both at once {max(0, target + draft - 100):.0f} % or more")
+
+
 def used(server):
     return server.metric("outrider_hints_total", outcome="used")
 
@@ -198,6 +220,7 @@ def main():
             print(f"first hints used {took:.1f} s after the node's start, its model's loading included")
             print("| state | with drafts / without | spread |\n|---|---|---|")
             client.ratio("a node", args.pairs)
+            tell_overlap(client, server, node)
             node.kill()
             client.ratio("killed", args.pairs)
             node.start()
@@ -231,9 +254,9 @@ class Loss:
     def __init__(self, port, percent):
         rule = "numgen random mod 100 < {} drop"
         with tempfile.NamedTemporaryFile("w", suffix=".nft", delete=False) as file:
-            file.write("table inet outrider_loss { chain input { type filter hook input priority 0;\n"
+            file.write("table inet outrider_loss {\nchain input {\ntype filter hook input priority 0;\n"
                        f"tcp dport {port} {rule.format(percent)}\n"
-                       f"tcp sport {port} {rule.format(percent)}\n}} }}\n")
+                       f"tcp sport {port} {rule.format(percent)}\n}}\n}}\n")
         self.file = file.name
 
     def __enter__(self):
