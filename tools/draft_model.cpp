@@ -48,8 +48,7 @@ Result<PreparedDraft> prepare_draft(const DraftModel& draft, const Clock& clock)
 
 RunningDraft::RunningDraft(caf::actor_system& system, const schema::RouterHandle& router,
                            PreparedDraft draft, const Clock& clock,
-                           std::shared_ptr<spdlog::logger> log)
-    : model_(draft.announce.model) {
+                           std::shared_ptr<spdlog::logger> log) {
   auto engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(draft.engine));
   const actors::DraftRuns::Options options{.tokenizer = draft.announce.tokenizer,
                                            .context_tokens = draft.announce.context_tokens,

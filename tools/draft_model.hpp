@@ -41,7 +41,6 @@ class RunningDraft {
                const Clock& clock, std::shared_ptr<spdlog::logger> log);
   ~RunningDraft();
 
-  const std::string& model() const { return model_; }
   const actors::DraftActor& actor() const { return actor_; }
   /// A tenant's cached blocks; none: everyone's.
   void forget_cached(const std::optional<std::string>& tenant) const;
@@ -49,7 +48,6 @@ class RunningDraft {
  private:
   using Watched = std::atomic<std::weak_ptr<actors::DraftLoop>>;
 
-  std::string model_;
   std::shared_ptr<Watched> loop_ = std::make_shared<Watched>();
   actors::DraftActor actor_;
 };

@@ -5,6 +5,7 @@
 #include <caf/io/middleman.hpp>
 #include <caf/send.hpp>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "actors/engine_loop.hpp"
 #include "actors/front_desk.hpp"
@@ -58,10 +59,17 @@ void update_hint_metrics(const model::HintCounters& hints, ServingMetrics& metri
   }
 }
 
+/// Of the first draft that is a member; empty: there is none.
+std::string draft_model(std::span<const schema::WorkerInfo> members) {
+  for (const schema::WorkerInfo& member : members) {
+    if (member.announce.role == schema::Role::draft) return member.announce.model;
+  }
+  return {};
+}
+
 /// Null: nobody drafts.
 nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
-                                       const std::string& draft_model,
-                                       const model::HintCounters& hints) {
+                                       const std::string& draft, const model::HintCounters& hints) {
   if (options.depth_max == 0) return nullptr;
   nlohmann::ordered_json outcomes = nlohmann::ordered_json::object();
   for (size_t i = 0; i < hints.hints.size(); ++i) {
@@ -75,8 +83,7 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
     places.push_back(accepted);
   }
   return {{"ngram", options.ngram},
-          {"model",
-           draft_model.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(draft_model)},
+          {"model", draft.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(draft)},
           {"depth_max", options.depth_max},
           {"fixed_depth", options.fixed_depth},
           {"drafts", hints.drafts},
@@ -353,9 +360,8 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
     const model::DecodePlan& plan = state_->decode_plan;
     out["decode_plan"] = {{"contexts", plan.contexts}, {"rows", plan.rows}};
     if (const auto loop = state_->engine->load().lock()) {
-      out["drafts"] =
-          describe_drafts(state_->speculation, state_->draft ? state_->draft->model() : "",
-                          loop->snapshot().stats.hints);
+      out["drafts"] = describe_drafts(state_->speculation, draft_model(snapshot.workers),
+                                      loop->snapshot().stats.hints);
     }
   }
   if (store_) {

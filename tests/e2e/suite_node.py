@@ -55,9 +55,9 @@ def cluster_port(server):
 
 
 def drafts(server):
-    """Names of the draft members that the router lists."""
+    """Models of the draft members that the router lists."""
     members = json.loads(server.request("GET", "/cluster")[2])["members"]
-    return [member["name"] for member in members if member["role"] == "draft"]
+    return [member["model"] for member in members if member["role"] == "draft"]
 
 
 def used(server):
@@ -86,6 +86,8 @@ class NodeSuite(unittest.TestCase):
             self.assertEqual(used(server), 0)
             with Node(port) as node:
                 self.expect_hints(server, plain, "the first node")
+                told = json.loads(server.request("GET", "/cluster")[2])["drafts"]["model"]
+                self.assertEqual([told], drafts(server))
                 node.send(signal.SIGKILL)
                 self.assertEqual(answers(server)[0], plain)
                 server.wait_until(lambda: not drafts(server), "the dead draft to be forgotten")
