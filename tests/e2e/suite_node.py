@@ -86,6 +86,7 @@ class NodeSuite(unittest.TestCase):
             self.assertEqual(used(server), 0)
             with Node(port) as node:
                 self.expect_hints(server, plain, "the first node")
+                server.wait_until(lambda: drafts(server), "the draft to be listed")
                 told = json.loads(server.request("GET", "/cluster")[2])["drafts"]["model"]
                 self.assertEqual([told], drafts(server))
                 node.send(signal.SIGKILL)
