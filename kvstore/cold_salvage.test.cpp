@@ -1,11 +1,11 @@
 // What a store keeps of a damaged directory, without anybody's help.
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <optional>
 #include <thread>
 
 #include "base/log.hpp"
@@ -22,7 +22,6 @@ using ::testing::HasSubstr;
 class Salvage : public Faults {
  protected:
   std::string golden() const { return directory_.path() + "/golden"; }
-  std::string pipe() const { return db_path() + "/009999.sst"; }
 
   /// Rows, marks and pinned records in tables, and nothing in the log.
   void fill_tables() {
@@ -40,13 +39,31 @@ class Salvage : public Faults {
   void damage_for_long() {
     fill_tables();
     fs::remove(db_path() + "/CURRENT");
-    ASSERT_EQ(mkfifo(pipe().c_str(), 0600), 0);
+    fs::create_directories(db_path() + "/lost");
+    write_file(db_path() + "/lost/009999.sst", "none");
+    held_.emplace(db_path() + "/lost/009999.sst");
   }
   void wait_for_salvage() const {
     while (!Database::salvage_was_cut_off(db_path())) std::this_thread::yield();
   }
-  void release() const { ::close(::open(pipe().c_str(), O_WRONLY | O_CLOEXEC)); }
+  void release() { held_.reset(); }
+
+ private:
+  std::optional<HeldFile> held_;
 };
+
+/// What may lie in a file's place.
+enum class Lies : uint8_t { directory, full_directory, pipe, link, dangling, to_itself };
+
+void lay(const fs::path& path, Lies what, const fs::path& other) {
+  fs::remove(path);
+  if (what == Lies::directory) fs::create_directories(path);
+  if (what == Lies::full_directory) fs::create_directories(path / "something");
+  if (what == Lies::pipe) EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+  if (what == Lies::link) fs::create_symlink(other, path);
+  if (what == Lies::dangling) fs::create_symlink("/nowhere/at/all", path);
+  if (what == Lies::to_itself) fs::create_symlink(path.filename(), path);
+}
 
 TEST_F(Salvage, ALostTableCostsWhatItHeld) {
   fill_tables();
@@ -259,19 +276,28 @@ TEST_F(Salvage, BadBlocksOfTheIndexFarFromEachOtherCostTheirRowsOnly) {
   EXPECT_GE(store->stats().rows, k_many * k_blocks - 3 * 30) << "a block has 29";
 }
 
-TEST_F(Salvage, ADirectoryInThePlaceOfAFileIsDamageLikeAnyOther) {
+TEST_F(Salvage, WhatIsNoFileInThePlaceOfOneIsDamageLikeAnyOther) {
   fill_tables();
+  const std::string others = directory_.path() + "/others";
   std::vector<fs::path> replaced = files();
   for (const char* ours : {".writable", ".salvaging", "SALVAGING", "OPENING"}) {
     replaced.emplace_back(fs::path(db_path()) / ours);
   }
   for (const fs::path& path : replaced) {
-    for (const bool empty : {true, false}) {
-      SCOPED_TRACE(path.filename().string() + (empty ? ", empty" : ""));
+    std::vector<Lies> kinds = {Lies::full_directory, Lies::pipe, Lies::link};
+    if (!path.has_extension()) {  // each more costs a salvage
+      kinds.insert(kinds.end(), {Lies::directory, Lies::dangling, Lies::to_itself});
+    }
+    for (const Lies what : kinds) {
+      SCOPED_TRACE(path.filename().string() + ", " + std::to_string(static_cast<int>(what)));
       restore();
-      fs::remove(path);
-      fs::create_directories(empty ? path : path / "something");
+      write_file(others, "another's");
+      lay(path, what, others);
+      const auto look = inspect(store_path(), {});
+      ASSERT_FALSE(look);
+      EXPECT_THAT(look.error().message, HasSubstr(path.filename().string() + " is not a file"));
       auto store = open();
+      EXPECT_EQ(read_file(others), "another's");
       const ColdStats stats = store->stats();
       EXPECT_EQ(stats.outage, Outage::none) << stats.outage_text;
       const uint32_t came = load_all(*store);
@@ -281,7 +307,7 @@ TEST_F(Salvage, ADirectoryInThePlaceOfAFileIsDamageLikeAnyOther) {
       EXPECT_EQ(came == 0, stats.counters.quarantined == 1) << "the index was in that table";
       if (path.filename() != ".writable") {
         EXPECT_EQ(stats.counters.salvaged + stats.counters.quarantined, 1u);
-        EXPECT_EQ(stats.outage_text, path.filename().string() + ", a file, is a directory");
+        EXPECT_EQ(stats.outage_text, path.filename().string() + " is not a file");
       }
       expect_serving(*store);
       store.reset();

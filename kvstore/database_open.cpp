@@ -110,19 +110,22 @@ rocksdb::DBOptions database_options(const DatabaseOptions& options) {
   return out;
 }
 
-/// RocksDB says of them what it says of a disk that fails, and of LOCK that another process holds
-/// it. A directory of any other name is none of ours.
-std::vector<std::string> directories_in_place_of_files(const std::string& directory) {
+/// What lies under the name of a file and is none: a directory, a link, a pipe. RocksDB says of
+/// directories what it says of a disk that fails, and of LOCK that another process holds it; it
+/// waits for pipes and writes through links. Other names are none of ours.
+std::vector<std::string> no_files(const std::string& directory) {
   static const std::regex files(
-      "CURRENT|IDENTITY|LOCK|OPENING|SALVAGING|\\.salvaging|(MANIFEST|OPTIONS)-\\d+|"
-      "\\d+\\.(sst|log|dbtmp)");
+      "CURRENT|IDENTITY|LOCK|OPENING|SALVAGING|\\.salvaging|\\.writable|(MANIFEST|OPTIONS)-\\d+|"
+      "\\d+\\.(sst|ldb|log|dbtmp)");
   std::vector<std::string> out;
   std::error_code error;
   fs::directory_iterator at(directory, error);
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
     std::error_code gone;
     const std::string name = at->path().filename().string();
-    if (at->is_directory(gone) && std::regex_match(name, files)) out.push_back(name);
+    if (!std::regex_match(name, files)) continue;
+    const fs::file_type type = at->symlink_status(gone).type();
+    if (type != fs::file_type::regular && type != fs::file_type::not_found) out.push_back(name);
   }
   return out;
 }
@@ -132,7 +135,8 @@ bool in_use(const std::string& directory) {
   const auto lock = DirectoryLock::take(directory);
   if (!lock && lock.error().code == ErrorCode::unavailable) return true;
   std::error_code ignored;
-  if (fs::is_directory(directory + "/LOCK", ignored)) return false;
+  const auto type = fs::symlink_status(directory + "/LOCK", ignored).type();
+  if (type != fs::file_type::regular && type != fs::file_type::not_found) return false;
   rocksdb::FileLock* file = nullptr;
   rocksdb::Env* const env = rocksdb::Env::Default();
   if (!env->LockFile(directory + "/LOCK", &file).ok()) return true;
@@ -223,10 +227,11 @@ Result<void> make_anew(const std::string& directory, const DatabaseOptions& opti
   for (const std::string& table : tables_with_broken_properties(directory)) {
     OUTRIDER_TRY(set_aside(directory, table));
   }
-  for (const RepeatedWrite& write : repeated_writes(directory)) {  // what follows was copied too
+  for (const LogDamage& damage : damaged_logs(directory)) {
+    if (!damage.cut_at) continue;
     std::error_code error;
-    fs::resize_file(directory + '/' + write.log, write.offset, error);
-    if (error) return fail(ErrorCode::io, write.log + ": " + error.message());
+    fs::resize_file(directory + '/' + damage.log, *damage.cut_at, error);
+    if (error) return fail(ErrorCode::io, damage.log + ": " + error.message());
   }
   for (int aside = 0;; ++aside) {
     rocksdb::Status status;
@@ -246,8 +251,8 @@ Result<void> make_anew(const std::string& directory, const DatabaseOptions& opti
 /// Of a directory that RocksDB would open, or make anew, and then delete the tables of; or that
 /// would end the process.
 std::optional<std::string> must_not_open(const std::string& directory) {
-  if (const auto found = directories_in_place_of_files(directory); !found.empty()) {
-    return found.front() + ", a file, is a directory";
+  if (const auto found = no_files(directory); !found.empty()) {
+    return found.front() + " is not a file";
   }
   if (Database::salvage_was_cut_off(directory)) return "a salvage of it did not come to its end";
   if (OpeningMark::deaths(directory) >= k_opening_deaths_max) {
@@ -258,8 +263,8 @@ std::optional<std::string> must_not_open(const std::string& directory) {
   if (const auto broken = tables_with_broken_properties(directory); !broken.empty()) {
     return "a table, " + broken.front() + ", is damaged (its properties)";
   }
-  if (const auto repeated = repeated_writes(directory); !repeated.empty()) {
-    return "a log, " + repeated.front().log + ", has what was written before";
+  if (const auto damaged = damaged_logs(directory); !damaged.empty()) {
+    return "a log, " + damaged.front().log + ", " + damaged.front().what;
   }
   return std::nullopt;
 }
@@ -285,7 +290,7 @@ std::optional<OpenError> Database::cannot_write(const std::string& directory) {
   std::error_code ignored;
   fs::remove_all(path, ignored);  // a directory, perhaps
   errno = 0;                      // a short write sets none
-  const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  const int fd = ::open(path.c_str(), O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
   const std::vector<char> bytes(size_t{1} << 20);
   const bool written =
       fd >= 0 && ::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
@@ -302,7 +307,7 @@ std::optional<OpenError> Database::cannot_write(const std::string& directory) {
 Result<void> Database::salvage(const std::string& directory, const DatabaseOptions& options) {
   OUTRIDER_TRY(check_free(directory));
   OUTRIDER_TRY(check_room(directory));
-  for (const std::string& name : directories_in_place_of_files(directory)) {
+  for (const std::string& name : no_files(directory)) {
     std::error_code error;
     fs::remove_all(directory + '/' + name, error);
     if (error) return fail(ErrorCode::corrupt, directory + '/' + name + ": " + error.message());

@@ -95,7 +95,8 @@ Result<void> Database::write_lost(const std::string& tables) {
   fs::directory_iterator at(tables, none);
   for (; !none && at != fs::directory_iterator(); at.increment(none)) {
     std::error_code gone;
-    if (at->path().extension() != ".sst" || !at->is_regular_file(gone)) continue;
+    const bool is_file = fs::is_regular_file(at->symlink_status(gone));
+    if (at->path().extension() != ".sst" || !is_file) continue;
     const std::string name = at->path().filename().string();
     if (std::binary_search(broken.begin(), broken.end(), name)) continue;
     rocksdb::SstFileReader table{rocksdb::Options()};

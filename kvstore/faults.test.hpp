@@ -1,8 +1,11 @@
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <iterator>
 
@@ -26,6 +29,21 @@ inline std::string read_file(const fs::path& path) {
 inline void write_file(const fs::path& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
+
+/// While it lives (45 s at most) nobody opens this file: who tries waits.
+class HeldFile {
+ public:
+  explicit HeldFile(const fs::path& path) : file_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
+    ::fcntl(file_, F_SETSIG, SIGURG);  // the other signal ends a process
+    EXPECT_EQ(::fcntl(file_, F_SETLEASE, F_WRLCK), 0) << path;
+  }
+  ~HeldFile() { ::close(file_); }
+  HeldFile(const HeldFile&) = delete;
+  HeldFile& operator=(const HeldFile&) = delete;
+
+ private:
+  int file_;
+};
 
 class Faults : public ::testing::Test {
  protected:

@@ -83,8 +83,10 @@ class Inspection {
   /// Without CURRENT, but with tables, it is one that is damaged.
   static Result<bool> holds_database(const std::string& path) {
     std::error_code ignored;
-    const bool there = std::filesystem::exists(path + "/CURRENT", ignored);
-    if (ignored) return fail(ErrorCode::not_found, path + ": " + ignored.message());
+    const auto current = std::filesystem::symlink_status(path + "/CURRENT", ignored);
+    const bool there = std::filesystem::exists(current);
+    if (ignored && current.type() != std::filesystem::file_type::not_found)
+      return fail(ErrorCode::not_found, path + ": " + ignored.message());
     if (there) return true;
     std::filesystem::directory_iterator at(path, ignored);
     for (; !ignored && at != std::filesystem::directory_iterator(); at.increment(ignored)) {

@@ -1,11 +1,14 @@
 #include "kvstore/log_check.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <optional>
+#include <map>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
@@ -16,60 +19,114 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t k_block_bytes = size_t{32} << 10;
+constexpr size_t k_type_at = 6;
 constexpr size_t k_head_bytes = 7;
-constexpr size_t k_log_number_bytes = 4;
 constexpr size_t k_write_head_bytes = 12;
-enum RecordType : uint8_t { k_full = 1, k_first = 2, k_again_full = 5, k_again_first = 6 };
+enum RecordType : uint8_t { k_full = 1, k_first = 2, k_again_full = 5, k_again_last = 8 };
 
-/// The offset of the first write whose sequence number is known already.
-std::optional<size_t> add_writes(std::string_view block, std::unordered_set<uint64_t>& sequences) {
-  for (size_t at = 0; at + k_head_bytes <= block.size();) {
-    const auto type = static_cast<uint8_t>(block[at + 6]);
-    const size_t head = type >= k_again_full ? k_head_bytes + k_log_number_bytes : k_head_bytes;
-    uint16_t size = 0;
-    std::memcpy(&size, block.data() + at + 4, sizeof size);
-    if (type == 0 || at + head + size > block.size()) break;  // padding, or no record
-    const bool begins =
-        type == k_full || type == k_first || type == k_again_full || type == k_again_first;
-    if (begins && size >= k_write_head_bytes) {
-      uint64_t sequence = 0;
-      uint32_t count = 0;
-      std::memcpy(&sequence, block.data() + at + head, sizeof sequence);
-      std::memcpy(&count, block.data() + at + head + sizeof sequence, sizeof count);
-      if (count != 0 && !sequences.insert(sequence).second) return at;
+constexpr const char* k_foreign = "has a record of a kind that is never written";
+constexpr const char* k_repeated = "has what was written before";
+
+constexpr std::array<uint32_t, 256> crc32c_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < table.size(); ++byte) {
+    uint32_t sum = byte;
+    for (int bit = 0; bit < 8; ++bit) sum = (sum >> 1) ^ ((sum & 1) != 0 ? 0x82f63b78U : 0U);
+    table[byte] = sum;
+  }
+  return table;
+}
+
+/// Turned and shifted, as RocksDB keeps it.
+uint32_t check_sum(std::string_view bytes) {
+  static constexpr auto k_table = crc32c_table();
+  uint32_t sum = ~0U;
+  for (const char byte : bytes)
+    sum = (sum >> 8) ^ k_table[(sum ^ static_cast<uint8_t>(byte)) & 255];
+  return std::rotr(~sum, 15) + 0xa282ead8U;
+}
+
+template <typename T>
+T little_endian(std::string_view bytes, size_t at) {
+  T value{};
+  std::memcpy(&value, bytes.data() + at, sizeof value);
+  return value;
+}
+
+/// Looks at logs, one after the other.
+class LogReader {
+ public:
+  std::optional<LogDamage> read(const fs::path& log) {
+    std::ifstream file(log, std::ios::binary);
+    std::vector<char> block(k_block_bytes);
+    end_ = 0;
+    is_behind_ = false;
+    LogDamage damage{log.filename().string(), k_repeated, std::nullopt};
+    for (uint64_t begin = 0; file && !damage.cut_at; begin += k_block_bytes) {
+      file.read(block.data(), static_cast<std::streamsize>(block.size()));
+      const auto at = read_block({block.data(), static_cast<size_t>(file.gcount())}, damage);
+      if (at) damage.cut_at = begin + *at;
     }
-    at += head + size;
+    end_of_all_ = std::max(end_of_all_, end_);
+    if (!damage.cut_at && !is_behind_) return std::nullopt;
+    return damage;
   }
-  return std::nullopt;
-}
 
-std::optional<uint64_t> add_log(const fs::path& log, std::unordered_set<uint64_t>& sequences) {
-  std::ifstream file(log, std::ios::binary);
-  std::vector<char> block(k_block_bytes);
-  for (uint64_t begin = 0; file; begin += k_block_bytes) {
-    file.read(block.data(), static_cast<std::streamsize>(block.size()));
-    const auto size = static_cast<size_t>(file.gcount());
-    if (const auto at = add_writes({block.data(), size}, sequences)) return begin + *at;
+ private:
+  std::unordered_set<uint64_t> sequences_;
+  uint64_t end_of_all_ = 0;  // behind the newest write of the logs before
+  uint64_t end_ = 0;         // and of this one
+  bool is_behind_ = false;   // it has older ones than those
+
+  /// Where it must be cut.
+  std::optional<size_t> read_block(std::string_view block, LogDamage& damage) {
+    for (size_t at = 0; at + k_head_bytes <= block.size();) {
+      const auto type = static_cast<uint8_t>(block[at + k_type_at]);
+      const size_t size = little_endian<uint16_t>(block, at + 4);
+      if (type >= k_again_full && type <= k_again_last) {
+        damage.what = k_foreign;
+        return at;
+      }
+      if (at + k_head_bytes + size > block.size()) break;
+      const std::string_view summed = block.substr(at + k_type_at, size + 1);
+      if (little_endian<uint32_t>(block, at) != check_sum(summed)) break;
+      const bool begins = type == k_full || type == k_first;
+      if (begins && size >= k_write_head_bytes && !add_write(summed.substr(1))) return at;
+      at += k_head_bytes + size;
+    }
+    return std::nullopt;
   }
-  return std::nullopt;
-}
+
+  bool add_write(std::string_view write) {
+    const auto sequence = little_endian<uint64_t>(write, 0);
+    const auto count = little_endian<uint32_t>(write, sizeof sequence);
+    if (count == 0) return true;
+    if (sequence < end_ || !sequences_.insert(sequence).second) return false;
+    end_ = sequence + count;
+    is_behind_ = is_behind_ || sequence < end_of_all_;
+    return true;
+  }
+};
 
 }  // namespace
 
-std::vector<RepeatedWrite> repeated_writes(const std::string& directory) {
-  std::vector<fs::path> logs;
+std::vector<LogDamage> damaged_logs(const std::string& directory) {
+  std::multimap<uint64_t, fs::path> logs;
   std::error_code error;
   fs::directory_iterator at(directory, error);
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
     std::error_code gone;
-    if (at->path().extension() == ".log" && at->is_regular_file(gone)) logs.push_back(at->path());
+    if (at->path().extension() != ".log" || !fs::is_regular_file(at->symlink_status(gone)))
+      continue;
+    const std::string stem = at->path().stem().string();
+    uint64_t number = 0;
+    const auto [end, wrong] = std::from_chars(stem.data(), stem.data() + stem.size(), number);
+    if (wrong == std::errc() && end == stem.data() + stem.size()) logs.emplace(number, at->path());
   }
-  std::sort(logs.begin(), logs.end());  // their numbers have six digits
-  std::unordered_set<uint64_t> sequences;
-  std::vector<RepeatedWrite> out;
-  for (const fs::path& log : logs) {
-    const auto offset = add_log(log, sequences);
-    if (offset) out.push_back({log.filename().string(), *offset});
+  LogReader reader;
+  std::vector<LogDamage> out;
+  for (const auto& [number, log] : logs) {
+    if (auto damage = reader.read(log)) out.push_back(std::move(*damage));
   }
   return out;
 }

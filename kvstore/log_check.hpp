@@ -1,24 +1,32 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace outrider::kvstore {
 
-struct RepeatedWrite {
-  std::string log;      ///< file name
-  uint64_t offset = 0;  ///< of its record
+struct LogDamage {
+  std::string log;   ///< file name
+  std::string what;  ///< it has
+  /// Where a salvage cuts it. None: it may be read, by itself.
+  std::optional<uint64_t> cut_at;
 };
 
-/// The first write in each of a database's logs that stands before, there or in an older one: a log
-/// was copied, or a part of it. RocksDB replays both, and where it was built with
-/// assertions, as Debian does, the second ends the process. Records that cannot be read are not
-/// looked at: RocksDB leaves them out.
+/// A database's logs that RocksDB must not replay as they are, in the order of their numbers; of
+/// each the first reason:
+/// - a record of a kind that logs have that are used again, which ours are not: its reader never
+///   gets past one;
+/// - a write that stands before, there or in an older one, or one that is older than what stands
+///   before it: a log was copied, a part of it, or two changed places. Where RocksDB was built with
+///   assertions, as Debian does, that ends the process. A salvage makes a table of each log, and
+///   so takes logs in any order.
+/// What its check sum does not prove is left out by RocksDB, to the end of its block, and here.
 ///
-/// Layout: blocks of 32 KiB; in them records of 4 bytes check sum, 2 bytes size, 1 byte type (and
-/// 4 bytes log number, where logs are used again), then bytes. A write's first record begins with
-/// its 8 bytes sequence number and 4 bytes count. As in RocksDB's db/log_format.h.
-std::vector<RepeatedWrite> repeated_writes(const std::string& directory);
+/// Layout: blocks of 32 KiB; in them records of 4 bytes check sum, 2 bytes size, 1 byte type, then
+/// bytes. A write's first record begins with its 8 bytes sequence number and 4 bytes count. As in
+/// RocksDB's db/log_format.h.
+std::vector<LogDamage> damaged_logs(const std::string& directory);
 
 }  // namespace outrider::kvstore

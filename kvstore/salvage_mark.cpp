@@ -15,6 +15,9 @@ namespace outrider::kvstore {
 namespace {
 
 const std::string k_open_files = "/proc/self/fd/";
+// What lies in a mark's place is not followed, nor waited for.
+constexpr int k_read = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+constexpr int k_write = O_CREAT | O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
 std::string mark_path(const std::string& directory) {
   return directory + "/SALVAGING";
@@ -28,7 +31,7 @@ std::string opening_path(const std::string& directory) {
 uint32_t number_in(const std::string& path) {
   uint32_t number = 0;
   std::array<char, 16> text{};
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(path.c_str(), k_read);
   const ssize_t size = file < 0 ? 0 : ::read(file, text.data(), text.size());
   if (file >= 0) ::close(file);
   if (size > 0) std::from_chars(text.data(), text.data() + size, number);
@@ -84,7 +87,7 @@ std::string DirectoryLock::with_names(std::string text) {
 Result<SalvageMark> SalvageMark::make(const std::string& directory) {
   const std::string path = mark_path(directory);
   const std::string draft = directory + "/.salvaging";
-  SalvageMark mark(path, ::open(draft.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  SalvageMark mark(path, ::open(draft.c_str(), k_write, 0600));
   if (mark.file_ < 0) return fail(ErrorCode::io, draft + ": " + std::strerror(errno));
   if (::flock(mark.file_, LOCK_EX | LOCK_NB) != 0 || is_held(directory)) {
     return fail(ErrorCode::unavailable, directory + " is being salvaged by another process");
@@ -101,7 +104,7 @@ bool SalvageMark::is_there(const std::string& directory) {
 }
 
 bool SalvageMark::is_held(const std::string& directory) {
-  const int file = ::open(mark_path(directory).c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(mark_path(directory).c_str(), k_read);
   if (file < 0) return false;
   const bool free = ::flock(file, LOCK_EX | LOCK_NB) == 0;
   ::close(file);
@@ -136,7 +139,7 @@ Result<void> SalvageMark::remove() {
 /// It outlives its process, not a power cut: no sync. Where it cannot be written nothing is
 /// counted.
 OpeningMark::OpeningMark(const std::string& directory) : directory_(directory) {
-  const int file = ::open(opening_path(directory).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  const int file = ::open(opening_path(directory).c_str(), k_write, 0600);
   if (file < 0) return;
   std::ignore = write_number(file, deaths(directory) + 1);
   ::close(file);

@@ -131,7 +131,8 @@ std::vector<std::string> tables_with_broken_properties(const std::string& direct
   fs::directory_iterator at(directory, error);
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
     std::error_code gone;
-    const bool table = at->path().extension() == ".sst" && at->is_regular_file(gone);
+    const bool table =
+        at->path().extension() == ".sst" && fs::is_regular_file(at->symlink_status(gone));
     if (table && has_broken_properties(at->path())) out.push_back(at->path().filename().string());
   }
   std::sort(out.begin(), out.end());

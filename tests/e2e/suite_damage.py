@@ -5,6 +5,7 @@ Servers of its own, with a model of its own.
 """
 
 import ctypes
+import fcntl
 import os
 import pathlib
 import random
@@ -154,14 +155,19 @@ class Damage(unittest.TestCase):
 
     def test_a_kill_amid_a_salvage_costs_nothing(self):
         (self.directory / "db" / "CURRENT").unlink()
-        table = self.directory / "db" / "009999.sst"
-        os.mkfifo(table)  # the salvage waits for who writes it
+        table = self.directory / "db" / "lost" / "009999.sst"
+        table.parent.mkdir()
+        table.write_text("none")
+        held = os.open(table, os.O_RDWR)  # and leased: the salvage, which opens it, waits
+        fcntl.fcntl(held, 10, signal.SIGURG)  # F_SETSIG; the other signal ends a process
+        fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         with Server(binary, self.model, [*wide_model.FLAGS, "--store-dir", str(self.directory)],
                     wait=False) as server:
             server.wait_until((self.directory / "db" / "SALVAGING").exists, "a salvage")
             server.process.kill()
+            os.close(held)
             server.process.wait()
-        table.unlink()
+        shutil.rmtree(table.parent)
         with self.serve(self.directory) as server:
             cold = self.ask_all(server)
             gated = self.counted(server, "loads_total", end="gated")
