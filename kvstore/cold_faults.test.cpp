@@ -290,6 +290,30 @@ TEST_F(Faults, AFileInItsPlaceIsAnOutage) {
   EXPECT_EQ(load_all(*store), 0u);
 }
 
+TEST_F(Faults, OthersMayNotEnterItsDirectories) {
+  const auto mode = [](const std::string& path) { return fs::status(path).permissions(); };
+  fs::create_directories(quarantine_directory(store_path()));
+  fs::create_directories(db_path());
+  const std::vector<std::string> all = {store_path(), db_path(),
+                                        quarantine_directory(store_path())};
+  for (const std::string& path : all) fs::permissions(path, fs::perms(0755));
+  open();
+  for (const std::string& path : all) EXPECT_EQ(mode(path), fs::perms::owner_all) << path;
+}
+
+TEST_F(Faults, WhatElseBelongsIntoADeletedDirectoryIsPutThere) {
+  ColdStoreOptions options = small_options(store_path());
+  options.restore = [this] { write_file(store_path() + "/beside", "it"); };
+  ColdStore store(options, surroundings(clock_));
+  store.drain();
+  fs::remove_all(store_path());
+  store.put(chain_blocks(2, k_blocks), {});
+  store.drain();
+  clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  expect_serving(store);
+  EXPECT_EQ(read_file(store_path() + "/beside"), "it");
+}
+
 TEST_F(Faults, WritesThatFailAreCountedAndTriedAgainLater) {
   auto store = open();
   store->put(chain_blocks(1, k_blocks), {});

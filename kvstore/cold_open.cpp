@@ -1,5 +1,8 @@
 #include "kvstore/cold_open.hpp"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -167,6 +170,25 @@ OpenedStore salvage(const ColdStoreOptions& options, const Opening& how,
   return out;
 }
 
+/// What is stored are people's texts, in files that RocksDB lets everybody read.
+void make_private(const std::string& directory) {
+  struct stat found {};
+  if (::stat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) return;
+  if (found.st_uid != ::geteuid() || (found.st_mode & (S_IRWXG | S_IRWXO)) == 0) return;
+  ::chmod(directory.c_str(), found.st_mode & 07700U);
+}
+
+/// Makes them where they are not.
+void make_directories(const ColdStoreOptions& options) {
+  std::error_code ignored;
+  for (const std::string& directory : {options.directory, database_directory(options.directory)}) {
+    fs::create_directories(directory, ignored);
+    make_private(directory);
+  }
+  make_private(quarantine_directory(options.directory));
+  if (options.restore) options.restore();
+}
+
 bool is_damaged(const OpenedStore& store) {
   return !store.database && (store.outage == Outage::none || store.outage == Outage::damaged);
 }
@@ -198,7 +220,8 @@ uint64_t disk_bytes(const std::string& directory) {
   auto at = fs::recursive_directory_iterator(directory, ignored);
   for (; !ignored && at != fs::recursive_directory_iterator(); at.increment(ignored)) {
     std::error_code gone;  // files come and go while a store runs
-    const auto size = at->is_regular_file(gone) ? at->file_size(gone) : 0;
+    const bool is_file = fs::is_regular_file(at->symlink_status(gone));
+    const uint64_t size = is_file ? at->file_size(gone) : 0;
     if (!gone) sum += size;
   }
   return sum;
@@ -248,7 +271,7 @@ OpenedStore open_store(const ColdStoreOptions& options, const Opening& how) {
     out.outage_text = lock.error().message;
     return out;
   }
-  fs::create_directories(database_directory(options.directory), error);
+  make_directories(options);
   out.outage_text = how.known_damage;
   if (how.known_damage.empty()) {
     out = try_open(options, how);
@@ -271,7 +294,7 @@ OpenedStore open_store(const ColdStoreOptions& options, const Opening& how) {
     out.outage_text = moved.error().message;
     return out;
   }
-  fs::create_directories(database_directory(options.directory), error);
+  make_directories(options);
   out = try_open(options, how);
   out.quarantined = true;
   out.damage = damage;

@@ -41,6 +41,9 @@ struct ColdStoreOptions {
   double gate_factor = k_gate_factor;
   bool direct_io = true;
   uint32_t touched_blocks_max = limits::kv_touched_blocks_max;
+  /// Puts into the directory what else belongs there, where that is lost; called at each opening,
+  /// from the store's thread. May be null.
+  std::function<void()> restore = nullptr;
 };
 
 /// What enters from outside: time and randomness. Called from the store's threads.

@@ -156,6 +156,7 @@ TEST(ConfigCheck, WarnsOfSecretsThatAllUsersMayReadOrWrite) {
   const std::string own = directory + "/cluster-secret";
   const std::string keys = directory + "/keys";
   for (const std::string& path : {own, keys}) std::ofstream(path) << "sixteen-bytes-and-more\n";
+  fs::permissions(directory, perms::owner_all);
   using Values = std::vector<std::pair<std::string, std::string>>;
   const auto open_to_all = [](const std::string& name, const std::string& path) {
     return name + ": \"" + path +
@@ -171,6 +172,12 @@ TEST(ConfigCheck, WarnsOfSecretsThatAllUsersMayReadOrWrite) {
     for (const std::string& path : {own, keys}) fs::permissions(path, static_cast<perms>(0666));
     EXPECT_THAT(warnings_of(values), testing::ElementsAre(warning));
   }
+  fs::permissions(own, static_cast<perms>(0600));
+  fs::permissions(directory, static_cast<perms>(0755));
+  EXPECT_THAT(warnings_of({{"store-dir", directory}}),
+              testing::ElementsAre("store-dir: \"" + directory +
+                                   "\" is open to all users (mode 755); chmod 700 keeps it to its "
+                                   "owner"));
   fs::remove_all(directory);
 }
 

@@ -86,16 +86,17 @@ Result<void> check_directory(const Setting& setting) {
               setting.name);
 }
 
-/// Of a file with a secret or keys.
+/// Of a file with a secret or keys, or a directory with texts.
 void check_privacy(const char* setting, const std::string& path,
                    std::vector<std::string>& warnings) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
-  if ((status.st_mode & S_IRWXO) == 0) return;
+  if (::stat(path.c_str(), &status) != 0 || (status.st_mode & S_IRWXO) == 0) return;
+  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return;
   char mode[16];
   std::snprintf(mode, sizeof(mode), "%o", status.st_mode & 0777U);
   warnings.push_back(std::string(setting) + ": \"" + path + "\" is open to all users (mode " +
-                     mode + "); chmod 600 keeps it to its owner");
+                     mode + "); chmod " + (S_ISDIR(status.st_mode) ? "700" : "600") +
+                     " keeps it to its owner");
 }
 
 /// The store makes a secret of its own at its first start; looking must not.
@@ -292,6 +293,7 @@ CheckedSettings check_configuration(const Settings& settings) {
   }
   look_at_serving(settings, checked);
   check_privacy("api-key-file", settings.text("api-key-file"), checked.warnings);
+  check_privacy("store-dir", settings.text("store-dir"), checked.warnings);
   note(check_secret(settings, checked.warnings), checked);
   check_store_user(settings, checked.warnings);
   return checked;

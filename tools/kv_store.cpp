@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "base/hash.hpp"
@@ -25,10 +26,7 @@ Error cannot(const std::string& what, const std::string& path) {
 }
 
 /// By a rename, so that a kill leaves no half of it; the first of two processes wins.
-Result<void> make_secret(const std::string& path) {
-  std::vector<uint8_t> bytes;
-  while (bytes.size() < k_secret_bytes) bytes.push_back(static_cast<uint8_t>(random_bits() >> 32));
-  const std::string text = to_hex(bytes) + "\n";
+Result<void> write_secret(const std::string& path, const std::string& text) {
   const std::string draft = path + "." + std::to_string(::getpid());
   ::unlink(draft.c_str());  // of a process with this id that was killed
   const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -42,6 +40,12 @@ Result<void> make_secret(const std::string& path) {
   ::unlink(draft.c_str());
   if (!linked) return error;
   return {};
+}
+
+Result<void> make_secret(const std::string& path) {
+  std::vector<uint8_t> bytes;
+  while (bytes.size() < k_secret_bytes) bytes.push_back(static_cast<uint8_t>(random_bits() >> 32));
+  return write_secret(path, to_hex(bytes) + "\n");
 }
 
 /// Reasons whose count is not zero.
@@ -135,9 +139,17 @@ Result<std::string> secret_file(const std::string& directory) {
   return path;
 }
 
+void keep_own_secret(kvstore::ColdStoreOptions& store, const std::string& secret) {
+  store.restore = [path = own_secret_path(store.directory), secret] {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) std::ignore = write_secret(path, secret + "\n");
+  };
+}
+
 /// RocksDB's own lock is one of fcntl, which can be asked for its owner.
 pid_t store_user(const std::string& directory) {
-  const int file = ::open((directory + "/db/LOCK").c_str(), O_RDONLY | O_CLOEXEC);
+  constexpr int k_how = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const int file = ::open((directory + "/db/LOCK").c_str(), k_how);
   if (file < 0) return 0;
   struct flock lock {};
   lock.l_type = F_WRLCK;

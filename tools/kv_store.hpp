@@ -23,6 +23,9 @@ std::string own_secret_path(const std::string& directory);
 /// The same path; the secret is made if it is not there, so that a restart finds the blocks again.
 /// The error is of the field "store-dir".
 Result<std::string> secret_file(const std::string& directory);
+/// Lets a store write the secret of this process again where its directory was deleted: else a
+/// restart would make another, and find nothing of what was stored since.
+void keep_own_secret(kvstore::ColdStoreOptions& store, const std::string& secret);
 
 /// Who has the store open: a process id, or -1 if it is not told (a process of another container);
 /// 0: nobody. Only asks, and takes no lock that anybody could meet. Not for a process that has the

@@ -66,6 +66,25 @@ TEST_F(KvStore, KeepsASecretOfItsOwnThatOnlyItsOwnerReads) {
       << "no draft is left";
 }
 
+TEST_F(KvStore, WritesItsSecretAgainWhereTheDirectoryWasDeleted) {
+  ASSERT_TRUE(settings_.set("store-dir", directory_, "flag"));
+  const auto first = cluster_secret(settings_);
+  ASSERT_TRUE(first.ok());
+  kvstore::ColdStoreOptions store;
+  store.directory = directory_;
+  keep_own_secret(store, *first);
+  std::filesystem::remove_all(directory_);
+  std::filesystem::create_directories(directory_);
+  store.restore();
+  struct stat status {};
+  ASSERT_EQ(::stat((directory_ + "/cluster-secret").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  EXPECT_EQ(*cluster_secret(settings_), *first);
+  std::ofstream(directory_ + "/cluster-secret") << "another that is put there\n";
+  store.restore();
+  EXPECT_EQ(*cluster_secret(settings_), "another that is put there") << "is left alone";
+}
+
 TEST_F(KvStore, SaysWhyItsSecretCannotBeMade) {
   std::ofstream(directory_) << "a file";
   ASSERT_TRUE(settings_.set("store-dir", directory_, "flag"));

@@ -165,6 +165,8 @@ int serve(const Settings& settings) {
   model::EngineOptions options = engine_options(settings);
   if (auto secret = cluster_secret(settings); secret) {
     options.cluster_secret = std::move(*secret);
+    const bool own = settings.text("cluster-secret-file").empty();
+    if (*store && own) keep_own_secret(**store, options.cluster_secret);
   } else {
     return report(secret.error());
   }
