@@ -290,6 +290,16 @@ TEST_F(Faults, AFileInItsPlaceIsAnOutage) {
   EXPECT_EQ(load_all(*store), 0u);
 }
 
+TEST_F(Faults, AStoreThatStopsOpensNothingAnyMore) {
+  write_file(store_path(), "not a directory");
+  auto store = open();
+  EXPECT_EQ(store->stats().outage, Outage::io_error);
+  fs::remove(store_path());
+  clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
+  store.reset();
+  EXPECT_FALSE(fs::exists(store_path()));
+}
+
 TEST_F(Faults, OthersMayNotEnterItsDirectories) {
   const auto mode = [](const std::string& path) { return fs::status(path).permissions(); };
   fs::create_directories(quarantine_directory(store_path()));

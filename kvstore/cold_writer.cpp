@@ -167,6 +167,11 @@ uint64_t ColdWriter::queued_bytes() const {
   return queued_bytes_;
 }
 
+bool ColdWriter::is_closing() const {
+  const std::lock_guard lock(mutex_);
+  return closing_;
+}
+
 // -- the thread ----------------------------------------------------------------------------------
 
 void ColdWriter::run() {

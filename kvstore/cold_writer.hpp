@@ -104,6 +104,7 @@ class ColdWriter {
   void fill_index(std::vector<std::pair<BlockId, Row>> rows);
   void retire(bool tell);
   bool can_write();
+  bool is_closing() const;
   TimePoint next_try() const;
   void begin_outage(const Error& error);
 

@@ -164,7 +164,7 @@ void ColdWriter::retire(bool tell) {
 /// True if a write has a chance. Tries again now and then after a failure.
 bool ColdWriter::can_write() {
   if (database_ && !write_failed_) return true;
-  if (core_.surroundings.clock.now() < retry_at_) return false;
+  if (is_closing() || core_.surroundings.clock.now() < retry_at_) return false;
   // RocksDB does not write again after an error; a database that is opened again does. While the
   // disk still refuses, the old one goes on serving reads.
   if (database_ && known_damage_.empty()) {
