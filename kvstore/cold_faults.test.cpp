@@ -232,6 +232,7 @@ TEST_F(Faults, ASecondOwnerServesMissesAndDoesNoHarm) {
   second->drain();
   ASSERT_FALSE(dropped.value());
   EXPECT_EQ(dropped.value().error().code, ErrorCode::unavailable);
+  EXPECT_EQ(dropped.value().error().message, "the KV store cannot be written: in_use");
   EXPECT_EQ(load_all(*first), k_chains * k_blocks);
   first.reset();
   clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));

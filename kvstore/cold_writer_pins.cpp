@@ -195,9 +195,11 @@ Result<uint64_t> ColdWriter::drop_all_now(std::optional<uint64_t> tenant) {
   return ids.size();
 }
 
+/// For whoever asked, who need not know where the store is.
 Error ColdWriter::outage_error() const {
   const std::lock_guard lock(core_.mutex);
-  return fail(ErrorCode::unavailable, "the KV store cannot be written: " + core_.outage_text);
+  return fail(ErrorCode::unavailable,
+              "the KV store cannot be written: " + std::string(to_string(core_.outage)));
 }
 
 }  // namespace outrider::kvstore

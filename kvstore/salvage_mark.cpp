@@ -55,11 +55,13 @@ bool sync_directory(const std::string& directory) {
 
 Result<DirectoryLock> DirectoryLock::take(const std::string& directory) {
   DirectoryLock lock(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (lock.file_ >= 0 && ::flock(lock.file_, LOCK_EX | LOCK_NB) == 0) return lock;
-  if (lock.file_ >= 0 && errno == EWOULDBLOCK) {
+  if (lock.file_ < 0) return fail(ErrorCode::io, directory + ": " + std::strerror(errno));
+  if (::flock(lock.file_, LOCK_EX | LOCK_NB) == 0) return lock;
+  if (errno == EWOULDBLOCK) {
     return fail(ErrorCode::unavailable, directory + " is being opened by another process");
   }
-  return fail(ErrorCode::io, directory + ": " + std::strerror(errno));
+  return fail(ErrorCode::io, directory + " cannot be locked (" + std::strerror(errno) +
+                                 "): a store needs a local file system");
 }
 
 DirectoryLock::~DirectoryLock() {

@@ -164,7 +164,7 @@ nlohmann::ordered_json describe_store(const kvstore::ColdStats& stats,
                                       const gateway::Viewer& viewer) {
   const kvstore::ColdCounters& c = stats.counters;
   nlohmann::ordered_json out = {{"outage", kvstore::to_string(stats.outage)},
-                                {"outage_text", stats.outage_text},
+                                {"outage_text", viewer.sees_all ? stats.outage_text : ""},
                                 {"store", stats.store_uuid},
                                 {"blocks", stats.rows},
                                 {"bytes", stats.bytes},

@@ -143,6 +143,7 @@ TEST_F(KvStore, TellsOfTenantsWithAQuotaOfTheirOwnByNameAndOfTheOthersTogether) 
   stats.tenants = {{.name = "ann", .rows = 2, .bytes = 20, .quota_bytes = 50, .over_quota = 7},
                    {.rows = 1, .bytes = 5, .over_quota = 1},
                    {.rows = 3, .bytes = 6, .pinned_bytes = 4, .dead_bytes = 9}};
+  stats.outage_text = "/srv/kv/db: Permission denied";
   const auto json = describe_store(stats, {.sees_all = true});
   EXPECT_EQ(json["tenants"].dump(),
             R"({"ann":{"quota_bytes":50,"blocks":2,"bytes":20,"pinned_bytes":0,)"
@@ -156,6 +157,8 @@ TEST_F(KvStore, TellsOfTenantsWithAQuotaOfTheirOwnByNameAndOfTheOthersTogether) 
             R"({"bob":{"quota_bytes":0,"blocks":1,"bytes":5,"pinned_bytes":0,)"
             R"("dead_bytes":0,"over_quota_blocks":1}})");
   EXPECT_FALSE(of_bob.contains("other_tenants"));
+  EXPECT_EQ(json["outage_text"], "/srv/kv/db: Permission denied");
+  EXPECT_EQ(of_bob["outage_text"], "") << "paths are the operator's";
   EXPECT_TRUE(describe_store(stats, {})["tenants"].empty());
   ServingMetrics metrics("tiny");
   update_store_metrics(stats, metrics.store());
