@@ -110,6 +110,13 @@ rocksdb::DBOptions database_options(const DatabaseOptions& options) {
   return out;
 }
 
+/// A link is none, wherever it leads.
+bool is_there_and_no_file(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::symlink_status(path, ignored);
+  return fs::exists(status) && !fs::is_regular_file(status);
+}
+
 /// What lies under the name of a file and is none: a directory, a link, a pipe. RocksDB says of
 /// directories what it says of a disk that fails, and of LOCK that another process holds it; it
 /// waits for pipes and writes through links. Other names are none of ours.
@@ -121,11 +128,8 @@ std::vector<std::string> no_files(const std::string& directory) {
   std::error_code error;
   fs::directory_iterator at(directory, error);
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
-    std::error_code gone;
     const std::string name = at->path().filename().string();
-    if (!std::regex_match(name, files)) continue;
-    const fs::file_type type = at->symlink_status(gone).type();
-    if (type != fs::file_type::regular && type != fs::file_type::not_found) out.push_back(name);
+    if (std::regex_match(name, files) && is_there_and_no_file(at->path())) out.push_back(name);
   }
   return out;
 }
@@ -134,9 +138,7 @@ std::vector<std::string> no_files(const std::string& directory) {
 bool in_use(const std::string& directory) {
   const auto lock = DirectoryLock::take(directory);
   if (!lock && lock.error().code == ErrorCode::unavailable) return true;
-  std::error_code ignored;
-  const auto type = fs::symlink_status(directory + "/LOCK", ignored).type();
-  if (type != fs::file_type::regular && type != fs::file_type::not_found) return false;
+  if (is_there_and_no_file(directory + "/LOCK")) return false;
   rocksdb::FileLock* file = nullptr;
   rocksdb::Env* const env = rocksdb::Env::Default();
   if (!env->LockFile(directory + "/LOCK", &file).ok()) return true;
