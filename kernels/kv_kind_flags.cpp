@@ -24,12 +24,24 @@ Result<KvKind> parse_kind(std::string_view name) {
               "kv-kind");
 }
 
+/// Without the blanks around "=".
+std::string joined(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool is_blank = c == ' ' || c == '\t';
+    if (is_blank && out.ends_with('=')) continue;
+    if (c == '=') out.resize(out.find_last_not_of(" \t") + 1);
+    out += c;
+  }
+  return out;
+}
+
 bool is_half(std::string_view word) {
   return (word.starts_with("k=") || word.starts_with("v=")) && word.find(',') == word.npos;
 }
 
 /// What stands between commas and blanks, two halves together; "" where a comma lacks a neighbour.
-std::vector<std::string> entries_of(std::string_view text) {
+std::vector<std::string> entries_of(const std::string& text) {
   std::vector<std::string> entries;
   const auto add = [&](const std::string& word) {
     const bool second = !entries.empty() && is_half(entries.back()) && is_half(word) &&
@@ -52,12 +64,13 @@ std::vector<std::string> entries_of(std::string_view text) {
 }  // namespace
 
 Result<KvKinds> parse_kv_kinds(std::string_view text) {
-  const std::vector<std::string_view> entries = comma_list(text);
+  const std::string whole = joined(text);
+  const std::vector<std::string_view> entries = comma_list(whole);
   std::string_view keys = entries.front();
   std::string_view values = entries.size() == 2 ? entries.back() : "";
   if (keys.starts_with("v=")) std::swap(keys, values);
   const bool apart = keys.starts_with("k=") && values.starts_with("v=");
-  keys = apart ? keys.substr(2) : trimmed(text);
+  keys = apart ? keys.substr(2) : trimmed(whole);
   const bool hadamard = keys.ends_with(k_hadamard);
   if (hadamard) keys.remove_suffix(k_hadamard.size());
   const auto k = parse_kind(keys);
@@ -87,7 +100,7 @@ Result<void> check_kv_kinds(const KvKinds& kinds, uint32_t head_dim) {
 
 Result<std::vector<KvKinds>> parse_kv_kinds_list(std::string_view text) {
   std::vector<KvKinds> list;
-  for (const std::string& entry : entries_of(text)) {
+  for (const std::string& entry : entries_of(joined(text))) {
     const auto kinds = parse_kv_kinds(entry);
     if (!kinds) return kinds.error();
     if (std::find(list.begin(), list.end(), *kinds) != list.end()) {

@@ -58,15 +58,16 @@ TEST(KvKinds, AreWrittenAsTheyAreRead) {
   EXPECT_EQ(kv_kinds_text(*parse_kv_kinds("k=q3+hadamard,v=q3")), "q3+hadamard");
 }
 
-TEST(KvKinds, MayHaveBlanksAroundAComma) {
+TEST(KvKinds, MayHaveBlanksAroundCommasAndEqualsSigns) {
   const KvKinds apart{KvKind::q8_0, KvKind::q4_0};
-  for (const char* text : {"k=q8_0, v=q4_0", "v=q4_0 ,k=q8_0", " k=q8_0 , v=q4_0 "}) {
+  for (const char* text : {"k=q8_0, v=q4_0", "v=q4_0 ,k=q8_0", " k=q8_0 , v=q4_0 ",
+                           " k = q8_0 , v\t= q4_0", "k =q8_0,v= q4_0"}) {
     const auto kinds = parse_kv_kinds(text);
     ASSERT_TRUE(kinds) << text;
     EXPECT_EQ(*kinds, apart) << text;
   }
-  for (const char* text :
-       {"k=q8_0, ", ", v=q4_0", "k=q8_0 v=q4_0", "k=q8_0,v=q4_0,", "q8_0,q4_0"}) {
+  for (const char* text : {"k=q8_0, ", ", v=q4_0", "k=q8_0 v=q4_0", "k=q8_0,v=q4_0,", "q8_0,q4_0",
+                           "k = ,v = q3", "= q8_0"}) {
     EXPECT_FALSE(parse_kv_kinds(text)) << text;
   }
 }
@@ -74,7 +75,8 @@ TEST(KvKinds, MayHaveBlanksAroundAComma) {
 TEST(KvKinds, OfAListStandThereOnce) {
   for (const char* text :
        {"  q8_0 k=q8_0,v=q4_0  fp16 v=q3,k=nf4 ", "q8_0,k=q8_0,v=q4_0,fp16,v=q3,k=nf4",
-        "q8_0, v=q4_0, k=q8_0, fp16 , k=nf4 v=q3"}) {
+        "q8_0, v=q4_0, k=q8_0, fp16 , k=nf4 v=q3",
+        "q8_0 k = q8_0 , v = q4_0 fp16, v = q3 k =nf4"}) {
     const auto list = parse_kv_kinds_list(text);
     ASSERT_TRUE(list) << text;
     EXPECT_THAT(*list, testing::ElementsAre(
