@@ -22,7 +22,7 @@ class ScriptedDraft final : public Stepper {
  public:
   explicit ScriptedDraft(uint32_t context_tokens = 256) : context_tokens_(context_tokens) {}
 
-  Result<void> submit(RequestKey key, GenerationRequest request) override {
+  Result<void> submit(RequestKey key, GenerationRequest request, TimePoint) override {
     if (request.prompt.empty() || request.prompt.size() >= context_tokens_) {
       return fail(ErrorCode::invalid_argument, "no such prompt", "prompt");
     }

@@ -28,7 +28,7 @@ class DraftLoop::Drafter final : public Stepper {
   }
 
   // No requests of its own.
-  Result<void> submit(RequestKey, GenerationRequest) override {
+  Result<void> submit(RequestKey, GenerationRequest, TimePoint) override {
     return fail(ErrorCode::unavailable, "a draft engine serves drafts only");
   }
   void cancel(RequestKey) override {}

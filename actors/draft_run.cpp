@@ -72,7 +72,8 @@ bool DraftRun::submit(Stepper& engine) {
   request.prompt.assign(text_.begin(), output);
   request.committed.assign(output, text_.end());
   submitted_ = true;
-  return engine.submit(engine_key_, std::move(request)).ok();
+  constexpr TimePoint k_unread{};  // it has no deadline, and nobody asks for its times
+  return engine.submit(engine_key_, std::move(request), k_unread).ok();
 }
 
 bool DraftRun::steer(Stepper& engine, Duration own_step) {

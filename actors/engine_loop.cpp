@@ -44,18 +44,18 @@ Result<void> EngineLoop::submit(RequestKey key, GenerationRequest request) {
       return fail(ErrorCode::overloaded, "the engine's inbox is full");
     }
     inbox_choices_ += request.choices;
-    inbox_.commands.push_back({Command::Kind::submit, key, std::move(request)});
+    inbox_.commands.push_back({Command::Kind::submit, key, std::move(request), clock_.now()});
   }
   wake_.notify_one();
   return {};
 }
 
 void EngineLoop::cancel(RequestKey key) {
-  post({Command::Kind::cancel, key, {}});
+  post({Command::Kind::cancel, key, {}, {}});
 }
 
 void EngineLoop::set_parked(RequestKey key, bool parked) {
-  post({parked ? Command::Kind::park : Command::Kind::unpark, key, {}});
+  post({parked ? Command::Kind::park : Command::Kind::unpark, key, {}, {}});
 }
 
 void EngineLoop::forget_cached(std::optional<std::string> tenant, ResetDone done) {
@@ -157,7 +157,8 @@ void EngineLoop::obey(Inbox& taken, EngineEvents& events) {
   for (Command& command : taken.commands) {
     switch (command.kind) {
       case Command::Kind::submit:
-        if (auto held = engine_->submit(command.key, std::move(command.request)); held) {
+        if (auto held = engine_->submit(command.key, std::move(command.request), command.posted);
+            held) {
           events.accepted.push_back(command.key);
         } else {
           events.rejected.emplace_back(command.key, held.error());

@@ -48,6 +48,7 @@ class EngineLoop final : public EnginePort {
     Kind kind;
     RequestKey key;
     GenerationRequest request;
+    TimePoint posted{};  ///< A step may be long: what waits for its end waits already.
   };
   struct CacheResetWanted {
     std::optional<std::string> tenant;

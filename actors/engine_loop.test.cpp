@@ -65,8 +65,9 @@ class GatedEngine final : public Stepper {
  public:
   GatedEngine(std::promise<void>& reached, std::future<void> open)
       : reached_(reached), open_(std::move(open)) {}
-  Result<void> submit(RequestKey key, GenerationRequest request) override {
-    return engine_.submit(key, std::move(request));
+  Result<void> submit(RequestKey key, GenerationRequest request, TimePoint submitted) override {
+    submissions[key] = submitted;
+    return engine_.submit(key, std::move(request), submitted);
   }
   void cancel(RequestKey key) override { engine_.cancel(key); }
   void set_parked(RequestKey key, bool parked) override { engine_.set_parked(key, parked); }
@@ -96,6 +97,7 @@ class GatedEngine final : public Stepper {
   const std::vector<DraftedHint>& hints() const { return engine_.hints; }
 
   mutable std::atomic<uint32_t> checks = 0;
+  std::map<RequestKey, TimePoint> submissions;
 
  private:
   FakeEngine engine_;
@@ -152,6 +154,25 @@ TEST(EngineLoop, RefusesWhatDoesNotFitItsInboxWithoutWaiting) {
   EXPECT_EQ(published.finish({1, 1}), FinishReason::cancelled);
   EXPECT_EQ(published.finish({1, 2}), FinishReason::length);
   EXPECT_TRUE(loop.submit({1, 3}, request_of(1, 1)));
+}
+
+TEST(EngineLoop, ARequestWaitsFromWhenItCameNotFromTheEndOfTheStep) {
+  Published published;
+  std::promise<void> reached;
+  std::promise<void> open;
+  auto engine = std::make_unique<GatedEngine>(reached, open.get_future());
+  const GatedEngine& inside = *engine;
+  ManualClock clock;
+  EngineLoop loop(std::move(engine), published.listener(), clock);
+  ASSERT_TRUE(loop.submit({1, 0}, request_of(1, 1)));
+  reached.get_future().get();
+  clock.advance(std::chrono::seconds(2));  // The loop's thread reads no time inside the step.
+  const TimePoint came = clock.now();
+  ASSERT_TRUE(loop.submit({1, 1}, request_of(1, 1)));
+  clock.advance(std::chrono::seconds(3));
+  open.set_value();
+  loop.wait_idle();
+  EXPECT_EQ(inside.submissions.at({1, 1}), came);
 }
 
 TEST(EngineLoop, CountsItsInboxInChoices) {

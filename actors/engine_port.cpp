@@ -7,8 +7,8 @@ class ModelStepper final : public Stepper {
  public:
   explicit ModelStepper(std::unique_ptr<model::Engine> engine) : engine_(std::move(engine)) {}
 
-  Result<void> submit(RequestKey key, GenerationRequest request) override {
-    return engine_->submit(key, std::move(request));
+  Result<void> submit(RequestKey key, GenerationRequest request, TimePoint submitted) override {
+    return engine_->submit(key, std::move(request), submitted);
   }
   void cancel(RequestKey key) override { engine_->cancel(key); }
   void set_parked(RequestKey key, bool parked) override { engine_->set_parked(key, parked); }

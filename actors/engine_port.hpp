@@ -17,7 +17,8 @@ namespace outrider::actors {
 class Stepper {
  public:
   virtual ~Stepper() = default;
-  virtual Result<void> submit(RequestKey key, GenerationRequest request) = 0;
+  /// Its times and its deadline count from `submitted` on.
+  virtual Result<void> submit(RequestKey key, GenerationRequest request, TimePoint submitted) = 0;
   virtual void cancel(RequestKey key) = 0;
   virtual void set_parked(RequestKey key, bool parked) = 0;
   virtual bool redirect(RequestKey key, std::span<const int32_t> output) = 0;

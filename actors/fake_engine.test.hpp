@@ -27,7 +27,7 @@ class FakeEngine final : public Stepper {
  public:
   explicit FakeEngine(uint32_t blocks = 1u << 14) : pool_(blocks) {}
 
-  Result<void> submit(RequestKey key, GenerationRequest request) override {
+  Result<void> submit(RequestKey key, GenerationRequest request, TimePoint) override {
     if (request.prompt.front() < 0) {
       return fail(ErrorCode::invalid_argument, "token id out of range", "prompt");
     }
@@ -180,7 +180,7 @@ class ManualEngine final : public EnginePort {
 
   Result<void> submit(RequestKey key, GenerationRequest request) override {
     EngineEvents events;
-    if (auto taken = engine_->submit(key, std::move(request)); taken) {
+    if (auto taken = engine_->submit(key, std::move(request), TimePoint{}); taken) {
       events.accepted.push_back(key);
     } else {
       events.rejected.emplace_back(key, taken.error());

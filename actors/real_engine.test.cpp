@@ -13,8 +13,8 @@ class HaltingStepper final : public Stepper {
  public:
   HaltingStepper(std::unique_ptr<Stepper> inner, uint64_t tokens)
       : inner_(std::move(inner)), tokens_(tokens) {}
-  Result<void> submit(RequestKey key, GenerationRequest request) override {
-    return inner_->submit(key, std::move(request));
+  Result<void> submit(RequestKey key, GenerationRequest request, TimePoint submitted) override {
+    return inner_->submit(key, std::move(request), submitted);
   }
   void cancel(RequestKey key) override { inner_->cancel(key); }
   void set_parked(RequestKey key, bool parked) override { inner_->set_parked(key, parked); }

@@ -127,6 +127,10 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
 }
 
 Result<void> Engine::submit(RequestKey key, GenerationRequest request) {
+  return submit(key, std::move(request), state_->clock.now());
+}
+
+Result<void> Engine::submit(RequestKey key, GenerationRequest request, TimePoint submitted) {
   State& s = *state_;
   OUTRIDER_CHECK(s.requests.find(key) == s.requests.end(), key.session, key.generation);
   const uint32_t waiting = stats().waiting;
@@ -135,7 +139,7 @@ Result<void> Engine::submit(RequestKey key, GenerationRequest request) {
   }
   auto active = make_active_request(key, std::move(request), *s.model, s.context_tokens, *s.cache);
   if (!active) return active.error();
-  active->submitted = s.clock.now();
+  active->submitted = submitted;
   if (const KvParams& kv = active->request.kv; kv.pin) {
     active->pin_until =
         kv.ttl_s == 0 ? TimePoint::max() : active->submitted + std::chrono::seconds(kv.ttl_s);

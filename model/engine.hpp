@@ -119,6 +119,9 @@ class Engine final : public StepProbe {
 
   /// Checks token ids and lengths against the model. `key` must be new.
   Result<void> submit(RequestKey key, GenerationRequest request);
+  /// The same for one that has waited elsewhere since `submitted`: its times and its deadline count
+  /// from then on.
+  Result<void> submit(RequestKey key, GenerationRequest request, TimePoint submitted);
   /// Ends all choices with `cancelled` at the next step; unknown keys are ignored.
   void cancel(RequestKey key);
   /// A parked request keeps its place and (while memory allows) its blocks, but gets no rows.

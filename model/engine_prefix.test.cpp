@@ -148,6 +148,34 @@ TEST(EnginePrefix, APreemptedChoiceComputesOnlyItsUnfinishedBlockAgain) {
   EXPECT_EQ(world.heard[key][0].timings.cached_tokens, 0u) << "that was its own work";
 }
 
+TEST(EnginePrefix, TimesAddUpFromSubmissionToEndForJoinersAndPreemptedOnes) {
+  using std::chrono::milliseconds;
+  EngineWorld world(roomy());
+  std::map<RequestKey, TimePoint> open;
+  for (uint32_t i = 0; i < 8; ++i) {
+    const RequestKey key{100 + i, 0};
+    open[key] = world.clock.now();
+    world.clock.advance(milliseconds(3));  // Elsewhere, before the engine saw it.
+    ASSERT_TRUE(world.engine->submit(key, member(1, 400, 10 + i, 9, 4 + i), open[key]));
+  }
+  for (int steps = 0; !world.engine->idle(); ++steps) {
+    if (steps == 5 || steps == 9) world.engine->preempt_all();
+    world.clock.advance(milliseconds(7));
+    world.step();
+    std::erase_if(open, [&](const auto& entry) {
+      const Heard& heard = world.heard[entry.first][0];
+      if (!heard.finish) return false;
+      const RequestTimings& times = heard.timings;
+      EXPECT_EQ(std::chrono::microseconds(times.queue_us + times.prefill_us + times.decode_us),
+                world.clock.now() - entry.second);
+      EXPECT_GE(times.queue_us, 3000u);
+      return true;
+    });
+  }
+  EXPECT_TRUE(open.empty());
+  EXPECT_GT(world.engine->stats().preemptions, 0u);
+}
+
 TEST(EnginePrefix, AContinuedSessionFindsPromptAndCommittedTokens) {
   EngineWorld world(roomy());
   GenerationRequest request = member(1, 50, 2, 0, 60);
