@@ -131,7 +131,9 @@ StoreMetrics& ServingMetrics::store() {
       .blocks = gauge("outrider_kv_store_blocks", "KV blocks that the store can give back."),
       .bytes = gauge("outrider_kv_store_bytes", "Bytes of these."),
       .pinned_bytes = gauge("outrider_kv_store_pinned_bytes", "Of these, what never makes room."),
-      .file_bytes = gauge("outrider_kv_store_file_bytes", "Bytes of the store's payload files."),
+      .file_bytes = gauge("outrider_kv_store_file_bytes",
+                          "Bytes of the store's payload files; pinned blocks have "
+                          "files of their own, not counted."),
       .queued_bytes = gauge("outrider_kv_store_queued_bytes", "Bytes that wait to be written."),
       .loads_waiting = gauge("outrider_kv_store_loads_waiting", "Loads that wait or run."),
       .loaded_bytes = counter("outrider_kv_store_loaded_bytes_total", "Bytes read for requests."),

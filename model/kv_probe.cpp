@@ -132,7 +132,6 @@ Digest256 kv_plan_fingerprint(const LoadedModel& model, const KvPlanRequest& req
       .field("device", model.ops->description())
       .field("machine", machine)
       .field("context", request.context_tokens)
-      .field("kv memory", request.kv_memory_bytes)
       .field("block tokens", request.block_tokens)
       .field("gate nll", bits(request.gates.nll_delta))
       .field("gate ppl", bits(request.gates.ppl_ratio))
@@ -145,8 +144,11 @@ Digest256 kv_plan_fingerprint(const LoadedModel& model, const KvPlanRequest& req
     digest.field("fact", needle.fact).field("question", needle.question);
     digest.field("answer", needle.answer);
   }
-  for (const kernels::KvKinds& kinds : request.candidates) {
-    digest.field("candidate", kernels::kv_kinds_text(kinds));
+  KvPlan plan = empty_plan(model, request);
+  judge_kv(plan);
+  for (const KvCandidate& candidate : plan.candidates) {
+    const bool fits = candidate.verdict != KvVerdict::over_budget;
+    digest.field(fits ? "candidate" : "too large", kernels::kv_kinds_text(candidate.kinds));
   }
   return digest.finish();
 }

@@ -40,7 +40,8 @@ Result<KvPlan> make_kv_plan(const std::shared_ptr<const LoadedModel>& model,
                             const KvPlanRequest& request, const Clock& clock,
                             const std::function<bool()>& go_on = {});
 
-/// Digest of all that a plan depends on: a plan of an equal one would be measured the same.
+/// Digest of all that a plan depends on: a plan of an equal one would be measured the same. Of the
+/// KV memory that is which candidates fit it.
 /// `machine` names the processor.
 Digest256 kv_plan_fingerprint(const LoadedModel& model, const KvPlanRequest& request,
                               std::string_view machine);

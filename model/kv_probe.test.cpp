@@ -156,5 +156,22 @@ TEST(KvPlanFingerprint, ChangesWithAllThatAPlanDependsOn) {
   }
 }
 
+TEST(KvPlanFingerprint, KnowsOfTheKvMemoryOnlyWhichCandidatesFit) {
+  const LoadedModel& model = *EngineWorld::model();
+  KvPlanRequest wanted = request();
+  SteadyClock clock;
+  const auto plan = make_kv_plan(EngineWorld::model(), wanted, clock);
+  ASSERT_TRUE(plan.ok());
+  uint64_t most = 0;
+  for (const KvCandidate& candidate : plan->candidates) {
+    most = std::max(most, candidate.context_bytes);
+  }
+  const Digest256 own = kv_plan_fingerprint(model, wanted, "cpu");
+  wanted.kv_memory_bytes = most;
+  EXPECT_EQ(kv_plan_fingerprint(model, wanted, "cpu"), own);
+  wanted.kv_memory_bytes = most - 1;
+  EXPECT_NE(kv_plan_fingerprint(model, wanted, "cpu"), own);
+}
+
 }  // namespace
 }  // namespace outrider::model

@@ -149,6 +149,24 @@ std::vector<std::string> warnings_of(
   return check_configuration(settings).warnings;
 }
 
+TEST(ConfigCheck, WarnsOfAStoreThatTenantsShareWithoutQuotas) {
+  const std::string keys = testing::TempDir() + "outrider_config_share_keys";
+  std::ofstream(keys) << "ann:eight-bytes-and-more\n";
+  fs::permissions(keys, fs::perms::owner_read);
+  const std::string store = testing::TempDir() + "outrider_config_share_store";
+  const auto warned = testing::ElementsAre(testing::HasSubstr("may push out another's"));
+  EXPECT_THAT(warnings_of({{"store-dir", store}, {"api-key-file", keys}}), warned);
+  EXPECT_THAT(warnings_of({{"store-dir", store}}), testing::IsEmpty());
+  EXPECT_THAT(warnings_of({{"api-key-file", keys}}), testing::IsEmpty());
+  for (const auto& [name, value] :
+       {std::pair{"store-quota-mb", "64"}, std::pair{"store-tenant-quota-mb", "ann=64"}}) {
+    EXPECT_THAT(warnings_of({{"store-dir", store}, {"api-key-file", keys}, {name, value}}),
+                testing::IsEmpty())
+        << name;
+  }
+  fs::remove(keys);
+}
+
 TEST(ConfigCheck, WarnsOfSecretsThatAllUsersMayReadOrWrite) {
   using fs::perms;
   const std::string directory = testing::TempDir() + "outrider_config_secrets";

@@ -14,6 +14,7 @@
 #include <map>
 #include <string_view>
 
+#include "base/comma_list.hpp"
 #include "base/sampling_ranges.hpp"
 #include "gateway/api_keys.hpp"
 #include "kernels/kv_kind_flags.hpp"
@@ -119,6 +120,16 @@ void check_store_user(const Settings& settings, std::vector<std::string>& warnin
   warnings.push_back("store-dir: \"" + directory + "\" is in use by " +
                      (user > 0 ? "process " + std::to_string(user) : "another process") +
                      ": a server that starts beside it stores and finds nothing there (in_use)");
+}
+
+/// With keys there may be several tenants, and all of them write to one store.
+void check_store_shares(const Settings& settings, std::vector<std::string>& warnings) {
+  if (settings.text("store-dir").empty() || settings.text("api-key-file").empty()) return;
+  if (settings.count("store-quota-mb") != 0) return;
+  if (!trimmed(settings.text("store-tenant-quota-mb")).empty()) return;
+  warnings.emplace_back(
+      "store-dir: there are API keys, but neither store-quota-mb nor store-tenant-quota-mb: one "
+      "tenant's blocks may push out another's");
 }
 
 /// Warns of less than so many blocks.
@@ -296,6 +307,7 @@ CheckedSettings check_configuration(const Settings& settings) {
   check_privacy("store-dir", settings.text("store-dir"), checked.warnings);
   note(check_secret(settings, checked.warnings), checked);
   check_store_user(settings, checked.warnings);
+  check_store_shares(settings, checked.warnings);
   return checked;
 }
 

@@ -127,7 +127,7 @@ void add_inspect_plan(CLI::App& inspect, Action& action) {
   auto* plan = inspect.add_subcommand("plan", "What kv-kind auto measured, chose and rejected");
   auto path = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  plan->add_option("plan", *path, "a plan, or what --plan-dir was")
+  plan->add_option("plan", *path, "a plan, or what --plan-dir was; STORE-DIR/plans without one")
       ->type_name("FILE|DIR")
       ->required();
   plan->add_flag("--json", *json, "as one JSON array");

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
+#include <optional>
 #include <sstream>
 
 #include "base/check.hpp"
@@ -45,7 +46,7 @@ model::KvPlanRequest plan_request(const Settings& settings, const model::EngineO
 
 std::string plan_path(const Settings& settings, const model::LoadedModel& model,
                       const std::string& fingerprint) {
-  const std::string& directory = settings.text("plan-dir");
+  const std::string directory = kv_plan_directory(settings);
   if (directory.empty()) return {};
   const std::string stem = std::filesystem::path(model.path).stem().string();
   return (std::filesystem::path(directory) / (stem + '-' + fingerprint.substr(0, 16) + ".kv-plan"))
@@ -54,6 +55,32 @@ std::string plan_path(const Settings& settings, const model::LoadedModel& model,
 
 bool is_noisy(const model::KvPlan& plan) {
   return plan.spread() > model::k_noisy_spread;
+}
+
+/// Of the model's plans the one that was made last, if it can be read.
+std::optional<StoredKvPlan> last_plan(const std::string& directory, const std::string& model) {
+  std::optional<StoredKvPlan> last;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    if (entry.path().extension() != ".kv-plan") continue;
+    auto plan = read_kv_plan(entry.path().string());
+    if (plan && plan->model == model && (!last || plan->made > last->made)) last = std::move(*plan);
+  }
+  return last;
+}
+
+/// What a new plan costs: blocks of other kinds stay in the store, but are not found.
+std::string lost_blocks_text(const Settings& settings, const model::LoadedModel& model,
+                             const kernels::KvKinds& chosen) {
+  const std::string& store = settings.text("store-dir");
+  std::error_code ignored;
+  if (store.empty() || !std::filesystem::exists(store + "/db", ignored)) return {};
+  const auto last = last_plan(kv_plan_directory(settings), model.name);
+  if (!last || last->plan.chosen()->kinds == chosen) return {};
+  const std::string before = kernels::kv_kinds_text(last->plan.chosen()->kinds);
+  return "KV plan: the blocks in " + store + " were stored with the KV kind " + before +
+         " and are not found with " + kernels::kv_kinds_text(chosen) + "; --kv-kind " + before +
+         " finds them";
 }
 
 /// Why the plan cannot be used now; empty: it can.
@@ -71,6 +98,12 @@ std::string why_stale(const StoredKvPlan& stored, const std::string& fingerprint
 }
 
 }  // namespace
+
+std::string kv_plan_directory(const Settings& settings) {
+  const std::string& store = settings.text("store-dir");
+  return settings.text("plan-dir").empty() && !store.empty() ? store + "/plans"
+                                                             : settings.text("plan-dir");
+}
 
 int64_t kv_plan_holds_s(const model::KvPlan& plan, int64_t most, bool has_store) {
   return is_noisy(plan) && !has_store ? std::min(most, k_noisy_plan_max_age_s) : most;
@@ -110,10 +143,12 @@ Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& mode
   };
   std::error_code ignored;
   if (!path.empty() && std::filesystem::exists(path, ignored)) {
-    const auto stored = read_kv_plan(path);
+    auto stored = read_kv_plan(path);
     const std::string fault =
         stored ? why_stale(*stored, fingerprint, settings, world.now) : stored.error().message;
     if (fault.empty()) {
+      stored->plan.kv_memory_bytes = request.kv_memory_bytes;  // the same candidates fit it
+      OUTRIDER_TRY(choose_kv(stored->plan));
       use(stored->plan, path);
       return {};
     }
@@ -126,15 +161,20 @@ Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& mode
   source << std::fixed << std::setprecision(1) << "measured in "
          << to_seconds(world.clock.now() - start) << " s, timings vary by "
          << kv_spread_text(*plan);
-  use(*plan, source.str());
-  if (path.empty()) return {};
+  if (path.empty()) {
+    use(*plan, source.str());
+    return {};
+  }
+  const std::string lost = lost_blocks_text(settings, *model, plan->chosen()->kinds);
   const auto written =
       write_kv_plan(path, {.model = model->name,
                            .device = processor + ", " + std::string(model->ops->description()),
                            .fingerprint = fingerprint,
                            .made = world.now,
-                           .plan = std::move(*plan)});
+                           .plan = *plan});
+  use(*plan, source.str() + (written ? "; kept in " + path : ""));
   if (!written) world.warn("KV plan: " + written.error().message);
+  if (!lost.empty()) world.warn(lost);
   return {};
 }
 

@@ -41,8 +41,12 @@ struct KvPlanWorld {
   std::function<void(const std::string&)> warn;    ///< hears what is wrong with a file
 };
 
-/// Where `kv-kind` is auto: sets the kinds of `options` by the plan in `plan-dir`, or by a new one
-/// that is kept there. Else does nothing.
+/// Where plans are kept: `plan-dir`, or beside the blocks that are found with their kinds only,
+/// where the store does not look; empty: nowhere.
+std::string kv_plan_directory(const Settings& settings);
+
+/// Where `kv-kind` is auto: sets the kinds of `options` by the plan that is kept, or by a new one,
+/// which is kept then. Else does nothing.
 Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& model,
                            const Settings& settings, const KvPlanWorld& world,
                            model::EngineOptions& options);

@@ -174,9 +174,10 @@ class Starts : public testing::Test {
     for (auto& candidate : stored->plan.candidates) candidate.spread = spread;
     ASSERT_TRUE(write_kv_plan(only_file(), *stored).ok());
   }
-  std::string only_file() const {
+  std::string only_file() const { return only_file(directory_); }
+  static std::string only_file(const std::string& directory) {
     std::vector<std::string> files;
-    for (const auto& entry : fs::directory_iterator(directory_)) files.push_back(entry.path());
+    for (const auto& entry : fs::directory_iterator(directory)) files.push_back(entry.path());
     EXPECT_EQ(files.size(), 1u);
     return files.at(0);
   }
@@ -263,6 +264,47 @@ TEST_F(Starts, WithoutADirectoryOrAWritableOneStillHaveTheirKinds) {
   set("plan-dir", directory_);
   EXPECT_THAT(start(), HasSubstr("measured in"));
   EXPECT_THAT(warned_, HasSubstr("cannot write"));
+}
+
+TEST_F(Starts, WithAStoreKeepTheirPlanInItsDirectory) {
+  set("plan-dir", "");
+  set("store-dir", directory_);
+  EXPECT_THAT(start(), HasSubstr("; kept in " + directory_ + "/plans/"));
+  EXPECT_EQ(warned_, "");
+  const kernels::KvKinds kinds = options_.kv_kinds;
+  EXPECT_THAT(start(), HasSubstr(only_file(directory_ + "/plans")));
+  EXPECT_EQ(options_.kv_kinds, kinds);
+  set("plan-dir", directory_ + "/others");
+  EXPECT_THAT(start(), HasSubstr("; kept in " + directory_ + "/others/"));
+}
+
+TEST_F(Starts, WarnWhenANewPlanLeavesTheStoredBlocksBehind) {
+  set("plan-dir", "");
+  set("store-dir", directory_);
+  set("kv-candidates", "fp16");
+  start();
+  fs::create_directories(directory_ + "/db");
+  now_ += 604'800;
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_THAT(warned_, Not(HasSubstr("not found"))) << "the same kind";
+  const std::string path = only_file(directory_ + "/plans");
+  auto stored = read_kv_plan(path);
+  ASSERT_TRUE(stored.ok());
+  stored->plan.candidates.at(0).kinds = {KvKind::q8_0, KvKind::q8_0};
+  ASSERT_TRUE(write_kv_plan(path, *stored).ok());
+  now_ += 604'800;
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_THAT(warned_, HasSubstr("the blocks in " + directory_ +
+                                 " were stored with the KV kind "
+                                 "q8_0 and are not found with fp16; --kv-kind q8_0 finds them"));
+  start();
+  EXPECT_EQ(warned_, "") << "once";
+}
+
+TEST_F(Starts, MeasureOnceForAllKvMemoryThatHoldsTheSameCandidates) {
+  start();
+  set("kv-memory-mb", "65");
+  EXPECT_THAT(start(), HasSubstr(only_file())) << "all fit both";
 }
 
 TEST_F(Starts, SayWhichSettingIsTooSmall) {

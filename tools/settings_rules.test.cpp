@@ -74,7 +74,9 @@ TEST(SettingsTogether, WarnOfWhatHasNoEffect) {
               ElementsAre("kv-gate-nll has no effect unless kv-kind is auto",
                           "plan-dir has no effect unless kv-kind is auto"));
   EXPECT_THAT(*checked({{"kv-kind", "auto"}, {"plan-max-age-s", "5"}}),
-              ElementsAre("plan-max-age-s has no effect without plan-dir"));
+              ElementsAre("plan-max-age-s has no effect without plan-dir or store-dir"));
+  EXPECT_THAT(*checked({{"kv-kind", "auto"}, {"store-dir", "kv"}, {"plan-max-age-s", "5"}}),
+              testing::IsEmpty());
   EXPECT_THAT(*checked({{"decode-chunks", "1,2,3"}}),
               ElementsAre("decode-chunks has no effect unless decode-plan is fixed"));
   EXPECT_THAT(

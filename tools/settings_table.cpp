@@ -212,7 +212,9 @@ std::vector<Setting> kv_kinds_settings() {
        .maximum = 64},
       {.name = "plan-dir",
        .kind = Kind::directory,
-       .help = "directory that keeps what kv-kind auto found; empty: each start measures"},
+       .help =
+           "directory that keeps what kv-kind auto found; empty: plans in store-dir, or without "
+           "one each start measures"},
       {.name = "plan-max-age-s",
        .kind = Kind::count,
        .unit = "s",
@@ -281,7 +283,9 @@ std::vector<Setting> store_settings() {
        .kind = Kind::count,
        .unit = "MiB",
        .default_value = "4096",
-       .help = "bytes of that directory, all files together",
+       .help =
+           "bytes of that directory, all files together; a write in progress and the log (16 MiB) "
+           "come on top",
        .minimum = 64,
        .maximum = 1 << 24},
       {.name = "store-quota-mb",
