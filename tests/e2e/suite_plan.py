@@ -86,6 +86,8 @@ class Plan(unittest.TestCase):
         self.assertNotEqual(other[1], answer[1], "this prompt tells kinds apart")
 
         _, _, log = self.run_server(self.auto(*gates, "--kv-memory-mb", "65"))
+        self.assertNotIn("measured in", log, "the same kinds fit")
+        _, _, log = self.run_server(self.auto(*gates, "--ctx", "256"))
         self.assertIn("measured in", log)
         self.assertEqual(len(json.loads(self.inspect("--json"))), 3)
 
