@@ -11,7 +11,8 @@ and the median over the rounds is shown with the least and the most. No answer i
 earlier one: each request has a salt of its own. Prompts are computed before the time begins, unless
 --prefill. Acceptance is by place in the draft, over the whole run. llama.cpp's server takes turns with
 the same prompts and draft model, once for each length of its drafts (0: no draft model); its ratios are
-to our server with spec off, too, and its answers are its own. Exit code 1: an answer of ours differed.
+to our server with spec off, too, and its answers are its own. Its slots keep their last prompt only, so
+compare with --prefill, where all pay for prompts. Exit code 1: an answer of ours differed.
 """
 
 import argparse
@@ -99,7 +100,7 @@ class LlamaServer(Server):
         drafts = self.spec.split()[1:]
         return ([args.llama_server, "-m", args.model, "--port", str(self.port), "-t", str(args.threads),
                  "-tb", str(args.threads), "-np", str(streams), "-c", str(4096 * min(streams, 8))]
-                + (["-md", args.draft, "-td", str(args.threads), "--draft-max", drafts[0],
+                + (["-md", args.draft, "--draft-max", drafts[0],
                     "--draft-min", "0", "-cd", "4096"] if drafts else []))
 
 
