@@ -12,13 +12,13 @@ constexpr uint32_t k_window_steps = 24;
 constexpr uint32_t k_switch_steps = 2;
 /// A try in which no drafts come within so many steps has failed.
 constexpr uint32_t k_warmup_steps_max = 64;
-/// Time between two tries, in times of what the last one took: without drafts a try may cost all
-/// of its time, so that 1 in 40 is 2.5 %; with drafts it costs what they gain.
-constexpr int k_pause_plain = 40;
-constexpr int k_pause_drafting = 20;
-/// Of a try that was clearly slower the pause doubles, up to this.
-constexpr uint32_t k_patience_max = 16;
-constexpr double k_hopeless = 0.97;
+/// Share of the tokens that tries may cost: what one of them cost is spread over the pause behind
+/// it.
+constexpr double k_cost_max = 0.02;
+/// That pause, in times of what the try took; before the first try, where that may cost much, in
+/// times of a window.
+constexpr double k_pause_min = 1;
+constexpr int k_first_pause = 160;
 /// After so many steps a try that is so much slower is over.
 constexpr uint32_t k_glance_steps = 6;
 constexpr double k_glance = 0.6;
@@ -42,7 +42,6 @@ void DraftDuty::set_available(bool available) {
   for (Load& load : loads_) {
     load.tries = false;
     load.now = load.last = {};
-    if (available) load.patience = 1;
     if (available && load.begun) load.until_try = Duration(0);
   }
 }
@@ -85,8 +84,7 @@ void DraftDuty::wait(Load& load, const StepReport& step) {
   load.last = std::exchange(load.now, {});
   if (!load.begun) {
     load.begun = true;
-    // As if a try had taken four windows.
-    if (options_.competes) load.until_try = 4 * k_pause_plain * load.last.time;
+    if (options_.competes) load.until_try = k_first_pause * load.last.time;
   }
   if (load.until_try > Duration(0)) return;
   load.tries = true;
@@ -99,25 +97,29 @@ void DraftDuty::attempt(Load& load, const StepReport& step, bool ready) {
   load.spent += step.time;
   const bool drafts = !load.pays;
   const bool waits = drafts && !load.ready && !ready;
-  if (waits || load.warmup < k_switch_steps) {
-    if (++load.warmup > k_warmup_steps_max) conclude(load, 0);
-    return;
+  if (++load.warmup <= k_switch_steps) return;
+  if (!waits && !load.ready) {
+    load.ready = true;
+    load.now = {};  // So far it waited for them.
   }
-  load.ready = true;
-  if (!step.decodes_only) return;
-  load.now.add(step);
+  if (step.decodes_only) load.now.add(step);
+  if (load.now.steps == 0) return;
   const double gain =
       drafts ? load.now.rate() / load.last.rate() : load.last.rate() / load.now.rate();
+  // What waiting for drafts costs is known; what they would bring is not.
+  if (waits && load.warmup > k_warmup_steps_max) return conclude(load, std::min(gain, 1.0));
+  if (waits) return;
   const bool is_over = drafts && gain < k_glance && load.now.steps >= k_glance_steps;
   if (is_over || load.now.steps >= k_window_steps) conclude(load, gain);
 }
 
 /// `gain`: tokens per second with drafts over those without.
 void DraftDuty::conclude(Load& load, double gain) {
-  load.patience = gain < k_hopeless ? std::min(2 * load.patience, k_patience_max) : 1;
   load.pays = gain > (load.pays ? k_gain_to_stay : k_gain_to_begin);
-  load.until_try =
-      load.spent * (load.pays ? k_pause_drafting : k_pause_plain * static_cast<int>(load.patience));
+  // Of the tokens of the faster way, those that the other one would not have given.
+  const double cost = load.pays ? 1 - 1 / gain : std::max(0.0, 1 - gain);
+  load.until_try = Duration(static_cast<Duration::rep>(static_cast<double>(load.spent.count()) *
+                                                       std::max(k_pause_min, cost / k_cost_max)));
   load.tries = false;
   load.now = load.last = {};
 }

@@ -9,8 +9,9 @@ namespace outrider::actors {
 
 /// Whether a draft model pays here: a draft may compute on what the target needs. Tokens per second
 /// with drafts and without are measured in windows next to each other, for each number of streams
-/// (by powers of two), and the faster way is taken; the other is tried again now and then, for a
-/// small share of the time. Pure: fed with what steps took.
+/// (by powers of two), and the faster way is taken; the other is tried again, as often as costs no
+/// more than a small share of the tokens: soon where it was hardly slower, so that a draft which
+/// was late for a while is used again. Pure: fed with what steps took.
 class DraftDuty {
  public:
   struct Options {
@@ -48,7 +49,6 @@ class DraftDuty {
     uint32_t warmup = 0;  ///< Steps of a try before it is measured.
     Duration spent{0};    ///< By the try so far.
     Duration until_try{0};
-    uint32_t patience = 1;  ///< Factor of the pause after tries that failed.
   };
   bool choose_load(uint32_t sequences);
   void wait(Load& load, const StepReport& step);
