@@ -10,6 +10,13 @@ namespace {
 
 constexpr auto k_heartbeat = std::chrono::milliseconds(limits::heartbeat_interval_ms);
 
+/// As limits::draft_branches_max counts.
+size_t size_of(const schema::DraftHint& hint) {
+  size_t size = hint.branches.size();
+  for (const schema::DraftBranch& branch : hint.branches) size += branch.drawn_from.size();
+  return size;
+}
+
 }  // namespace
 
 void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
@@ -70,11 +77,11 @@ void DraftState::report(DraftReplies& replies) {
     schema::DraftHints& message = messages[key.target];
     size_t& held = branches[key.target];
     if (message.hints.size() >= limits::draft_entries_max ||
-        held + hint.branches.size() > limits::draft_branches_max) {
+        held + size_of(hint) > limits::draft_branches_max) {
       send(key, std::exchange(message, {}));
       held = 0;
     }
-    held += hint.branches.size();
+    held += size_of(hint);
     message.hints.push_back(std::move(hint));
   }
   for (auto& [target, message] : messages) {
@@ -102,7 +109,7 @@ void DraftState::heartbeat() {
   load.blocks_free = engine.stats.blocks_free;
   load.blocks_total = engine.stats.blocks_total;
   load.rows_per_s = engine.rows_per_s;
-  load.draft_runs = load.running + load.waiting + load.parked;
+  load.draft_runs = engine_->runs();
   if (router_) self_->send(router_, load);
   self_->delayed_send(caf::actor_cast<DraftActor>(self_), k_heartbeat, caf::tick_atom_v);
 }

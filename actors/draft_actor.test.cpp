@@ -14,6 +14,7 @@ namespace {
 struct Port final : DraftPort {
   void give(DraftInput input) override { given.push_back(std::move(input)); }
   EngineSnapshot snapshot() const override { return {}; }
+  uint32_t runs() const override { return 3; }
   std::vector<DraftInput> given;
 };
 

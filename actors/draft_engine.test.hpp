@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "actors/engine_port.hpp"
@@ -43,6 +44,16 @@ class ScriptedDraft final : public Stepper {
     ++redirects;
     return true;
   }
+  bool fork(RequestKey key, RequestKey fresh, std::span<const int32_t> output) override {
+    const auto at = texts.find(key);
+    if (at == texts.end() || texts.size() >= sequences_max) return false;
+    Text text = at->second;
+    text.parked = text.cancelled = false;
+    text.output.assign(output.begin(), output.end());
+    EXPECT_TRUE(texts.emplace(fresh, std::move(text)).second);
+    ++forks;
+    return true;
+  }
   void hint(RequestKey, uint32_t, const model::Hint&) override { FAIL() << "a draft has no draft"; }
   bool idle() const override { return texts.empty(); }
   void on_arrival(std::function<void()>) override {}
@@ -65,6 +76,11 @@ class ScriptedDraft final : public Stepper {
   }
   void check_conservation() const override {}
 
+  /// What it says to have drawn a token from.
+  static std::vector<std::pair<int32_t, uint16_t>> drawn_from(int32_t token) {
+    return {{token, 5}, {token + 1, model::k_draft_weights - 5}};
+  }
+
   struct Text {
     GenerationRequest request;
     std::vector<int32_t> output;
@@ -72,9 +88,12 @@ class ScriptedDraft final : public Stepper {
     bool cancelled = false;
   };
   std::map<RequestKey, Text> texts;
-  uint32_t wrong_each = 0;
+  uint32_t wrong_each = 0;  ///< Then its second guess is right.
   float confidence = 0.99f;
+  float second = 0;  ///< Of the second guess; 0: there is none.
+  size_t sequences_max = 1000;
   uint32_t redirects = 0;
+  uint32_t forks = 0;
   uint32_t resets = 0;
 
  private:
@@ -92,9 +111,19 @@ class ScriptedDraft final : public Stepper {
     std::vector<int32_t> whole = text.request.prompt;
     whole.insert(whole.end(), text.output.begin(), text.output.end());
     int32_t token = said_next(whole);
-    if (wrong_each > 0 && whole.size() % wrong_each == 0) token ^= 1;
+    int32_t other = token ^ 1;
+    if (wrong_each > 0 && whole.size() % wrong_each == 0) std::swap(token, other);
     text.output.push_back(token);
-    update.tokens.push_back({token, TokenLogprob{std::log(confidence), 1, {}}});
+    TokenLogprob logprob{std::log(confidence), 1, {{token, std::log(confidence)}}};
+    if (second > 0) logprob.top.emplace_back(other, std::log(second));
+    update.tokens.push_back({token, std::move(logprob)});
+    if (text.request.is_draft) {
+      update.tokens.back().logprob.reset();
+      update.drawn_from.emplace_back();
+      for (const auto& [id, weight] : drawn_from(token)) {
+        update.drawn_from.back().entries.push_back({id, weight});
+      }
+    }
     if (whole.size() + 1 < context_tokens_) return false;
     update.finish = Finish{FinishReason::length, -1, -1};
     return true;

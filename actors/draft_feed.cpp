@@ -13,6 +13,13 @@ using schema::DraftEnd;
 /// Weight of the newest step in how many hints come true.
 constexpr float k_accepted_weight = 0.1f;
 
+std::shared_ptr<const model::DraftDistribution> distribution_of(const schema::DraftBranch& branch) {
+  if (branch.drawn_from.empty()) return nullptr;
+  auto out = std::make_shared<model::DraftDistribution>();
+  for (const auto& [id, weight] : branch.drawn_from) out->entries.push_back({id, weight});
+  return out;
+}
+
 }  // namespace
 
 uint32_t DraftFeed::Request::length(const Text& text) const {
@@ -138,7 +145,8 @@ void DraftFeed::take(const schema::DraftHints& hints) {
     out.base_length = hint.base_length;
     out.base_hash = hint.base_hash;
     for (const schema::DraftBranch& branch : hint.branches) {
-      out.branches.push_back({branch.parent, branch.token, branch.confidence});
+      out.branches.push_back(
+          {branch.parent, branch.token, branch.confidence, distribution_of(branch)});
     }
   }
 }

@@ -50,6 +50,8 @@ class DraftFeed {
   void take(const schema::DraftHints& hints);
   void take(const schema::DraftResync& resync);
   void take(const schema::DraftClose& close);
+  /// This draft lives: it said something, if only of a request that is over.
+  void heard(uint64_t worker) { unanswered_[worker] = 0; }
   /// Silent drafts get one more message.
   void beat();
 

@@ -285,7 +285,7 @@ TEST_F(Feed, OffDutyNobodyDrafts) {
   EXPECT_TRUE(box_.to_drafts.empty());
   bool opened = false;
   uint32_t depth = 0;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 200 || (feed_.on() && i < 400); ++i) {
     step({4});
     read();
     opened |= !sent<schema::DraftOpen>().empty();

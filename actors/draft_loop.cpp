@@ -1,5 +1,6 @@
 #include "actors/draft_loop.hpp"
 
+#include <atomic>
 #include <utility>
 
 #include "base/limits.hpp"
@@ -27,6 +28,8 @@ class DraftLoop::Drafter final : public Stepper {
     if (wake) wake();
   }
 
+  uint32_t size() const { return size_; }
+
   // No requests of its own.
   Result<void> submit(RequestKey, GenerationRequest, TimePoint) override {
     return fail(ErrorCode::unavailable, "a draft engine serves drafts only");
@@ -34,6 +37,7 @@ class DraftLoop::Drafter final : public Stepper {
   void cancel(RequestKey) override {}
   void set_parked(RequestKey, bool) override {}
   bool redirect(RequestKey, std::span<const int32_t>) override { return false; }
+  bool fork(RequestKey, RequestKey, std::span<const int32_t>) override { return false; }
   void hint(RequestKey, uint32_t, const model::Hint&) override {}
 
   bool idle() const override {
@@ -55,6 +59,7 @@ class DraftLoop::Drafter final : public Stepper {
     const TimePoint start = clock_.now();
     const auto updates = engine_->step();
     runs_.advance(updates, clock_.now() - start);
+    size_ = runs_.size();
     if (DraftReplies replies = runs_.take_replies(); !replies.empty()) {
       listener_(std::move(replies));
     }
@@ -69,6 +74,7 @@ class DraftLoop::Drafter final : public Stepper {
  private:
   const std::unique_ptr<Stepper> engine_;
   DraftRuns runs_;
+  std::atomic<uint32_t> size_ = 0;  ///< Of runs_.
   const DraftListener listener_;
   const Clock& clock_;
   mutable std::mutex mutex_;
@@ -87,6 +93,10 @@ DraftLoop::DraftLoop(std::unique_ptr<Stepper> engine, DraftRuns::Options options
 }
 
 DraftLoop::~DraftLoop() = default;
+
+uint32_t DraftLoop::runs() const {
+  return drafter_->size();
+}
 
 void DraftLoop::give(DraftInput input) {
   drafter_->give(std::move(input));

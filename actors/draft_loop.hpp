@@ -17,6 +17,8 @@ class DraftPort {
   /// Beyond limits::draft_inbox_max it is dropped: what follows shows the gap.
   virtual void give(DraftInput input) = 0;
   virtual EngineSnapshot snapshot() const = 0;
+  /// Texts that it drafts for.
+  virtual uint32_t runs() const = 0;
 };
 
 /// Called with replies that are not empty, on the engine's thread; it must not block.
@@ -34,6 +36,7 @@ class DraftLoop final : public DraftPort {
 
   void give(DraftInput input) override;
   EngineSnapshot snapshot() const override { return loop_->snapshot(); }
+  uint32_t runs() const override;
   /// A tenant's cached blocks, as EngineLoop does.
   void forget_cached(std::optional<std::string> tenant) {
     loop_->forget_cached(std::move(tenant), [](const model::CacheReset&) {});

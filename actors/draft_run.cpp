@@ -9,12 +9,29 @@
 namespace outrider::actors {
 namespace {
 
-/// A token that comes true with a lower probability is not worth computing before the next commit.
-constexpr float k_survival_min = 0.1f;
+/// A token that comes true with a lower probability is not worth computing before the next commit;
+/// of several rows each may be worth less.
+constexpr double k_probability_min = 0.1;
+/// Guesses of each row: the token, and others that might have come.
+constexpr int32_t k_guesses = 4;
 
-uint8_t confidence_of(const TokenOut& token) {
-  const float probability = token.logprob ? std::exp(token.logprob->logprob) : 0.5f;
-  return static_cast<uint8_t>(std::clamp(probability, 0.0f, 1.0f) * 255);
+/// The token that a row gave comes first.
+void guesses_of(const model::ChoiceUpdate& update, std::vector<DraftGuess>& out) {
+  out.clear();
+  const TokenOut& token = update.tokens.front();
+  DraftGuess& first = out.emplace_back();
+  first.token = token.id;
+  first.probability = 1;  // Drawn ones: whether they are followed must not depend on what they are.
+  if (!update.drawn_from.empty()) {
+    for (const auto& [id, weight] : update.drawn_from.front().entries) {
+      first.drawn_from.emplace_back(id, weight);
+    }
+  }
+  if (!token.logprob) return;
+  first.probability = std::exp(token.logprob->logprob);
+  for (const auto& [id, logprob] : token.logprob->top) {
+    if (id != token.id && out.size() < k_guesses) out.push_back({id, std::exp(logprob)});
+  }
 }
 
 /// As the target samples it, without an end.
@@ -23,7 +40,8 @@ GenerationRequest drafting(const schema::DraftOpen& open) {
   request.sampling.seed += open.key.choice;
   request.stop = {.max_tokens = std::numeric_limits<uint32_t>::max(), .ignore_eos = true};
   request.choices = 1;
-  request.logprobs = 0;
+  request.is_draft = verifies_by_rejection(request);
+  request.logprobs = request.is_draft ? -1 : k_guesses;
   request.prompt_logprobs = -1;
   request.deadline_ms = 0;
   request.kv = {};
@@ -33,13 +51,14 @@ GenerationRequest drafting(const schema::DraftOpen& open) {
 
 }  // namespace
 
-DraftRun::DraftRun(const schema::DraftOpen& open, RequestKey engine_key, uint32_t context_tokens)
+DraftRun::DraftRun(const schema::DraftOpen& open, uint64_t session, uint32_t context_tokens)
     : key_(open.key),
-      engine_key_(engine_key),
+      session_(session),
       request_(drafting(open)),
       prompt_tokens_(open.prompt_tokens),
       context_tokens_(context_tokens),
-      hash_(model::k_empty_text) {}
+      hash_(model::k_empty_text),
+      draws_(request_.is_draft) {}
 
 DraftRun::Taken DraftRun::take(const schema::DraftCommit& commit) {
   if (commit.base_length + commit.tokens.size() >= text_.size()) {
@@ -53,15 +72,12 @@ DraftRun::Taken DraftRun::take(const schema::DraftCommit& commit) {
     return Taken::contradiction;
   }
   for (auto token = news; token != commit.tokens.end(); ++token) {
+    tree_.commit(*token);
+    for (Head& head : heads_) {
+      if (!head.lost && !tree_.holds(head.at)) head.lost = length();
+    }
     text_.push_back(*token);
     hash_ = model::text_hash(hash_, *token);
-    if (!submitted_) continue;
-    if (!ahead_.empty() && ahead_.front().token == *token) {
-      ahead_.pop_front();
-    } else {
-      ahead_.clear();
-      diverged_ = true;
-    }
   }
   return Taken::yes;
 }
@@ -71,22 +87,29 @@ bool DraftRun::submit(Stepper& engine) {
   const auto output = text_.begin() + prompt_tokens_;
   request.prompt.assign(text_.begin(), output);
   request.committed.assign(output, text_.end());
-  submitted_ = true;
+  const Head& head = heads_.emplace_back(Head{{session_, ++begun_}, tree_.root()});
   constexpr TimePoint k_unread{};  // it has no deadline, and nobody asks for its times
-  return engine.submit(engine_key_, std::move(request), k_unread).ok();
+  return engine.submit(head.key, std::move(request), k_unread).ok();
 }
 
-bool DraftRun::steer(Stepper& engine, Duration own_step) {
+bool DraftRun::steer(Stepper& engine, uint32_t rows, Duration own_step) {
   if (text_.size() >= context_tokens_ || prompt_tokens_ >= context_tokens_) return false;
   if (text_.size() < prompt_tokens_) return true;
-  if (!submitted_) return depth_ == 0 || submit(engine);
-  if (diverged_ && depth_ > 0) {
-    if (!engine.redirect(engine_key_, std::span(text_).subspan(prompt_tokens_))) return false;
-    diverged_ = false;
+  if (heads_.empty()) return depth_ == 0 || submit(engine);
+  choose_leaves(draws_ ? 1 : rows, own_step);
+  for (Head& head : heads_) {
+    const auto leaf =
+        head.lost ? leaves_.end() : std::find(leaves_.begin(), leaves_.end(), head.at);
+    head.wanted = leaf != leaves_.end();
+    if (head.wanted) leaves_.erase(leaf);
   }
-  const bool rests = depth_ == 0 || is_far_enough(own_step);
-  if (rests != parked_) engine.set_parked(engine_key_, rests);
-  parked_ = rests;
+  for (const DraftTree::Id leaf : leaves_) {
+    if (!send_to(engine, leaf, rows)) return false;
+  }
+  for (Head& head : heads_) {
+    if (head.parked == head.wanted) engine.set_parked(head.key, !head.wanted);
+    head.parked = !head.wanted;
+  }
   return true;
 }
 
@@ -98,31 +121,71 @@ uint32_t DraftRun::lead_max(Duration own_step) const {
   return static_cast<uint32_t>(std::min<uint64_t>(depth_ + 1 + meanwhile, model::k_hint_depth_max));
 }
 
-bool DraftRun::is_far_enough(Duration own_step) const {
-  if (ahead_.size() >= lead_max(own_step)) return true;
-  float survival = 1;
-  for (const Expected& token : ahead_) survival *= static_cast<float>(token.confidence) / 255;
-  return survival < k_survival_min;
+void DraftRun::choose_leaves(uint32_t rows, Duration own_step) {
+  leaves_.clear();
+  if (depth_ == 0) return;
+  tree_.best_leaves(rows, lead_max(own_step), k_probability_min / rows, leaves_);
 }
 
-void DraftRun::advance(const model::ChoiceUpdate& update) {
-  if (update.tokens.empty()) return;
-  OUTRIDER_CHECK(!diverged_ && prompt_tokens_ + update.first_index == text_.size() + ahead_.size(),
-                 update.first_index, text_.size(), ahead_.size());
-  for (const TokenOut& token : update.tokens) ahead_.push_back({token.id, confidence_of(token)});
+/// Tokens of the text that ends with a leaf which a head need not compute.
+uint32_t DraftRun::common(const Head& head, DraftTree::Id leaf) const {
+  return head.lost ? *head.lost : length() + tree_.common_depth(head.at, leaf);
+}
+
+/// The head that knows most of the leaf's text goes there, or another one forks from it.
+bool DraftRun::send_to(Stepper& engine, DraftTree::Id leaf, uint32_t rows) {
+  const auto nearest =
+      std::max_element(heads_.begin(), heads_.end(), [&](const Head& a, const Head& b) {
+        const uint32_t left = common(a, leaf);
+        const uint32_t right = common(b, leaf);
+        return left != right ? left < right : a.wanted && !b.wanted;
+      });
+  if (!nearest->wanted) return lead(engine, *nearest, leaf);
+  const RequestKey source = nearest->key;
+  if (heads_.size() >= rows) {
+    const auto idle =
+        std::find_if(heads_.begin(), heads_.end(), [](const Head& head) { return !head.wanted; });
+    if (idle == heads_.end()) return true;
+    engine.cancel(idle->key);
+    heads_.erase(idle);
+  }
+  output_.assign(text_.begin() + prompt_tokens_, text_.end());
+  tree_.path(leaf, output_);
+  const Head head{.key = {session_, ++begun_}, .at = leaf, .wanted = true};
+  // Where the engine has no room for another one, fewer leaves are followed.
+  if (engine.fork(source, head.key, output_)) heads_.push_back(head);
+  return true;
+}
+
+bool DraftRun::lead(Stepper& engine, Head& head, DraftTree::Id leaf) {
+  output_.assign(text_.begin() + prompt_tokens_, text_.end());
+  tree_.path(leaf, output_);
+  head.at = leaf;
+  head.wanted = true;
+  head.lost.reset();
+  return engine.redirect(head.key, output_);
+}
+
+bool DraftRun::advance(const model::ChoiceUpdate& update) {
+  const auto head = std::find_if(heads_.begin(), heads_.end(),
+                                 [&](const Head& item) { return item.key == update.key; });
+  if (head == heads_.end()) return true;  // Cancelled.
+  if (!update.tokens.empty()) {
+    OUTRIDER_CHECK(!head->lost && update.tokens.size() == 1 &&
+                       prompt_tokens_ + update.first_index == length() + tree_.depth(head->at),
+                   update.first_index, text_.size());
+    guesses_of(update, guesses_);
+    head->at = tree_.grow(head->at, guesses_);
+  }
+  return !update.finish;
 }
 
 schema::DraftHint DraftRun::hint() const {
-  schema::DraftHint hint{key_, length(), hash_, {}};
-  for (const Expected& token : ahead_) {
-    const auto parent = static_cast<int32_t>(hint.branches.size()) - 1;
-    hint.branches.push_back({parent, token.token, token.confidence});
-  }
-  return hint;
+  return {key_, length(), hash_, tree_.branches()};
 }
 
 void DraftRun::stop(Stepper& engine) const {
-  if (submitted_) engine.cancel(engine_key_);
+  for (const Head& head : heads_) engine.cancel(head.key);
 }
 
 }  // namespace outrider::actors

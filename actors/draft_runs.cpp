@@ -7,6 +7,13 @@ namespace outrider::actors {
 
 using schema::DraftEnd;
 
+namespace {
+
+/// Rows of one run: more leaves are hardly worth a row each.
+constexpr uint32_t k_rows_max = 40;
+
+}  // namespace
+
 void DraftRuns::take(const DraftInput& input) {
   if (const auto* message = std::get_if<schema::DraftOpen>(&input)) {
     open(*message);
@@ -46,9 +53,7 @@ void DraftRuns::open(const schema::DraftOpen& open) {
                          [](const Slot& a, const Slot& b) { return a.used < b.used; }),
         DraftEnd::displaced);
   }
-  runs_.push_back(
-      {std::make_unique<DraftRun>(open, RequestKey{++opened_, 0}, options_.context_tokens),
-       ++uses_});
+  runs_.push_back({std::make_unique<DraftRun>(open, ++opened_, options_.context_tokens), ++uses_});
   replies_.readies.push_back({open.key, 0});
 }
 
@@ -86,8 +91,13 @@ void DraftRuns::forget(uint64_t target) {
   });
 }
 
+/// Of each run.
+uint32_t DraftRuns::rows() const {
+  return std::clamp(options_.rows_max / std::max(size(), 1u), 1u, k_rows_max);
+}
+
 void DraftRuns::steer(Slots::iterator slot) {
-  if (!slot->run->steer(engine_, own_step_)) end(slot, DraftEnd::exhausted);
+  if (!slot->run->steer(engine_, rows(), own_step_)) end(slot, DraftEnd::exhausted);
 }
 
 void DraftRuns::end(Slots::iterator slot, DraftEnd reason) {
@@ -99,18 +109,26 @@ void DraftRuns::end(Slots::iterator slot, DraftEnd reason) {
 void DraftRuns::advance(std::span<const model::ChoiceUpdate> updates, Duration time) {
   if (updates.empty()) return;
   own_step_ = own_step_ == Duration(0) ? time : own_step_ + (time - own_step_) / 8;
+  grown_.clear();
   for (const model::ChoiceUpdate& update : updates) {
     const auto slot = std::find_if(runs_.begin(), runs_.end(), [&](const Slot& item) {
-      return item.run->engine_key() == update.key;
+      return item.run->session() == update.key.session;
     });
     if (slot == runs_.end()) continue;  // Closed meanwhile.
-    slot->run->advance(update);
-    if (!update.tokens.empty()) replies_.hints.push_back(slot->run->hint());
-    if (update.finish) {
+    const uint64_t session = update.key.session;
+    if (!slot->run->advance(update)) {
       end(slot, DraftEnd::exhausted);
-    } else {
-      steer(slot);
+    } else if (std::find(grown_.begin(), grown_.end(), session) == grown_.end()) {
+      grown_.push_back(session);
     }
+  }
+  for (const uint64_t session : grown_) {
+    const auto slot = std::find_if(runs_.begin(), runs_.end(), [&](const Slot& item) {
+      return item.run->session() == session;
+    });
+    if (slot == runs_.end()) continue;  // Another of its sequences has ended.
+    replies_.hints.push_back(slot->run->hint());
+    steer(slot);
   }
 }
 

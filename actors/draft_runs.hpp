@@ -40,6 +40,8 @@ class DraftRuns {
     std::string tokenizer;  ///< Fingerprint.
     uint32_t context_tokens = 0;
     uint32_t runs_max = limits::draft_runs_max;
+    /// Rows of a step of its engine that all runs share: each follows so many branches.
+    uint32_t rows_max = 1;
   };
   DraftRuns(Stepper& engine, Options options) : engine_(engine), options_(std::move(options)) {}
 
@@ -63,6 +65,7 @@ class DraftRuns {
   void forget(uint64_t target);
   Slots::iterator find(const schema::DraftKey& key);
   void steer(Slots::iterator slot);
+  uint32_t rows() const;
   void end(Slots::iterator slot, schema::DraftEnd reason);
 
   Stepper& engine_;
@@ -72,6 +75,7 @@ class DraftRuns {
   uint64_t opened_ = 0;
   Duration own_step_{0};  ///< Of late.
   DraftReplies replies_;
+  std::vector<uint64_t> grown_;  // Work space.
 };
 
 }  // namespace outrider::actors

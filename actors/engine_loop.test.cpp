@@ -74,6 +74,9 @@ class GatedEngine final : public Stepper {
   bool redirect(RequestKey key, std::span<const int32_t> output) override {
     return engine_.redirect(key, output);
   }
+  bool fork(RequestKey key, RequestKey fresh, std::span<const int32_t> output) override {
+    return engine_.fork(key, fresh, output);
+  }
   void hint(RequestKey key, uint32_t choice, const model::Hint& hint) override {
     engine_.hint(key, choice, hint);
   }

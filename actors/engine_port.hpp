@@ -22,6 +22,7 @@ class Stepper {
   virtual void cancel(RequestKey key) = 0;
   virtual void set_parked(RequestKey key, bool parked) = 0;
   virtual bool redirect(RequestKey key, std::span<const int32_t> output) = 0;
+  virtual bool fork(RequestKey key, RequestKey fresh, std::span<const int32_t> output) = 0;
   virtual void hint(RequestKey key, uint32_t choice, const model::Hint& hint) = 0;
   virtual bool idle() const = 0;
   /// `wake` is called on any thread when a step has something to do that was not asked for here.

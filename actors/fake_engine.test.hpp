@@ -53,6 +53,7 @@ class FakeEngine final : public Stepper {
     }
   }
   bool redirect(RequestKey, std::span<const int32_t>) override { return false; }
+  bool fork(RequestKey, RequestKey, std::span<const int32_t>) override { return false; }
   void hint(RequestKey key, uint32_t choice, const model::Hint& hint) override {
     hints.push_back({key,
                      choice,

@@ -67,6 +67,37 @@ TEST_F(RealDraft, ARightDraftIsUsedAndChangesNoBit) {
   wait_until_all_blocks_are_free();
 }
 
+TEST_F(RealDraft, WhoAsksForItGetsDraftsVerifiedByRejection) {
+  add_draft();
+  add_target({}, drafting());
+  for (uint64_t seed = 0; hints().accepted_tokens < 50; seed += 8) {
+    std::vector<std::shared_ptr<Client>> clients;
+    for (uint64_t i = 0; i < 8; ++i) {
+      GenerationRequest asked = long_request(seed + i);
+      asked.choices = 1;
+      asked.sampling.temperature = i % 4 == 0 ? 0.0f : 0.8f;
+      asked.sampling.top_k = 20;  // A draft draws from 64, of which the tiny model thinks alike.
+      asked.speculation.method = SpeculationMethod::reject_sampling;
+      clients.push_back(open(asked));
+    }
+    for (uint64_t i = 0; i < 8; ++i) {
+      GenerationRequest asked = long_request(seed + i);
+      asked.choices = 1;
+      asked.sampling.temperature = i % 4 == 0 ? 0.0f : 0.8f;
+      asked.sampling.top_k = 20;  // A draft draws from 64, of which the tiny model thinks alike.
+      const Answer answer = clients[i]->wait();
+      if (i % 4 == 0) {
+        compare(answer, asked, seed + i);
+      } else {
+        EXPECT_EQ(answer.choices.at(0).size(), asked.stop.max_tokens);
+      }
+    }
+    ASSERT_LT(seed, 2000u);
+  }
+  EXPECT_EQ(of(hints(), model::HintOutcome::malformed), 0u);
+  wait_until_all_blocks_are_free();
+}
+
 TEST_F(RealDraft, ADraftThatErrsChangesNoBit) {
   add_draft(4);
   add_target({}, drafting());

@@ -21,6 +21,9 @@ class HaltingStepper final : public Stepper {
   bool redirect(RequestKey key, std::span<const int32_t> output) override {
     return inner_->redirect(key, output);
   }
+  bool fork(RequestKey key, RequestKey fresh, std::span<const int32_t> output) override {
+    return inner_->fork(key, fresh, output);
+  }
   void hint(RequestKey key, uint32_t choice, const model::Hint& hint) override {
     inner_->hint(key, choice, hint);
   }

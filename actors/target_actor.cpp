@@ -148,6 +148,15 @@ void TargetState::draft(const Message& message) {
   send_drafts();
 }
 
+template <class Message>
+void TargetState::draft_said(const Message& message) {
+  const caf::actor_addr sender = caf::actor_cast<caf::actor_addr>(self_->current_sender());
+  for (const auto& [worker, draft] : draft_handles_) {
+    if (draft && draft.address() == sender) drafts_.heard(worker);
+  }
+  draft(message);
+}
+
 void TargetState::lease(const schema::DraftLease& lease) {
   if (lease.draft) draft_handles_[lease.worker] = lease.draft;
   draft(lease);
@@ -256,10 +265,10 @@ TargetActor::behavior_type TargetState::make_behavior() {
       [this](const schema::DoneAck& message) { cancel(message.key); },
       [this](const schema::AnnounceAgain&) { self_->send(router_, announce_); },
       [this](const schema::DraftLease& message) { lease(message); },
-      [this](const schema::DraftReady& message) { draft(message); },
-      [this](const schema::DraftHints& message) { draft(message); },
-      [this](const schema::DraftResync& message) { draft(message); },
-      [this](const schema::DraftClose& message) { draft(message); },
+      [this](const schema::DraftReady& message) { draft_said(message); },
+      [this](const schema::DraftHints& message) { draft_said(message); },
+      [this](const schema::DraftResync& message) { draft_said(message); },
+      [this](const schema::DraftClose& message) { draft_said(message); },
       [this](const schema::DraftsKnown& message) { draft(message); },
       [this](const EngineReport& message) { report(*message.events); },
       [this](caf::tick_atom) { heartbeat(); },

@@ -55,6 +55,8 @@ class TargetState {
   void heartbeat();
   /// A message of a draft or about one.
   template <class Message>
+  void draft_said(const Message& message);
+  template <class Message>
   void draft(const Message& message);
   void lease(const schema::DraftLease& lease);
   void send_drafts();

@@ -149,6 +149,8 @@ inline constexpr uint32_t draft_branches_max = 4096;
 inline constexpr uint32_t draft_unanswered_max = 64;
 /// Texts that a draft holds at once, and messages of targets that it has not looked at yet.
 inline constexpr uint32_t draft_runs_max = 64;
+/// Rows of a draft's step that all of its texts share, upper bound of the flag.
+inline constexpr uint32_t draft_rows_max = 512;
 inline constexpr uint32_t draft_inbox_max = 4096;
 /// Hints for a target that wait for its next step; beyond it they are dropped.
 inline constexpr uint32_t hints_waiting_max = 4096;

@@ -58,10 +58,19 @@ struct KvParams {
   friend bool operator==(const KvParams&, const KvParams&) = default;
 };
 
-/// How far drafting may go for one request. It changes speed, and nothing else.
+/// How a drafted token is verified.
+enum class SpeculationMethod : uint8_t {
+  exact = 1,        ///< Taken if it is what is drawn anyway: drafts change speed, and nothing else.
+  reject_sampling,  ///< By what it was drawn from: right in distribution, not token by token.
+};
+
+inline constexpr uint8_t k_speculation_methods = 2;
+
+/// How far drafting may go for one request.
 struct SpeculationParams {
   bool enabled = true;
   uint32_t depth_max = 0;  ///< Hints that a step verifies of a choice; 0: as many as the engine.
+  SpeculationMethod method = SpeculationMethod::exact;
 
   friend bool operator==(const SpeculationParams&, const SpeculationParams&) = default;
 };
@@ -93,9 +102,19 @@ struct GenerationRequest {
   std::string cache_salt;
   KvParams kv;
   SpeculationParams speculation;
+  /// Its tokens are drafts for another engine that verifies by `reject_sampling`: each is drawn
+  /// with noise of its own, and told with what it was drawn from. Set by a draft for itself: it
+  /// does not travel.
+  bool is_draft = false;
 
   friend bool operator==(const GenerationRequest&, const GenerationRequest&) = default;
 };
+
+/// Whether what was drafted has a say in what the request gets. Greedy ones need none.
+inline bool verifies_by_rejection(const GenerationRequest& request) {
+  return request.speculation.method == SpeculationMethod::reject_sampling &&
+         request.sampling.temperature > 0.0f;
+}
 
 /// Log-probability of one token under the model's own distribution (before penalties, bias,
 /// temperature and filters), with the most probable alternatives, best first.

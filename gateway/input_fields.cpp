@@ -122,7 +122,10 @@ Result<void> read_speculation(const Json& v, R& r) {
     if (key == "method") {
       const auto method = read_text(value, name, k_name);
       if (!method) return method.error();
-      if (*method != "exact") return unsupported(name.c_str(), name + " must be exact");
+      if (*method != "exact" && *method != "reject_sampling") {
+        return unsupported(name.c_str(), name + " must be exact or reject_sampling");
+      }
+      if (*method != "exact") speculation.method = SpeculationMethod::reject_sampling;
     } else if (key == "depth_max") {
       const auto depth = read_integer(value, name, {0, limits::draft_depth_max});
       if (!depth) return depth.error();

@@ -88,6 +88,7 @@ TEST(RequestParser, TakesWhatARequestWantsOfDrafts) {
       {R"("off")", {false, 0}},
       {"{}", {true, 0}},
       {R"({"depth_max":null,"method":"exact"})", {true, 0}},
+      {R"({"method":"reject_sampling"})", {true, 0, SpeculationMethod::reject_sampling}},
       {R"({"depth_max":32})", {true, 32}},
       {R"({"depth_max":0})", {false, 0}}};
   for (const auto& [text, wanted] : cases) {

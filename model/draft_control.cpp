@@ -9,6 +9,8 @@ namespace {
 /// request's own weigh as much as all others, and these as much as many.
 constexpr float k_own_weight = 4;
 constexpr float k_all_weight = 32;
+/// What all hints are taken to claim that were drawn to be verified by rejection.
+constexpr uint8_t k_drawn_confidence = 160;
 /// Steps of a sequence with hints in store but none verified, after which one is, to see whether
 /// they got better; but no more than one of so many rows of all.
 constexpr uint32_t k_probe_after = 48;
@@ -23,7 +25,9 @@ void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
   drafts.path.clear();
   drafts.survival.clear();
   drafts.wanted = 0;
-  drafts.trie.best_path(depth, drafts.path);
+  if (drafts.by_rejection) drafts.trie.drawn_path(depth, drafts.path);
+  for (HintTrie::Step& step : drafts.path) step.confidence = k_drawn_confidence;
+  if (drafts.path.empty()) drafts.trie.best_path(depth, drafts.path);
   float survives = 1;
   bool believed = true;
   for (const HintTrie::Step& step : drafts.path) {

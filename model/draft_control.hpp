@@ -22,6 +22,7 @@ struct Drafts {
     own_text.append(id);
   }
 
+  bool by_rejection = false;  ///< How hints are verified that were drawn.
   HintTrie trie;
   NgramIndex own_text;               ///< Prompt and output.
   Acceptance acceptance{0.95f};      ///< A window of 20 or so.
@@ -53,6 +54,8 @@ class DraftControl {
   }
 
   /// Takes the best path of at most `depth` hints into the drafts, and how far each is believed.
+  /// Where drawn ones are verified by rejection they come first, and are believed as their source
+  /// is: whether one is verified must not depend on what was drawn.
   void find_path(Drafts& drafts, uint32_t depth) const;
   /// One depth for each sequence, none beyond its path. What pays is at most `rows_max` in all;
   /// fixed depths and probes are as they are, and the scheduler cuts what has no room.

@@ -58,6 +58,38 @@ class World {
   std::vector<Drafts> drafts_;
 };
 
+TEST(DraftControl, WhetherDrawnHintsAreVerifiedDoesNotDependOnWhatWasDrawn) {
+  // Rejected by one request, then offered to another: as many are verified whatever they claim.
+  DraftControl control({.depth_max = 8});
+  control.set_costs(
+      {.rows = {1, 16}, .contexts = {0}, .times = {milliseconds(4), milliseconds(9)}});
+  std::vector<std::vector<uint32_t>> seen;
+  for (const uint16_t weight : {uint16_t{1}, uint16_t{30'000}, uint16_t{65'000}}) {
+    DraftControl own = control;
+    Drafts drafts(0, k_empty_text);
+    drafts.by_rejection = true;
+    std::vector<uint32_t>& depths = seen.emplace_back();
+    for (int step = 0; step < 40; ++step) {
+      const auto rest = static_cast<uint16_t>(k_draft_weights - weight);
+      const auto odds =
+          std::make_shared<DraftDistribution>(DraftDistribution{{{7, weight}, {8, rest}}});
+      const auto confidence = static_cast<uint8_t>(weight / 258);
+      const std::vector<HintBranch> chain = {{-1, 7, confidence, odds}, {0, 7, confidence, odds}};
+      drafts.trie = HintTrie(0, k_empty_text);
+      drafts.trie.insert({0, k_empty_text, chain, HintSource::draft_model});
+      own.find_path(drafts, 8);
+      std::vector<uint32_t> depth;
+      own.choose(std::vector<DecodingSequence>{{0, &drafts}}, 15, depth);
+      depths.push_back(depth[0]);
+      drafts.path.resize(depth[0]);
+      if (depth[0] > 0) own.learn(drafts, step % 3 == 0 ? 1 : 1 + depth[0]);
+    }
+    EXPECT_GT(std::accumulate(depths.begin(), depths.end(), 0u), 20u);
+  }
+  EXPECT_EQ(seen[0], seen[1]);
+  EXPECT_EQ(seen[0], seen[2]);
+}
+
 TEST(DraftControl, VerifiesWhatIsFree) {
   World world({}, true);
   EXPECT_EQ(world.step(200, 2), std::vector<uint32_t>{2});

@@ -58,6 +58,7 @@ struct ChoiceUpdate {
   uint32_t choice = 0;
   uint32_t first_index = 0;  ///< Absolute output index of tokens[0].
   std::vector<TokenOut> tokens;
+  std::vector<DraftDistribution> drawn_from;  ///< Of a draft's tokens, one each.
   /// Choice 0 only, when asked for: prompt tokens from `prompt_first_index` on. The first prompt
   /// token has no logprob.
   uint32_t prompt_first_index = 0;
@@ -132,6 +133,11 @@ class Engine final : public StepProbe {
   /// begins behind `output`. False, and nothing has changed, if there is no such request any more,
   /// if it would end there, or for a token that the model does not know.
   bool redirect(RequestKey key, std::span<const int32_t> output);
+
+  /// A request `fresh` like that of `key`, with one choice and no stop strings, that goes on behind
+  /// `output`, too: they share the blocks of their common beginning. False, and nothing has
+  /// changed, as for `redirect`, and where as many sequences run as may.
+  bool fork(RequestKey key, RequestKey fresh, std::span<const int32_t> output);
 
   /// From now on full blocks go to `tier`, and prompts are looked for there as well: a waiting
   /// request whose blocks it reads waits for them as its stop rule says. Needs prefix caching and

@@ -33,24 +33,53 @@ HintOutcome Engine::hint(RequestKey key, uint32_t index, const Hint& hint) {
   return outcome;
 }
 
-bool Engine::redirect(RequestKey key, std::span<const int32_t> output) {
-  State& s = *state_;
-  const auto at = s.requests.find(key);
-  if (at == s.requests.end()) return false;
+/// The request's, if it can go on behind `output`.
+ActiveRequest* Engine::State::continuable(RequestKey key, std::span<const int32_t> output) {
+  const auto at = requests.find(key);
+  if (at == requests.end()) return nullptr;
   ActiveRequest& request = *at->second;
-  Choice& choice = request.choices.front();
-  OUTRIDER_CHECK(request.choices.size() == 1 && !choice.text, key.session);
+  OUTRIDER_CHECK(request.choices.size() == 1 && !request.choices.front().text, key.session);
   const bool is_known = std::all_of(output.begin(), output.end(), [&](int32_t id) {
-    return static_cast<uint32_t>(id) < s.model->config.vocab;
+    return static_cast<uint32_t>(id) < model->config.vocab;
   });
-  if (!is_known || output.size() >= request.max_tokens || request.over) return false;
-  const auto parting =
-      std::mismatch(output.begin(), output.end(), choice.output.begin(), choice.output.end());
+  return is_known && output.size() < request.max_tokens && !request.over ? &request : nullptr;
+}
+
+/// `choice` has what was computed of another output.
+void Engine::State::set_output(ActiveRequest& request, Choice& choice,
+                               std::span<const int32_t> before, std::span<const int32_t> output) {
+  const auto parting = std::mismatch(output.begin(), output.end(), before.begin(), before.end());
   const auto common = request.prompt_size() + static_cast<uint32_t>(parting.first - output.begin());
   request.set_output(choice, output);
   // The last token's row is computed (again): it gives the next one.
   choice.kv.crop(std::min({choice.kv.length(), common, request.length(choice) - 1}));
-  choice.chain.resize(std::min<size_t>(choice.chain.size(), common / s.options.block_tokens));
+  choice.chain.resize(std::min<size_t>(choice.chain.size(), common / options.block_tokens));
+}
+
+bool Engine::redirect(RequestKey key, std::span<const int32_t> output) {
+  ActiveRequest* request = state_->continuable(key, output);
+  if (request == nullptr) return false;
+  Choice& choice = request->choices.front();
+  const std::vector<int32_t> before = choice.output;
+  state_->set_output(*request, choice, before, output);
+  return true;
+}
+
+bool Engine::fork(RequestKey key, RequestKey fresh, std::span<const int32_t> output) {
+  State& s = *state_;
+  const ActiveRequest* source = s.continuable(key, output);
+  if (source == nullptr || s.running() >= s.options.sequences) return false;
+  GenerationRequest request = source->request;
+  request.committed.clear();
+  if (!submit(fresh, std::move(request), source->submitted)) return false;
+  ActiveRequest& forked = *s.requests.at(fresh);
+  Choice& choice = forked.choices.front();
+  const Choice& from = source->choices.front();
+  choice.kv = from.kv.fork();
+  choice.chain = from.chain;
+  choice.stage = choice.kv.length() > 0 ? Choice::Stage::running : Choice::Stage::waiting;
+  if (choice.stage == Choice::Stage::running) forked.admitted = s.clock.now();
+  s.set_output(forked, choice, from.output, output);
   return true;
 }
 
@@ -60,6 +89,7 @@ Drafts& Engine::State::drafts_of(const ActiveRequest& request, Choice& choice) c
   const uint64_t hash = text_hash(text_hash(k_empty_text, prompt), choice.output);
   choice.drafts =
       std::make_unique<Drafts>(static_cast<uint32_t>(prompt.size() + choice.output.size()), hash);
+  choice.drafts->by_rejection = verifies_by_rejection(request.request);
   if (options.speculation.ngram) {
     choice.drafts->own_text.append(prompt);
     choice.drafts->own_text.append(choice.output);

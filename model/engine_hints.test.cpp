@@ -240,6 +240,59 @@ TEST(EngineRedirect, RefusesWhatTheModelCannotGoOnFrom) {
   EXPECT_EQ(world.heard[key][0].tokens, plain(request).tokens);
 }
 
+TEST(EngineFork, GoesOnAsARequestWithThatOutputWould) {
+  Random random(6);
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    GenerationRequest request = sampled(seed);
+    const std::vector<int32_t> plain_ids = plain(request).ids();
+    EngineWorld world;
+    const RequestKey key = world.submit(request);
+    while (world.heard[key][0].tokens.size() < 1 + random.below(30)) world.step();
+    if (random.chance(0.2f)) world.engine->preempt_all();
+    // From a token that it has said, or beyond, another way; and from that one again.
+    std::map<RequestKey, std::vector<int32_t>> outputs = {{key, {}}};
+    RequestKey source = key;
+    for (uint32_t i = 0; i < 3; ++i) {
+      std::vector<int32_t> output = plain_ids;
+      output.resize(std::min(38u, random.below(35)));
+      if (random.chance(0.7f)) output.push_back(static_cast<int32_t>(random.below(200)));
+      const RequestKey fresh{1000 + i, 7};
+      const uint64_t before = world.engine->stats().blocks_free;
+      ASSERT_TRUE(world.engine->fork(source, fresh, output)) << seed;
+      EXPECT_EQ(world.engine->stats().blocks_free, before) << "it shares what is there";
+      world.engine->check_conservation();
+      world.first_index[fresh] = static_cast<uint32_t>(output.size());
+      outputs[fresh] = output;
+      source = random.chance(0.5f) ? fresh : key;
+      for (uint32_t steps = random.below(3); steps > 0; --steps) world.step();
+    }
+    world.run();
+    for (const auto& [forked, output] : outputs) {
+      GenerationRequest alone = request;
+      alone.committed = output;
+      EngineWorld reference;
+      EXPECT_EQ(world.heard[forked][0].tokens, reference.alone(alone)[0].tokens) << seed;
+    }
+  }
+}
+
+TEST(EngineFork, RefusesWhatCannotGoOnAndWhatHasNoRoom) {
+  EngineOptions options = EngineWorld::small();
+  options.sequences = 2;
+  EngineWorld world(options);
+  const GenerationRequest request = EngineWorld::request(3, 10, 6);
+  const RequestKey key = world.submit(request);
+  world.step();
+  EXPECT_FALSE(world.engine->fork({99, 0}, {50, 0}, std::vector<int32_t>{1}));
+  EXPECT_FALSE(world.engine->fork(key, {50, 0}, std::vector<int32_t>{1 << 20}));
+  EXPECT_FALSE(world.engine->fork(key, {50, 0}, std::vector<int32_t>(6, 1)));
+  EXPECT_TRUE(world.engine->fork(key, {50, 0}, std::vector<int32_t>{1}));
+  EXPECT_FALSE(world.engine->fork(key, {51, 0}, std::vector<int32_t>{1})) << "two run already";
+  world.first_index[{50, 0}] = 1;
+  world.run();
+  EXPECT_EQ(world.heard[key][0].tokens, plain(request).tokens);
+}
+
 /// A step of any rows takes as long as one of one row, or as many times as long.
 StepCosts step_costs(bool rows_are_free) {
   StepCosts costs{.rows = {1, 16}, .contexts = {0}};

@@ -47,6 +47,9 @@ struct Engine::State {
   void offer(const ActiveRequest& request, const Choice& choice, uint32_t first, uint32_t end);
 
   // Drafting (engine_hints.cpp).
+  ActiveRequest* continuable(RequestKey key, std::span<const int32_t> output);
+  void set_output(ActiveRequest& request, Choice& choice, std::span<const int32_t> before,
+                  std::span<const int32_t> output);
   Drafts& drafts_of(const ActiveRequest& request, Choice& choice) const;
   void find_path(const ActiveRequest& request, Choice& choice);
   void draft_from_texts(const ActiveRequest& request, Drafts& drafts, uint32_t depth);
@@ -72,7 +75,8 @@ struct Engine::State {
     uint32_t hints = 0;
     std::span<const float> logits;  ///< [1 + hints, vocabulary]
     std::vector<TokenOut> tokens = {};
-    std::optional<Error> error = {};  ///< Of the token after these.
+    std::vector<DraftDistribution> drawn_from = {};  ///< Of a draft's token.
+    std::optional<Error> error = {};                 ///< Of the token after these.
   };
   /// A view's choice.
   struct Scheduled {
@@ -85,7 +89,9 @@ struct Engine::State {
   void add_draws(const Reading& reading, std::span<const float> logits);
   void draw_all();
   void compute(Draw& draw, SampleScratch& scratch) const;
-  Result<TokenOut> compute_one(const Draw& draw, size_t row, const TokenCounts& counts,
+  Result<TokenOut> compute_one(Draw& draw, size_t row, const TokenCounts& counts,
+                               SampleScratch& scratch) const;
+  Result<int32_t> choose_token(Draw& draw, const SampleRow& row, size_t ahead,
                                SampleScratch& scratch) const;
   void use(Draw& draw);
   void use_score(Draw& draw);

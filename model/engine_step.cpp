@@ -3,6 +3,7 @@
 
 #include "base/check.hpp"
 #include "model/engine_state.hpp"
+#include "model/rejection.hpp"
 
 namespace outrider::model {
 
@@ -204,8 +205,24 @@ void Engine::State::draw_all() {
   });
 }
 
+/// The next token behind `ahead` hints that came true. For the exact method a hint plays no part.
+Result<int32_t> Engine::State::choose_token(Draw& draw, const SampleRow& row, size_t ahead,
+                                            SampleScratch& scratch) const {
+  if (draw.request->request.is_draft) {
+    DraftedToken drafted;
+    OUTRIDER_ASSIGN(drafted, draft_token(row, scratch));
+    draw.drawn_from.push_back(std::move(drafted.drawn_from));
+    return drafted.id;
+  }
+  if (ahead < draw.hints && verifies_by_rejection(draw.request->request)) {
+    const HintTrie::Step& hint = draw.choice->drafts->path[ahead];
+    if (hint.drawn_from) return sample_or_reject(row, hint.token, *hint.drawn_from, scratch);
+  }
+  return sample(row, scratch);
+}
+
 /// The token of one of the draw's rows, `counts` being those of the output before it.
-Result<TokenOut> Engine::State::compute_one(const Draw& draw, size_t row, const TokenCounts& counts,
+Result<TokenOut> Engine::State::compute_one(Draw& draw, size_t row, const TokenCounts& counts,
                                             SampleScratch& scratch) const {
   const ActiveRequest& request = *draw.request;
   const GenerationRequest& wanted = request.request;
@@ -219,13 +236,14 @@ Result<TokenOut> Engine::State::compute_one(const Draw& draw, size_t row, const 
   } else {
     const Choice& choice = *draw.choice;
     const auto id =
-        sample({.logits = logits,
-                .params = wanted.sampling,
-                .seed = wanted.sampling.seed + choice.index,
-                .position = uint64_t{request.prompt_size()} + choice.output.size() + row,
-                .counts = &counts,
-                .forbidden = request.forbidden(choice, row)},
-               scratch);
+        choose_token(draw,
+                     {.logits = logits,
+                      .params = wanted.sampling,
+                      .seed = wanted.sampling.seed + choice.index,
+                      .position = uint64_t{request.prompt_size()} + choice.output.size() + row,
+                      .counts = &counts,
+                      .forbidden = request.forbidden(choice, row)},
+                     row, scratch);
     if (!id) return id.error();
     out.id = *id;
   }
@@ -280,6 +298,7 @@ void Engine::State::use(Draw& draw) {
     }
     draw.tokens.erase(draw.tokens.begin() + static_cast<long>(count), draw.tokens.end());
     update.tokens = std::move(draw.tokens);  // a choice has one draw a step
+    update.drawn_from = std::move(draw.drawn_from);
     counters.generated_tokens += count;
   }
   if (draw.hints > 0) {

@@ -94,6 +94,7 @@ HintTrie::Place HintTrie::place(const Place& parent, const HintBranch& branch, H
     node.confidence = branch.confidence;
     node.source = source;
   }
+  if (!node.drawn_from) node.drawn_from = branch.drawn_from;
   return {.node = child};
 }
 
@@ -101,7 +102,8 @@ HintOutcome HintTrie::insert(const Hint& hint) {
   if (hint.branches.size() > k_hint_nodes_max) return HintOutcome::malformed;
   for (size_t i = 0; i < hint.branches.size(); ++i) {
     const HintBranch& branch = hint.branches[i];
-    if (branch.parent < -1 || branch.parent >= static_cast<int32_t>(i) || branch.token < 0) {
+    if (branch.parent < -1 || branch.parent >= static_cast<int32_t>(i) || branch.token < 0 ||
+        (branch.drawn_from && !branch.drawn_from->is_valid_for(branch.token))) {
       return HintOutcome::malformed;
     }
   }
@@ -164,9 +166,20 @@ void HintTrie::best_path(uint32_t depth, std::vector<Step>& out) const {
         best = c;
       }
     }
-    const Node& node = nodes_[static_cast<size_t>(best)];
-    out.push_back({node.token, node.confidence, node.source});
+    out.push_back(nodes_[static_cast<size_t>(best)].step());
     at = best;
+  }
+}
+
+void HintTrie::drawn_path(uint32_t depth, std::vector<Step>& out) const {
+  int32_t at = 0;
+  for (uint32_t i = 0; i < depth; ++i) {
+    at = nodes_[static_cast<size_t>(at)].first_child;
+    while (at >= 0 && !nodes_[static_cast<size_t>(at)].drawn_from) {
+      at = nodes_[static_cast<size_t>(at)].next;
+    }
+    if (at < 0) return;
+    out.push_back(nodes_[static_cast<size_t>(at)].step());
   }
 }
 

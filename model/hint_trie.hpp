@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/limits.hpp"
+#include "model/draft_distribution.hpp"
 
 /// What drafts expect a request to go on with: a tree of tokens that hangs from its committed text.
 /// Everything that drafts inserts here, whenever it likes; the target takes the best path when it
@@ -28,6 +30,8 @@ struct HintBranch {
   int32_t parent = -1;  ///< Index of the token before it in the hint; -1: it follows the base.
   int32_t token = 0;
   uint8_t confidence = 0;  ///< 255 times the probability that it follows its parent.
+  /// For those who verify by rejection; null: it was not drawn.
+  std::shared_ptr<const DraftDistribution> drawn_from = {};
 };
 
 /// A tree of tokens that follows the first `base_length` tokens of prompt and output.
@@ -45,7 +49,8 @@ enum class HintOutcome : uint8_t {
   mismatch,   ///< The text went another way.
   absent,     ///< It continues what nobody has hinted at, or what was committed long ago.
   full,       ///< There was no room for any of it.
-  malformed,  ///< A parent that does not come before its child, a negative token: not taken.
+  malformed,  ///< A parent that does not come before its child, a token that is negative or cannot
+              ///< have come from what it is said to be drawn from: not taken.
   no_lease,   ///< Nobody asked its drafter, or not any more: not taken.
 };
 inline constexpr size_t k_hint_outcomes = 7;
@@ -81,12 +86,17 @@ class HintTrie {
     int32_t token = 0;
     uint8_t confidence = 0;
     HintSource source = HintSource::other;
+    std::shared_ptr<const DraftDistribution> drawn_from = {};
 
     friend bool operator==(const Step&, const Step&) = default;
   };
   /// From the committed text on, each time the child of the highest confidence, of several the
   /// first to come. At most `depth` steps, appended to `out`.
   void best_path(uint32_t depth, std::vector<Step>& out) const;
+  /// The path of tokens that were drawn, each time the first to come. Which one that is does not
+  /// depend on what was drawn, as verifying by rejection needs; nor does its length, but for the
+  /// tokens before. Empty where nothing that was drawn follows the committed text.
+  void drawn_path(uint32_t depth, std::vector<Step>& out) const;
 
  private:
   struct Node {
@@ -97,6 +107,9 @@ class HintTrie {
     int32_t first_child = -1;
     int32_t next = -1;  ///< sibling, in order of arrival
     uint64_t hash = 0;  ///< of the text that ends with it
+    std::shared_ptr<const DraftDistribution> drawn_from = {};
+
+    Step step() const { return {token, confidence, source, drawn_from}; }
   };
   /// A token committed of late, and the text before it.
   struct Past {

@@ -54,6 +54,46 @@ TEST(HintTrie, ThePathOfHighestConfidenceIsTaken) {
   EXPECT_EQ(trie.hash(), hash_after({10, 99}));
 }
 
+std::shared_ptr<const DraftDistribution> odds(int32_t token, uint16_t weight = 5) {
+  const auto rest = static_cast<uint16_t>(k_draft_weights - weight);
+  return std::make_shared<DraftDistribution>(DraftDistribution{{{token, weight}, {900, rest}}});
+}
+
+Steps drawn_path(const HintTrie& trie, uint32_t depth = 99) {
+  Steps steps;
+  trie.drawn_path(depth, steps);
+  return steps;
+}
+
+TEST(HintTrie, ThePathThatWasDrawnIsTheFirstToCome) {
+  HintTrie trie = trie_of_text();
+  trie.insert({3, hash_after({}), chain({10, 11}, 250), HintSource{0}});
+  EXPECT_TRUE(drawn_path(trie).empty());
+  const std::vector<HintBranch> first = {{-1, 20, 1, odds(20)}, {0, 21, 1, odds(21)}};
+  const std::vector<HintBranch> second = {{-1, 30, 200, odds(30)}, {0, 31, 200, odds(31)}};
+  // Drawn as well as expected by the text: it counts as drawn, and what only the text expects
+  // behind it does not.
+  const std::vector<HintBranch> third = {{-1, 10, 9, odds(10)}};
+  for (const auto& branches : {first, second, third}) {
+    EXPECT_EQ(trie.insert({3, hash_after({}), branches, HintSource{2}}), HintOutcome::used);
+  }
+  EXPECT_EQ(drawn_path(trie), (Steps{{10, 250, HintSource{0}, third[0].drawn_from}}));
+  trie.commit(20);
+  EXPECT_EQ(drawn_path(trie), (Steps{{21, 1, HintSource{2}, first[1].drawn_from}}));
+  EXPECT_TRUE(drawn_path(trie, 0).empty());
+  // Who says another time what was drawn there does not change what it was drawn from.
+  const std::vector<HintBranch> again = {{-1, 21, 255, odds(21, 70)}};
+  trie.insert({4, hash_after({20}), again, HintSource{2}});
+  EXPECT_EQ(drawn_path(trie)[0].drawn_from, first[1].drawn_from);
+}
+
+TEST(HintTrie, ATokenThatWasNotDrawnFromWhatItSaysIsMalformed) {
+  HintTrie trie = trie_of_text();
+  const std::vector<HintBranch> wrong = {{-1, 20, 1, odds(20)}, {0, 22, 1, odds(21)}};
+  EXPECT_EQ(trie.insert({3, hash_after({}), wrong, HintSource{2}}), HintOutcome::malformed);
+  EXPECT_EQ(trie.size(), 0u);
+}
+
 TEST(HintTrie, LateHintsCountForWhatIsNotCommittedYet) {
   HintTrie trie = trie_of_text();
   trie.commit(10);

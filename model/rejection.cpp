@@ -1,7 +1,10 @@
 #include "model/rejection.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
+#include "base/check.hpp"
 #include "base/fmath.hpp"
 #include "model/noise.hpp"
 #include "model/row_scan.hpp"
@@ -36,7 +39,8 @@ int32_t sample_residual(const SampleRow& row, std::span<const Candidate> candida
   for (const Candidate& c : candidates) {
     while (drafted != q.entries.end() && drafted->id < c.id) ++drafted;
     const bool known = drafted != q.entries.end() && drafted->id == c.id;
-    const double rest = exp_f32(c.score) / mass - (known ? double{drafted->probability} : 0);
+    const double drawn = known ? double{1} * drafted->weight / k_draft_weights : 0;
+    const double rest = exp_f32(c.score) / mass - drawn;
     if (rest <= 0) continue;
     const auto id = static_cast<uint32_t>(c.id);
     winner.see(static_cast<float>(log_f64(rest)), bits_of(row, id / 4, k_residual)[id % 4], c.id);
@@ -47,19 +51,53 @@ int32_t sample_residual(const SampleRow& row, std::span<const Candidate> candida
 
 }  // namespace
 
-float DraftDistribution::probability(int32_t id) const {
-  const auto at = std::lower_bound(entries.begin(), entries.end(), id,
-                                   [](const Entry& entry, int32_t v) { return entry.id < v; });
-  return at != entries.end() && at->id == id ? at->probability : 0;
+DraftDistribution distribution_of(std::span<const Candidate> candidates) {
+  OUTRIDER_CHECK(!candidates.empty() && candidates.size() <= k_draft_tokens_max, candidates.size());
+  const double mass = mass_of(candidates);
+  DraftDistribution out;
+  uint32_t left = k_draft_weights;
+  size_t best = 0;
+  std::vector<uint32_t> weights(candidates.size());
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const double share = exp_f32(candidates[i].score) / mass * k_draft_weights;
+    weights[i] = std::min(left, static_cast<uint32_t>(share));
+    left -= weights[i];
+    if (candidates[i].score > candidates[best].score) best = i;
+  }
+  weights[best] += left;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (weights[i] > 0)
+      out.entries.push_back({candidates[i].id, static_cast<uint16_t>(weights[i])});
+  }
+  return out;
 }
 
-DraftDistribution distribution_of(std::span<const Candidate> candidates) {
-  DraftDistribution out;
-  const double mass = mass_of(candidates);
-  out.entries.reserve(candidates.size());
-  for (const Candidate& c : candidates) {
-    out.entries.push_back({c.id, static_cast<float>(exp_f32(c.score) / mass)});
+Result<DraftedToken> draft_token(const SampleRow& row, SampleScratch& scratch) {
+  DraftedToken out;
+  if (!(row.params.temperature > 0.0f)) {
+    OUTRIDER_ASSIGN(out.id, sample(row, scratch));
+    out.drawn_from.entries = {{out.id, k_draft_weights}};
+    return out;
   }
+  SamplingParams params = row.params;
+  const auto most = static_cast<int32_t>(k_draft_tokens_max);
+  params.top_k = params.top_k > 0 ? std::min(params.top_k, most) : most;
+  std::vector<Candidate> candidates;
+  OUTRIDER_ASSIGN(candidates, surviving({.logits = row.logits,
+                                         .params = params,
+                                         .seed = row.seed,
+                                         .position = row.position,
+                                         .counts = row.counts,
+                                         .forbidden = row.forbidden},
+                                        scratch));
+  out.drawn_from = distribution_of(candidates);
+  GumbelWinner winner;
+  for (const DraftDistribution::Entry& entry : out.drawn_from.entries) {
+    const auto id = static_cast<uint32_t>(entry.id);
+    winner.see(static_cast<float>(log_f64(entry.weight)),
+               noise_bits(row.seed, row.position, id / 4)[id % 4], entry.id);
+  }
+  out.id = winner.id;
   return out;
 }
 
@@ -75,7 +113,7 @@ Result<int32_t> sample_or_reject(const SampleRow& row, int32_t drafted,
   if (acceptance_noise(row) * drawn_from.probability(drafted) < p) return drafted;
   const int32_t token = sample_residual(row, candidates, mass, drawn_from);
   // Nothing is left where p = q but for rounding.
-  return token >= 0 ? Result<int32_t>(token) : sample(row, scratch);
+  return token >= 0 ? token : sample_residual(row, candidates, mass, {});
 }
 
 }  // namespace outrider::model

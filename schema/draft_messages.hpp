@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/request.hpp"
@@ -102,6 +103,8 @@ struct DraftBranch {
   int32_t parent = -1;  ///< Index of the token before it; -1: it follows the base.
   int32_t token = 0;
   uint8_t confidence = 0;  ///< 255 times the probability that it follows its parent.
+  /// Where the request verifies by rejection: ids and weights of model::DraftDistribution.
+  std::vector<std::pair<int32_t, uint16_t>> drawn_from;
 };
 
 /// A tree of tokens that may follow the first `base_length` ones.
@@ -112,7 +115,8 @@ struct DraftHint {
   std::vector<DraftBranch> branches;
 };
 
-/// limits::draft_entries_max hints of limits::draft_branches_max branches together.
+/// limits::draft_entries_max hints of limits::draft_branches_max branches together, where what a
+/// branch was drawn from counts as so many more.
 struct DraftHints {
   std::vector<DraftHint> hints;
 };

@@ -199,6 +199,9 @@ TEST(Messages, TheLargestOfEachKindFitsOneControlMessage) {
   DraftHints hints{std::vector<DraftHint>(limits::draft_entries_max)};
   hints.hints.back().branches.resize(limits::draft_branches_max);
   EXPECT_LE(bytes_of(hints), limits::control_message_bytes_max);
+  hints.hints.back().branches.assign(1, {});
+  hints.hints.back().branches.back().drawn_from.resize(limits::draft_branches_max - 1);
+  EXPECT_LE(bytes_of(hints), limits::control_message_bytes_max);
 
   WorkerInfo worker;
   worker.announce.name = std::string(64, 'n');

@@ -52,7 +52,7 @@ OUTRIDER_INSPECT(DraftOpen, x.key, x.target, x.tokenizer, x.request, x.prompt_to
 OUTRIDER_INSPECT(DraftCommit, x.key, x.base_length, x.tokens, x.depth, x.step_ns)
 OUTRIDER_INSPECT(DraftCommits, x.commits)
 OUTRIDER_INSPECT(DraftReady, x.key, x.base_length)
-OUTRIDER_INSPECT(DraftBranch, x.parent, x.token, x.confidence)
+OUTRIDER_INSPECT(DraftBranch, x.parent, x.token, x.confidence, x.drawn_from)
 OUTRIDER_INSPECT(DraftHint, x.key, x.base_length, x.base_hash, x.branches)
 OUTRIDER_INSPECT(DraftHints, x.hints)
 OUTRIDER_INSPECT(DraftResync, x.key, x.from_length)

@@ -120,15 +120,16 @@ Result<std::vector<TokenOut>> decode_tokens(const TokenBatch& batch) {
 
 WireRequest to_wire(const GenerationRequest& request) {
   const auto& [id, prompt, committed, sampling, stop, choices, logprobs, prompt_logprobs, priority,
-               deadline_ms, tenant, cache_salt, kv, speculation] = request;
+               deadline_ms, tenant, cache_salt, kv, speculation, is_draft] = request;
   const auto& [temperature, top_k, top_p, min_p, repetition, presence, frequency, logit_bias,
                seed] = sampling;
   const auto& [max_tokens, min_tokens, ignore_eos, stop_ids, stop_strings, include_stop,
                skip_special] = stop;
   const auto& [stop_rule, pin, ttl_s] = kv;
-  const auto& [speculates, depth_max] = speculation;
+  const auto& [speculates, depth_max, method] = speculation;
   (void)prompt;
   (void)committed;
+  (void)is_draft;
   WireRequest wire;
   wire.id = id;
   wire.temperature_bits = bits(temperature);
@@ -159,6 +160,7 @@ WireRequest to_wire(const GenerationRequest& request) {
   wire.kv_ttl_s = ttl_s;
   wire.speculates = speculates;
   wire.draft_depth_max = depth_max;
+  wire.draft_method = static_cast<uint8_t>(method);
   return wire;
 }
 
@@ -192,12 +194,14 @@ GenerationRequest from_wire(const WireRequest& wire) {
   request.deadline_ms = wire.deadline_ms;
   request.tenant = wire.tenant;
   request.cache_salt = wire.cache_salt;
-  // Of a rule that it does not know an engine makes the default.
-  const bool known = wire.kv_stop_rule >= 1 && wire.kv_stop_rule <= k_kv_stop_rules;
-  if (known) request.kv.stop_rule = static_cast<KvStopRule>(wire.kv_stop_rule);
+  // Of a rule or a method that it does not know an engine makes the default.
+  const bool knows_rule = wire.kv_stop_rule >= 1 && wire.kv_stop_rule <= k_kv_stop_rules;
+  if (knows_rule) request.kv.stop_rule = static_cast<KvStopRule>(wire.kv_stop_rule);
   request.kv.pin = wire.kv_pin;
   request.kv.ttl_s = wire.kv_ttl_s;
   request.speculation = {wire.speculates, wire.draft_depth_max};
+  const bool knows_method = wire.draft_method >= 1 && wire.draft_method <= k_speculation_methods;
+  if (knows_method) request.speculation.method = static_cast<SpeculationMethod>(wire.draft_method);
   return request;
 }
 

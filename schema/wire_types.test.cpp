@@ -28,6 +28,7 @@ GenerationRequest unusual_request() {
   request.tenant = "team a";
   request.cache_salt = "salt";
   request.kv = {.stop_rule = KvStopRule::wait_complete, .pin = true, .ttl_s = 60};
+  request.speculation = {false, 7, SpeculationMethod::reject_sampling};
   return request;
 }
 
@@ -35,6 +36,20 @@ TEST(WireTypes, ARequestTravelsWithEveryFieldButItsTokens) {
   const GenerationRequest request = unusual_request();
   EXPECT_EQ(from_wire(to_wire(request)), request);
   EXPECT_EQ(from_wire(to_wire(GenerationRequest{})), GenerationRequest{});
+}
+
+TEST(WireTypes, ADraftsOwnRequestDoesNotTravelAsOne) {
+  GenerationRequest request;
+  request.is_draft = true;
+  EXPECT_FALSE(from_wire(to_wire(request)).is_draft);
+}
+
+TEST(WireTypes, OfAMethodThatItDoesNotKnowAnEngineMakesTheDefault) {
+  WireRequest wire = to_wire(unusual_request());
+  for (const int method : {0, 3, 255}) {
+    wire.draft_method = static_cast<uint8_t>(method);
+    EXPECT_EQ(from_wire(wire).speculation.method, SpeculationMethod::exact) << method;
+  }
 }
 
 TEST(WireTypes, FloatsKeepTheirBitsWhateverTheyAre) {

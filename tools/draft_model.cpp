@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/hash.hpp"
+#include "base/limits.hpp"
 #include "base/system.hpp"
 
 namespace outrider::tools {
@@ -17,6 +18,7 @@ class DraftHold final : public actors::DraftPort {
 
   void give(actors::DraftInput input) override { loop_->give(std::move(input)); }
   actors::EngineSnapshot snapshot() const override { return loop_->snapshot(); }
+  uint32_t runs() const override { return loop_->runs(); }
 
  private:
   std::shared_ptr<actors::DraftLoop> loop_;
@@ -29,6 +31,7 @@ Result<PreparedDraft> prepare_draft(const DraftModel& draft, const Clock& clock)
   if (!engine) return fail(engine.error().code, "draft: " + engine.error().message, "draft");
   PreparedDraft prepared;
   prepared.competes = draft.competes;
+  prepared.rows = draft.rows;
   schema::Announce& announce = prepared.announce;
   announce.worker = random_bits();
   announce.incarnation = random_bits();
@@ -38,7 +41,7 @@ Result<PreparedDraft> prepare_draft(const DraftModel& draft, const Clock& clock)
   announce.fingerprint = to_hex((*engine)->fingerprint());
   announce.tokenizer = to_hex(draft.model->tokenizer->fingerprint());
   announce.context_tokens = (*engine)->context_tokens();
-  announce.sequences = draft.options.sequences;
+  announce.sequences = limits::draft_runs_max;
   announce.waiting = draft.options.waiting;
   announce.blocks_total = (*engine)->stats().blocks_total;
   announce.block_tokens = draft.options.block_tokens;
@@ -52,7 +55,8 @@ RunningDraft::RunningDraft(caf::actor_system& system, const schema::RouterHandle
   auto engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(draft.engine));
   const actors::DraftRuns::Options options{.tokenizer = draft.announce.tokenizer,
                                            .context_tokens = draft.announce.context_tokens,
-                                           .runs_max = draft.announce.sequences};
+                                           .runs_max = draft.announce.sequences,
+                                           .rows_max = draft.rows};
   const auto make = [engine, options, &clock, watched = loop_](actors::DraftListener listener) {
     auto loop = std::make_shared<actors::DraftLoop>(actors::make_stepper(std::move(*engine)),
                                                     options, std::move(listener), clock);

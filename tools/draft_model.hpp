@@ -24,6 +24,7 @@ struct DraftModel {
   std::string name;
   model::EngineOptions options;
   bool competes = false;
+  uint32_t rows = 1;  ///< Of a step, as DraftRuns::Options::rows_max.
 };
 
 /// What takes memory and time.
@@ -31,6 +32,7 @@ struct PreparedDraft {
   std::unique_ptr<model::Engine> engine;
   schema::Announce announce;
   bool competes = false;
+  uint32_t rows = 1;
 };
 Result<PreparedDraft> prepare_draft(const DraftModel& draft, const Clock& clock);
 

@@ -116,8 +116,8 @@ bool uses_draft_model(const Settings& settings) {
 model::EngineOptions draft_engine_options(const Settings& settings, uint64_t kv_memory_mb) {
   model::EngineOptions options;
   options.batch_tokens = static_cast<uint32_t>(settings.count("max-batch-tokens"));
-  options.sequences = limits::draft_runs_max;
-  options.waiting = 2 * limits::draft_runs_max;
+  options.sequences = limits::draft_runs_max + static_cast<uint32_t>(settings.count("draft-rows"));
+  options.waiting = 2 * options.sequences;
   options.block_tokens = static_cast<uint32_t>(settings.count("block-tokens"));
   options.kv_memory_bytes = kv_memory_mb << 20;
   options.speculation.depth_max = 0;

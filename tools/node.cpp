@@ -18,10 +18,21 @@ namespace outrider::tools {
 namespace {
 
 const std::vector<std::string>& node_setting_names() {
-  static const std::vector<std::string> names = {
-      "roles",       "join",    "model",        "model-name",   "device",           "threads",
-      "pin-threads", "ctx",     "kv-memory-mb", "block-tokens", "max-batch-tokens", "weights-cache",
-      "log-level",   "log-json"};
+  static const std::vector<std::string> names = {"roles",
+                                                 "join",
+                                                 "model",
+                                                 "model-name",
+                                                 "device",
+                                                 "threads",
+                                                 "pin-threads",
+                                                 "ctx",
+                                                 "kv-memory-mb",
+                                                 "block-tokens",
+                                                 "max-batch-tokens",
+                                                 "weights-cache",
+                                                 "draft-rows",
+                                                 "log-level",
+                                                 "log-json"};
   return names;
 }
 
@@ -50,6 +61,7 @@ Result<PreparedDraft> load(const Settings& settings, const Clock& clock, spdlog:
   draft.model = std::move(model);
   draft.name = served_name(settings, path);
   draft.options = draft_engine_options(settings, settings.count("kv-memory-mb"));
+  draft.rows = static_cast<uint32_t>(settings.count("draft-rows"));
   draft.options.context_tokens = static_cast<uint32_t>(settings.count("ctx"));
   return prepare_draft(draft, clock);
 }

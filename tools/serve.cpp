@@ -95,7 +95,8 @@ Result<void> load_draft(const Settings& settings, const EmbeddedCluster& cluster
       {.model = std::move(*model),
        .name = draft_name(settings.text("draft")),
        .options = draft_engine_options(settings, settings.count("draft-kv-memory-mb")),
-       .competes = plan_draft_threads(settings).competes},
+       .competes = plan_draft_threads(settings).competes,
+       .rows = static_cast<uint32_t>(settings.count("draft-rows"))},
       prepared);
 }
 

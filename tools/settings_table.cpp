@@ -251,6 +251,15 @@ std::vector<Setting> drafting_settings() {
        .help = "size of the draft model's KV pool",
        .minimum = 1,
        .maximum = 1 << 24},
+      {.name = "draft-rows",
+       .kind = Kind::count,
+       .unit = "rows",
+       .default_value = "1",
+       .help = "rows of a step of the draft model that all texts share: of each it follows so many "
+               "ways to go on; more pay where the model's steps take long and the draft's rows "
+               "cost little, as on a GPU of its own",
+       .minimum = 1,
+       .maximum = limits::draft_rows_max},
       {.name = "spec-k",
        .kind = Kind::count,
        .unit = "tokens",

@@ -112,6 +112,7 @@ void RunAhead::go_on(model::Engine& target) {
     for (schema::DraftHint& hint : replies.hints) hints.push_back({{std::move(hint)}});
     post_back(hints);
     if (to_target_.empty() || random_.chance(0.1f)) continue;
+    feed_.heard(k_draft);
     std::visit([&](const auto& content) { feed_.take(content); }, take(to_target_));
     post(feed_.take_outbox(), &target);
   }
