@@ -1,43 +1,36 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <vector>
 
-#include "tests/sim/draft_tree.hpp"
+#include "actors/draft_runs.hpp"
 #include "tests/sim/event_queue.hpp"
-#include "tests/sim/messages.hpp"
+#include "tests/sim/guessing_engine.hpp"
 #include "tests/sim/simulation.hpp"
 
 namespace outrider::sim {
 
-/// The draft: a step whenever there is something to guess, of all requests together. Each step's
-/// guesses are pushed when it ends.
+/// The draft: its runs as they are in a node, over an engine that guesses. A step whenever there is
+/// something to guess; what comes meanwhile is looked at when it ends.
 class DraftSide {
  public:
-  using Send = std::function<void(std::vector<DraftHint>)>;
+  using Send = std::function<void(actors::DraftReplies)>;
 
   DraftSide(const Scenario& scenario, const Texts& texts, EventQueue& queue, Send send);
 
-  void take(const std::vector<DraftCommit>& commits);
+  void take(std::vector<actors::DraftInput> inputs);
   Duration busy() const { return busy_; }
 
  private:
-  struct Run {
-    uint32_t request = 0;
-    uint32_t rows = 0;
-    uint32_t prompt_rows = 0;  ///< Not computed yet.
-    std::unique_ptr<DraftTree> tree;
-  };
-
   void begin_step();
-  void end_step();
+  void reply();
 
   const Scenario& scenario_;
-  const Texts& texts_;
   EventQueue& queue_;
   Send send_;
-  std::vector<Run> runs_;  ///< by slot
+  GuessingEngine engine_;
+  actors::DraftRuns runs_;
+  std::vector<actors::DraftInput> inbox_;
   bool is_stepping_ = false;
   Duration busy_{};
 };

@@ -22,11 +22,12 @@ struct Sweep {
 
 Json play(const Scenario& scenario) {
   const Outcome outcome = simulate(scenario);
-  return {{"batch", scenario.batch},      {"acceptance", scenario.acceptance},
-          {"rtt_ms", scenario.rtt_ms},    {"rows", draft_rows(scenario)},
-          {"speedup", outcome.speedup},   {"colocated", colocated_speedup(scenario)},
-          {"drafted", outcome.drafted},   {"depth", outcome.depth},
-          {"accepted", outcome.accepted}, {"draft_busy", outcome.draft_busy}};
+  return {
+      {"batch", scenario.batch},      {"acceptance", scenario.acceptance},
+      {"rtt_ms", scenario.rtt_ms},    {"rows", std::clamp(scenario.rows / scenario.batch, 1u, 40u)},
+      {"speedup", outcome.speedup},   {"colocated", colocated_speedup(scenario)},
+      {"drafted", outcome.drafted},   {"depth", outcome.depth},
+      {"accepted", outcome.accepted}, {"draft_busy", outcome.draft_busy}};
 }
 
 Json play_all(const Sweep& sweep) {

@@ -26,9 +26,9 @@ class World {
         texts_(scenario.seed, scenario.acceptance,
                scenario.claimed > 0 ? scenario.claimed : scenario.acceptance),
         target_(scenario_, texts_, queue_,
-                [this](std::vector<DraftCommit> commits) { to_draft(std::move(commits)); }),
+                [this](std::vector<actors::DraftInput> inputs) { to_draft(std::move(inputs)); }),
         draft_(scenario_, texts_, queue_,
-               [this](std::vector<DraftHint> hints) { to_target(std::move(hints)); }) {}
+               [this](actors::DraftReplies replies) { to_target(std::move(replies)); }) {}
 
   Outcome run() {
     const uint64_t wanted = scenario_.tokens;
@@ -42,12 +42,11 @@ class World {
   }
 
  private:
-  void to_draft(std::vector<DraftCommit> commits) {
-    if (!scenario_.has_draft) return;
-    queue_.after(one_way(scenario_), [this, sent = std::move(commits)] { draft_.take(sent); });
+  void to_draft(std::vector<actors::DraftInput> inputs) {
+    queue_.after(one_way(scenario_), [this, sent = std::move(inputs)] { draft_.take(sent); });
   }
-  void to_target(std::vector<DraftHint> hints) {
-    queue_.after(one_way(scenario_), [this, sent = std::move(hints)] { target_.take(sent); });
+  void to_target(actors::DraftReplies replies) {
+    queue_.after(one_way(scenario_), [this, sent = std::move(replies)] { target_.take(sent); });
   }
 
   const Scenario& scenario_;
@@ -58,10 +57,6 @@ class World {
 };
 
 }  // namespace
-
-uint32_t draft_rows(const Scenario& scenario) {
-  return scenario.rows > 0 ? scenario.rows : std::clamp(256 / scenario.batch, 1u, 40u);
-}
 
 Outcome simulate(const Scenario& scenario) {
   return World(scenario).run();

@@ -13,7 +13,7 @@ struct Scenario {
   double acceptance = 0.8;  ///< That the draft's first guess is right.
   double claimed = 0;       ///< What the draft believes of that; 0: the truth.
   double rtt_ms = 0.1;
-  uint32_t rows = 0;  ///< Rows of one request in a step of the draft; 0: as draft_rows says.
+  uint32_t rows = 256;  ///< Of a step of the draft, which all requests share: DraftRuns::Options.
   uint32_t prompt_tokens = 256;
   uint32_t output_tokens = 512;
   uint32_t tokens = 8'000;  ///< That end the run, or 1/80 of it of each request.
@@ -32,10 +32,6 @@ struct Outcome {
   double accepted = 0;         ///< Share of the hints verified.
   double draft_busy = 0;       ///< Share of time.
 };
-
-/// Rows that a request gets in a step of the draft: 256 for all together, where a step begins to
-/// cost twice its least, and no more than 40.
-uint32_t draft_rows(const Scenario& scenario);
 
 /// Plays the scenario in virtual time. Equal scenarios have equal outcomes.
 Outcome simulate(const Scenario& scenario);

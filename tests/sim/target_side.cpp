@@ -10,6 +10,9 @@ namespace {
 
 /// Rows of one step, as engines have by default.
 constexpr uint32_t k_batch_tokens = 512;
+/// Workers.
+constexpr uint64_t k_target = 1;
+constexpr uint64_t k_draft = 2;
 
 /// An idle target as start-up measures it. A clock of its own: nothing else runs meanwhile.
 class IdleTarget final : public model::StepProbe, public Clock {
@@ -39,6 +42,10 @@ TargetSide::TargetSide(const Scenario& scenario, const Texts& texts, EventQueue&
       queue_(queue),
       send_(std::move(send)),
       control_({.fixed_depth = scenario.fixed_depth}),
+      feed_({.target = k_target,
+             .tokenizer = k_tokenizer,
+             .depth_max = scenario.has_draft ? model::SpeculationOptions{}.depth_max : 0,
+             .duty = {.always = true}}),
       requests_(scenario.batch) {
   IdleTarget idle(scenario_.target);
   control_.set_costs(measure_step_costs(idle, idle));
@@ -50,7 +57,7 @@ void TargetSide::start() {
     const auto share = static_cast<double>(slot + 1) / static_cast<double>(requests_.size());
     admit(slot, 1 + static_cast<uint32_t>(share * scenario_.output_tokens));
   }
-  send_(std::exchange(commits_, {}));
+  post();
   begin_step();
 }
 
@@ -58,25 +65,47 @@ void TargetSide::admit(size_t slot, uint32_t output_tokens) {
   Request& request = requests_[slot];
   request.id = ++ids_;
   request.end = scenario_.prompt_tokens + output_tokens;
-  DraftCommit prompt{
-      .slot = static_cast<uint32_t>(slot), .request = request.id, .rows = draft_rows(scenario_)};
+  GenerationRequest asked;
+  asked.sampling.seed = request.id;
   for (uint32_t i = 0; i < scenario_.prompt_tokens; ++i) {
-    prompt.tokens.push_back(texts_.truth(request.id, i));
+    asked.prompt.push_back(texts_.truth(request.id, i));
   }
   request.drafts = std::make_unique<model::Drafts>(
-      scenario_.prompt_tokens, model::text_hash(model::k_empty_text, prompt.tokens));
-  commits_.push_back(std::move(prompt));
+      scenario_.prompt_tokens, model::text_hash(model::k_empty_text, asked.prompt));
+  feed_.begin({request.id, 0}, asked);
 }
 
-void TargetSide::take(const std::vector<DraftHint>& hints) {
-  for (const DraftHint& hint : hints) {
-    Request& request = requests_[hint.slot];
-    if (request.id != hint.request) continue;
-    request.drafts->trie.insert({.base_length = hint.base_length,
-                                 .base_hash = hint.base_hash,
-                                 .branches = hint.branches,
-                                 .source = model::HintSource::draft_model});
+/// What the feed wants said; a lease is had at once.
+void TargetSide::post() {
+  std::vector<actors::DraftInput> inputs;
+  for (bool again = true; again;) {
+    actors::FeedOutbox outbox = feed_.take_outbox();
+    again = !outbox.asks.empty();
+    for (const schema::LeaseDraft& ask : outbox.asks) {
+      feed_.take(schema::DraftLease{ask.request, 1, k_draft, {}});
+    }
+    for (auto& [worker, message] : outbox.to_drafts) {
+      std::visit([&](auto& content) { inputs.emplace_back(std::move(content)); }, message);
+    }
+    for (const actors::DraftedHint& hint : outbox.hints) {
+      const auto request = std::find_if(requests_.begin(), requests_.end(),
+                                        [&](const Request& r) { return r.id == hint.key.session; });
+      if (request == requests_.end()) continue;
+      request->drafts->trie.insert({.base_length = hint.base_length,
+                                    .base_hash = hint.base_hash,
+                                    .branches = hint.branches,
+                                    .source = model::HintSource::draft_model});
+    }
   }
+  if (!inputs.empty()) send_(std::move(inputs));
+}
+
+void TargetSide::take(const actors::DraftReplies& replies) {
+  for (const schema::DraftReady& ready : replies.readies) feed_.take(ready);
+  for (const schema::DraftResync& resync : replies.resyncs) feed_.take(resync);
+  feed_.take(schema::DraftHints{replies.hints});
+  for (const schema::DraftClose& close : replies.closes) feed_.take(close);
+  post();
 }
 
 void TargetSide::begin_step() {
@@ -105,8 +134,20 @@ void TargetSide::end_step(Duration time) {
   }
   control_.observe(shares, time);
   ++steps_;
+  updates_.clear();
   for (size_t slot = 0; slot < requests_.size(); ++slot) verify(slot);
-  send_(std::exchange(commits_, {}));
+  actors::StepReport report{
+      .sequences = static_cast<uint32_t>(requests_.size()), .decodes_only = true, .time = time};
+  for (const model::ChoiceUpdate& update : updates_) {
+    report.tokens += static_cast<uint32_t>(update.tokens.size());
+  }
+  feed_.commit(updates_, report);
+  for (size_t slot = 0; slot < requests_.size(); ++slot) {
+    if (requests_[slot].drafts->trie.length() >= requests_[slot].end) {
+      admit(slot, scenario_.output_tokens);
+    }
+  }
+  post();
   begin_step();
 }
 
@@ -115,29 +156,24 @@ void TargetSide::verify(size_t slot) {
   Request& request = requests_[slot];
   model::Drafts& drafts = *request.drafts;
   const uint32_t length = drafts.trie.length();
-  DraftCommit commit{.slot = static_cast<uint32_t>(slot),
-                     .request = request.id,
-                     .base_length = length,
-                     .rows = draft_rows(scenario_)};
+  model::ChoiceUpdate& update = updates_.emplace_back();
+  update.key = {request.id, 0};
+  update.first_index = length - scenario_.prompt_tokens;
   bool goes_on = true;
   for (size_t i = 0; goes_on; ++i) {
     const int32_t token = texts_.truth(request.id, length + static_cast<uint32_t>(i));
-    commit.tokens.push_back(token);
+    update.tokens.push_back({token, std::nullopt});
     goes_on = i < drafts.path.size() && drafts.path[i].token == token;
   }
-  tokens_ += commit.tokens.size();
+  tokens_ += update.tokens.size();
   if (!drafts.path.empty()) {
     ++drafts_;
     draft_tokens_ += drafts.path.size();
-    accepted_tokens_ += commit.tokens.size() - 1;
-    control_.learn(drafts, commit.tokens.size());
+    accepted_tokens_ += update.tokens.size() - 1;
+    control_.learn(drafts, update.tokens.size());
   }
-  for (const int32_t token : commit.tokens) drafts.commit(token);
-  if (drafts.trie.length() >= request.end) {
-    admit(slot, scenario_.output_tokens);
-  } else {
-    commits_.push_back(std::move(commit));
-  }
+  for (const TokenOut& token : update.tokens) drafts.commit(token.id);
+  if (drafts.trie.length() >= request.end) update.finish = Finish{.reason = FinishReason::length};
 }
 
 Outcome TargetSide::outcome() const {

@@ -5,25 +5,29 @@
 #include <memory>
 #include <vector>
 
+#include "actors/draft_feed.hpp"
+#include "actors/draft_runs.hpp"
 #include "model/draft_control.hpp"
 #include "tests/sim/event_queue.hpp"
-#include "tests/sim/messages.hpp"
 #include "tests/sim/simulation.hpp"
 #include "tests/sim/texts.hpp"
 
 namespace outrider::sim {
 
+inline constexpr const char* k_tokenizer = "tokens";
+
 /// The target: steps without a pause, with the engine's own control of drafts and its tries of
-/// hints. Verifies what has come when a step begins, and waits for nothing.
+/// hints, and the feed of its actor. Verifies what has come when a step begins, and waits for
+/// nothing.
 class TargetSide {
  public:
-  using Send = std::function<void(std::vector<DraftCommit>)>;
+  using Send = std::function<void(std::vector<actors::DraftInput>)>;
 
-  /// What outlives it comes by reference. `send` takes what each step committed.
+  /// What outlives it comes by reference. `send` takes what each step has to tell the draft.
   TargetSide(const Scenario& scenario, const Texts& texts, EventQueue& queue, Send send);
 
   void start();
-  void take(const std::vector<DraftHint>& hints);
+  void take(const actors::DraftReplies& replies);
 
   uint64_t tokens() const { return tokens_; }
   Outcome outcome() const;
@@ -39,17 +43,19 @@ class TargetSide {
   void begin_step();
   void end_step(Duration time);
   void verify(size_t slot);
+  void post();
 
   const Scenario& scenario_;
   const Texts& texts_;
   EventQueue& queue_;
   Send send_;
   model::DraftControl control_;
+  actors::DraftFeed feed_;
   std::vector<Request> requests_;
   uint32_t ids_ = 0;
   std::vector<model::DecodingSequence> decoding_;
   std::vector<uint32_t> depths_;
-  std::vector<DraftCommit> commits_;
+  std::vector<model::ChoiceUpdate> updates_;
 
   uint64_t steps_ = 0;
   uint64_t tokens_ = 0;
