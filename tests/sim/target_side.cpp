@@ -67,6 +67,7 @@ void TargetSide::admit(size_t slot, uint32_t output_tokens) {
   request.end = scenario_.prompt_tokens + output_tokens;
   GenerationRequest asked;
   asked.sampling.seed = request.id;
+  asked.sampling.temperature = 0;
   for (uint32_t i = 0; i < scenario_.prompt_tokens; ++i) {
     asked.prompt.push_back(texts_.truth(request.id, i));
   }
