@@ -64,6 +64,14 @@ inline constexpr uint32_t text_jobs_max = 32;
 inline constexpr size_t logged_prompt_bytes_max = size_t{16} << 10;
 /// Lines of an API key file.
 inline constexpr uint32_t api_keys_max = 65'536;
+/// All of it: each line may have a name and as long a key, some of them are comments.
+inline constexpr size_t api_key_file_bytes_max = size_t{64} << 20;
+/// A YAML file with settings: the longest has a few thousand quotas of tenants.
+inline constexpr size_t config_file_bytes_max = size_t{1} << 20;
+/// One plan of `--kv-kind auto`: a few KiB; with every pair of kinds that there is, half of that.
+inline constexpr size_t kv_plan_bytes_max = size_t{256} << 10;
+/// Files among which a start looks for the model's last plan, the newest first: a second at most.
+inline constexpr size_t kv_plans_read_max = 64;
 /// A shorter key is a slip of the pen, or soon guessed.
 inline constexpr size_t api_key_bytes_min = 8;
 /// One Cap'n Proto message (words of 8 bytes).
@@ -229,6 +237,11 @@ inline constexpr size_t kv_tensor_name_bytes_max = 24;
 inline constexpr uint32_t kv_index_rows_max = 1u << 20;
 /// Tenants that are accounted by name; all later ones share one account.
 inline constexpr uint32_t kv_tenants_max = 65'536;
+/// Names of tenants in a store that a server knows; others are told by their number.
+inline constexpr size_t kv_tenant_names_max = 4096;
+/// Tenants of a store in one `GET /cluster`, 150 bytes each; the others are told of together.
+inline constexpr size_t kv_tenants_shown_max = 256;
+static_assert(kv_tenants_shown_max <= kv_tenant_names_max && kv_tenant_names_max <= kv_tenants_max);
 /// Blocks whose touches are remembered before they are worth storing: a day of 8k prompts at one a
 /// minute, 64 bytes each.
 inline constexpr uint32_t kv_touched_blocks_max = 1u << 19;

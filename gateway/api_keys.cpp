@@ -1,11 +1,10 @@
 #include "gateway/api_keys.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "base/limits.hpp"
+#include "base/regular_file.hpp"
 #include "base/utf8.hpp"
 
 namespace outrider::gateway {
@@ -47,14 +46,10 @@ std::string name_of(std::string_view key) {
 }  // namespace
 
 Result<ApiKeys> ApiKeys::load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return fail(ErrorCode::invalid_argument, "cannot read the API key file " + path,
-                "api_key_file");
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse(text.str());
+  const auto text = read_regular_file(path, limits::api_key_file_bytes_max);
+  if (text) return parse(*text);
+  return fail(ErrorCode::invalid_argument,
+              "cannot read the API key file " + path + ": " + text.error().message, "api_key_file");
 }
 
 Result<ApiKeys> ApiKeys::parse(std::string_view text) {

@@ -1,7 +1,9 @@
 #include "gateway/api_keys.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cstdio>
 #include <string>
 
 namespace outrider::gateway {
@@ -50,6 +52,19 @@ TEST(ApiKeys, RefusesFilesThatLockEverybodyOutOrOpenToEverybody) {
   EXPECT_FALSE(ApiKeys::parse("name:\n").ok());
   EXPECT_FALSE(ApiKeys::parse(":key\n").ok());
   EXPECT_FALSE(ApiKeys::load("/nonexistent/keys").ok());
+}
+
+TEST(ApiKeys, AreReadFromAFileThatEnds) {
+  const std::string pipe = testing::TempDir() + "outrider_api_keys_pipe";
+  std::remove(pipe.c_str());
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero")}) {
+    const auto keys = ApiKeys::load(path);
+    ASSERT_FALSE(keys.ok());
+    EXPECT_EQ(keys.error().message,
+              "cannot read the API key file " + path + ": not a regular file");
+  }
+  std::remove(pipe.c_str());
 }
 
 std::string refused(std::string_view text) {

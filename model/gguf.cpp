@@ -1,6 +1,5 @@
 #include "model/gguf.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "base/bytes.hpp"
 #include "base/limits.hpp"
+#include "base/regular_file.hpp"
 #include "model/gguf_parser.hpp"
 
 namespace outrider::model {
@@ -66,16 +66,6 @@ std::string type_text(const GgufValue& value) {
   const std::string name(gguf_type_name(value.type));
   return value.is_array ? "an array of " + name : name;
 }
-
-struct Descriptor {
-  int fd = -1;
-  explicit Descriptor(const std::string& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
 
 Error io_error(const std::string& path, std::string_view action) {
   const int code = errno;
@@ -139,16 +129,15 @@ std::string shape_text(const GgufTensor& tensor) {
 }
 
 Result<GgufFile> GgufFile::open(const std::string& path) {
-  const Descriptor file(path);
-  if (file.fd < 0) return io_error(path, "open");
-  struct stat status {};
-  if (::fstat(file.fd, &status) != 0) return io_error(path, "read its size");
-  if (!S_ISREG(status.st_mode)) {
-    return fail(ErrorCode::invalid_argument, path + ": not a regular file", "model");
+  const auto file = RegularFile::open(path);
+  if (!file) {
+    return fail(file.error().code, path + ": cannot open: " + file.error().message, "model");
   }
+  struct stat status {};
+  if (::fstat(file->descriptor(), &status) != 0) return io_error(path, "read its size");
   if (status.st_size == 0) return fail(ErrorCode::corrupt, path + ": the file is empty", "model");
   const auto size = static_cast<size_t>(status.st_size);
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file->descriptor(), 0);
   if (data == MAP_FAILED) return io_error(path, "map");
 
   const std::shared_ptr<const std::byte> mapping(

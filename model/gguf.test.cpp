@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -177,8 +178,13 @@ TEST(GgufFile, ReportsFilesThatCannotBeOpened) {
   EXPECT_EQ(GgufFile::open("no/such/file.gguf").error().code, ErrorCode::not_found);
   EXPECT_EQ(GgufFile::open("/").error().code, ErrorCode::invalid_argument);
   const auto path = std::filesystem::path(testing::TempDir()) / "outrider-empty.gguf";
+  std::filesystem::remove(path);
   std::ofstream(path).close();
   EXPECT_EQ(GgufFile::open(path.string()).error().code, ErrorCode::corrupt);
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(GgufFile::open(path.string()).error().code, ErrorCode::invalid_argument)
+      << "and it does not wait for who writes";
   std::filesystem::remove(path);
 }
 

@@ -14,6 +14,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/regular_file.hpp"
+
 namespace outrider::model {
 namespace {
 
@@ -120,16 +122,19 @@ class PartFile {
 
 Result<PackedFile> PackedFile::open(const std::string& path, const Digest256& key,
                                     size_t matrices) {
-  constexpr int k_flags = O_CLOEXEC | O_NONBLOCK;  // a pipe must not wait for its other end
-  int fd = ::open(path.c_str(), O_RDWR | k_flags);
-  if (fd < 0 && errno != ENOENT) fd = ::open(path.c_str(), O_RDONLY | k_flags);
-  if (fd < 0) return io_error(path, "open");
+  auto opened = RegularFile::open(path, RegularFile::Access::read_write);
+  if (!opened && opened.error().code == ErrorCode::io) opened = RegularFile::open(path);
+  if (!opened) {
+    const bool is_other = opened.error().code == ErrorCode::invalid_argument;
+    return fail(is_other ? ErrorCode::corrupt : opened.error().code,
+                path + ": cannot open: " + opened.error().message);
+  }
+  const int fd = opened->release();
   PackedFile file;
   file.path_ = path;
   file.descriptor_ = own(fd);
   struct stat status {};
   if (::fstat(fd, &status) != 0) return io_error(path, "read its size");
-  if (!S_ISREG(status.st_mode)) return fail(ErrorCode::corrupt, path + ": not a regular file");
   const auto size = static_cast<size_t>(status.st_size);
   if (size < sizeof(Header)) return fail(ErrorCode::corrupt, path + ": shorter than its header");
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);

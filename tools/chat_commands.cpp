@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/limits.hpp"
+#include "base/regular_file.hpp"
 #include "base/utf8.hpp"
 
 namespace outrider::tools {
@@ -105,8 +106,11 @@ constexpr Entry k_entries[] = {
 }  // namespace
 
 std::string history_path(const char* chosen, const char* home) {
-  if (chosen != nullptr) return chosen;
-  return home == nullptr ? "" : std::string(home) + "/.outrider_history";
+  std::string path = home == nullptr ? "" : std::string(home) + "/.outrider_history";
+  if (chosen != nullptr) path = chosen;
+  const auto file = RegularFile::open(path);
+  const bool is_other = !file && file.error().code == ErrorCode::invalid_argument;
+  return is_other ? "" : path;
 }
 
 Conversation::Conversation(std::string system_message, const SamplingFlags& flags)

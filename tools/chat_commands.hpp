@@ -9,7 +9,7 @@
 namespace outrider::tools {
 
 /// Where the lines of a chat are kept: what OUTRIDER_HISTORY is (`chosen`), else a file in `home`;
-/// empty: nowhere. Null is a variable that is not set.
+/// empty: nowhere, also where a pipe or a device stands there. Null is a variable that is not set.
 std::string history_path(const char* chosen, const char* home);
 
 /// The state of a chat: history, sampling, and the slash commands that change them. No terminal.

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdio>
 
 namespace outrider::tools {
 namespace {
@@ -94,6 +97,11 @@ TEST(History, IsWhereTheVariableSaysOrAtHome) {
   EXPECT_EQ(history_path("lines", "/h"), "lines");
   EXPECT_EQ(history_path("", "/h"), "");
   EXPECT_EQ(history_path(nullptr, nullptr), "");
+  const std::string pipe = testing::TempDir() + "outrider_history_pipe";
+  std::remove(pipe.c_str());
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(history_path(pipe.c_str(), "/h"), "") << "nobody reads it";
+  std::remove(pipe.c_str());
 }
 
 TEST(Conversation, AFailedTurnLeavesNoTrace) {

@@ -123,6 +123,8 @@ Result<std::string> resolve_model(const std::string& model, const std::string& s
   std::string message = setting + ": ";
   if (fs::is_directory(model, ignored)) {
     message += "\"" + model + "\" is a directory; name a GGUF file in it";
+  } else if (fs::exists(model, ignored)) {
+    message += "\"" + model + "\" is not a regular file";
   } else {
     message += "no file \"" + model + "\"";
     if (model.find('/') == model.npos && !model.ends_with(".gguf")) {

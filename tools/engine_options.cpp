@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <utility>
 
 #include "base/check.hpp"
 #include "base/cpu_count.hpp"
 #include "base/limits.hpp"
+#include "base/regular_file.hpp"
 #include "base/system.hpp"
 #include "base/utf8.hpp"
 #include "kernels/kv_kind_flags.hpp"
@@ -138,15 +138,14 @@ Result<std::string> cluster_secret(const Settings& settings) {
     }
     return secret;
   }
-  std::ifstream file(path, std::ios::binary);
-  secret.resize(limits::cluster_secret_bytes_max + 1);
-  file.read(secret.data(), static_cast<std::streamsize>(secret.size()));
-  secret.resize(static_cast<size_t>(file.gcount()));
-  if (!file.is_open() || file.bad()) {
-    return fail(ErrorCode::invalid_argument, field + ": cannot read a cluster secret from " + path,
+  auto read = read_regular_file(path, limits::cluster_secret_bytes_max);
+  const bool too_long = !read && read.error().code == ErrorCode::too_large;
+  if (!read && !too_long) {
+    return fail(ErrorCode::invalid_argument,
+                field + ": cannot read a cluster secret from " + path + ": " + read.error().message,
                 field);
   }
-  const bool too_long = secret.size() > limits::cluster_secret_bytes_max;
+  if (read) secret = std::move(*read);
   secret.resize(secret.find_last_not_of(" \t\r\n") + 1);
   if (too_long || secret.size() < limits::cluster_secret_bytes_min) {
     return fail(ErrorCode::invalid_argument,

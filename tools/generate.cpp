@@ -1,10 +1,9 @@
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/limits.hpp"
 #include "base/metrics.hpp"
+#include "base/regular_file.hpp"
 #include "base/sampling_ranges.hpp"
 #include "base/utf8.hpp"
 #include "gateway/logprobs_json.hpp"
@@ -30,31 +29,33 @@ struct GenerateFlags {
 };
 
 /// As much as the wire takes.
-Result<std::string> read_limited(std::istream& in) {
-  std::string text(limits::http_body_bytes_max + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() <= limits::http_body_bytes_max) return text;
-  return fail(
-      ErrorCode::too_large,
-      "file: the prompt is longer than " + std::to_string(limits::http_body_bytes_max) + " bytes",
-      "file");
+constexpr size_t k_prompt_bytes_max = limits::http_body_bytes_max;
+
+Error too_long() {
+  return fail(ErrorCode::too_large,
+              "file: the prompt is longer than " + std::to_string(k_prompt_bytes_max) + " bytes",
+              "file");
+}
+
+Result<std::string> prompt_of_stdin() {
+  std::string text(k_prompt_bytes_max + 1, '\0');
+  std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::cin.gcount()));
+  if (text.size() > k_prompt_bytes_max) return too_long();
+  return text;
 }
 
 Result<std::string> prompt_text(const GenerateFlags& flags) {
   if (flags.prompt_file.empty()) return flags.prompt;
-  if (flags.prompt_file == "-") {
-    return read_limited(std::cin);
-  }
-  const bool is_directory = std::filesystem::is_directory(flags.prompt_file);
-  std::ifstream file(flags.prompt_file, std::ios::binary);
-  if (!file || is_directory) {
-    return fail(ErrorCode::invalid_argument,
-                "file: cannot read \"" + flags.prompt_file + "\"" +
-                    (is_directory ? ", it is a directory" : ""),
-                "file");
-  }
-  return read_limited(file);
+  if (flags.prompt_file == "-") return prompt_of_stdin();
+  auto text = read_regular_file(flags.prompt_file, k_prompt_bytes_max);
+  if (text) return text;
+  const Error& error = text.error();
+  if (error.code == ErrorCode::too_large) return too_long();
+  return fail(ErrorCode::invalid_argument,
+              "file: cannot read \"" + flags.prompt_file + "\": " + error.message +
+                  "; - reads standard input",
+              "file");
 }
 
 /// As in a chat's reply, with the ids, which --json is for.
