@@ -297,6 +297,37 @@ TEST_F(ColdChanges, ABlockLargerThanTheQueueIsStored) {
   EXPECT_GE(store->put_room(), limits::kv_record_bytes_max);
 }
 
+TEST_F(ColdChanges, APinOfABlockThatIsNotStoredIsRefused) {
+  ColdStoreOptions options = small_options(directory_.path());
+  options.quota_bytes["small"] = 3 * encoded_bytes(make_block(0, 0));
+  auto store = open(options);
+  const auto refused = std::make_shared<std::atomic<uint32_t>>(0);
+  store->put(chain_blocks(1, 8), {.tenant = "small", .pin = true, .pins_refused = refused});
+  store->drain();
+  EXPECT_EQ(refused->load(), 5u) << "over quota";
+  EXPECT_EQ(store->stats().counters.refused_pins, 5u);
+  store->put(chain_blocks(1, 8), {.tenant = "small", .pin = true, .pins_refused = refused});
+  store->drain();
+  EXPECT_EQ(refused->load(), 10u) << "each time";
+  store->close();
+  store->put(chain_blocks(2, 3), {.pin = true, .pins_refused = refused});
+  EXPECT_EQ(refused->load(), 13u);
+
+  auto first = open(small_options(directory_.path() + "/other"));
+  ColdStore other(small_options(directory_.path() + "/other"), surroundings(clock_));
+  other.put(chain_blocks(3, 4), {.pin = true, .pins_refused = refused});
+  other.drain();
+  EXPECT_EQ(refused->load(), 17u);
+}
+
+/// At the limit it would last ten minutes.
+TEST_F(ColdChanges, AStopWritesWhatIsQueuedAsFastAsTheDiskDoes) {
+  ColdStoreOptions options = small_options(directory_.path());
+  options.write_bytes_per_second = 1000;
+  open(options)->put(chain_blocks(1, 8, 64 << 10), {});
+  EXPECT_EQ(load(*open(options), chain_request(1, 8, 64 << 10)).blocks.size(), 8u);
+}
+
 TEST_F(ColdChanges, OneTenantsPinsLeaveRoomForAnothers) {
   ColdStoreOptions options = small_options(directory_.path());
   auto store = open(options);

@@ -207,6 +207,7 @@ std::vector<TenantUse> ColdIndex::tenants() const {
   std::vector<TenantUse> out;
   for (const auto& [tenant, use] : accounts_) {
     out.push_back({{},
+                   {},
                    tenant,
                    use.rows,
                    use.bytes,

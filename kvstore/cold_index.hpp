@@ -31,7 +31,8 @@ struct Leaving {
 };
 
 struct TenantUse {
-  std::optional<std::string> name;  ///< of those with a quota of their own
+  std::optional<std::string> name;         ///< of those with a quota of their own
+  std::optional<std::string> stored_name;  ///< of those that the store has written down, in part
   uint64_t tenant = 0;
   uint64_t rows = 0;
   uint64_t bytes = 0;

@@ -120,27 +120,29 @@ Result<void> let_go_of_lost(OpenedStore& out) {
   return out.database->write(unnamed);
 }
 
-/// One try. A damaged directory leaves `outage` damaged and no database.
-OpenedStore try_open(const ColdStoreOptions& options, const Opening& how, bool salvaged = false) {
+/// With its content, or none and why not.
+OpenedStore with_stock(std::unique_ptr<Database> database, bool salvaged, const Opening& how) {
   OpenedStore out;
+  out.database = std::move(database);
   out.salvaged = salvaged;
-  auto opened = Database::open(database_directory(options.directory), database_options(options));
-  out.database = std::move(opened.database);
-  if (!out.database) {
-    out.outage = outage_of(opened.error.why);
-    out.outage_text = opened.error.text();
-    return out;
-  }
   auto stock = take_stock(out, how.random_bits);
   if (stock && salvaged) stock = let_go_of_lost(out);
-  if (!stock) {
-    OpenedStore failed;
-    failed.outage = outage_of(stock.error());
-    failed.outage_text = stock.error().message;
-    failed.foreign = stock.error().code == ErrorCode::unsupported;
-    out.database.reset();
-    return failed;
-  }
+  if (stock) stock = out.database->settle();
+  if (stock) return out;
+  OpenedStore failed;
+  failed.outage = outage_of(stock.error());
+  failed.outage_text = stock.error().message;
+  failed.foreign = stock.error().code == ErrorCode::unsupported;
+  return failed;
+}
+
+/// One try. A damaged directory leaves `outage` damaged and no database.
+OpenedStore try_open(const ColdStoreOptions& options, const Opening& how) {
+  auto opened = Database::open(database_directory(options.directory), database_options(options));
+  if (opened.database) return with_stock(std::move(opened.database), false, how);
+  OpenedStore out;
+  out.outage = outage_of(opened.error.why);
+  out.outage_text = opened.error.text();
   return out;
 }
 
@@ -149,21 +151,24 @@ OpenedStore salvage(const ColdStoreOptions& options, const Opening& how,
                     const std::string& damage) {
   OpenedStore none;
   const std::string path = database_directory(options.directory);
-  if (!how.may_salvage || !is_salvaged_at_start(path)) return none;
+  if (!how.may_salvage || !fs::is_directory(path) || !is_salvaged_at_start(path)) return none;
   if (how.salvaging) how.salvaging(disk_bytes(path), damage);
-  DatabaseOptions database = database_options(options);
-  // What a compaction left that failed overlaps its sources, which a salvage cannot sort out: an
-  // opening deletes it.
-  database.compacts = false;
-  if (!how.known_damage.empty()) Database::open(path, database);
-  if (const auto done = Database::salvage(path, database); !done) {
-    const ErrorCode code = done.error().code;
+  const DatabaseOptions database = database_options(options);
+  if (!how.known_damage.empty()) {
+    // What a compaction left that failed overlaps its sources: an opening deletes it.
+    DatabaseOptions without_another = database;
+    without_another.compacts = false;
+    Database::open(path, without_another);
+  }
+  auto salvaged = Database::salvage(path, database);
+  if (!salvaged) {
+    const ErrorCode code = salvaged.error().code;
     if (code != ErrorCode::unavailable && code != ErrorCode::too_large) return none;
-    none.outage = outage_of(done.error());
-    none.outage_text = done.error().message;
+    none.outage = outage_of(salvaged.error());
+    none.outage_text = salvaged.error().message;
     return none;
   }
-  OpenedStore out = try_open(options, how, true);
+  OpenedStore out = with_stock(std::move(*salvaged), true, how);
   if (!out.database) return out;
   if (out.rows.empty()) return none;
   out.damage = out.outage_text = damage;
@@ -233,12 +238,15 @@ bool is_salvaged_at_start(const std::string& path) {
 }
 
 Result<void> quarantine(const std::string& directory, uint64_t kept_bytes_max) {
-  OUTRIDER_TRY(Database::check_free(database_directory(directory)));
-  std::error_code error;
+  const std::string from = database_directory(directory);
   const std::string to = quarantine_directory(directory);
+  std::error_code error;
+  const bool is_directory = fs::is_directory(from, error);
+  if (is_directory) OUTRIDER_TRY(Database::check_free(from));
   fs::remove_all(to, error);
-  fs::rename(database_directory(directory), to, error);
-  if (error) return fail(ErrorCode::io, "cannot move " + directory + "/db: " + error.message());
+  if (!is_directory) fs::create_directories(to, error);
+  fs::rename(from, is_directory ? to : to + "/db", error);
+  if (error) return fail(ErrorCode::io, "cannot move " + from + ": " + error.message());
   // Payload proves nothing to who looks for the cause; logs, manifest and rows are small.
   std::vector<std::pair<uint64_t, fs::path>> files;
   fs::recursive_directory_iterator at(to, error);  // with what a salvage could not read

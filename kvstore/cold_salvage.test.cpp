@@ -21,20 +21,6 @@ using ::testing::HasSubstr;
 
 class Salvage : public Faults {
  protected:
-  std::string golden() const { return directory_.path() + "/golden"; }
-
-  /// Rows, marks and pinned records in tables, and nothing in the log.
-  void fill_tables() {
-    fill();
-    open();
-    fs::copy(store_path(), golden(), fs::copy_options::recursive);
-  }
-
-  void restore() {
-    fs::remove_all(store_path());
-    fs::copy(golden(), store_path(), fs::copy_options::recursive);
-  }
-
   /// A salvage waits for this table until `release`.
   void damage_for_long() {
     fill_tables();
@@ -59,7 +45,9 @@ void lay(const fs::path& path, Lies what, const fs::path& other) {
   fs::remove(path);
   if (what == Lies::directory) fs::create_directories(path);
   if (what == Lies::full_directory) fs::create_directories(path / "something");
-  if (what == Lies::pipe) EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+  if (what == Lies::pipe) {
+    EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+  }
   if (what == Lies::link) fs::create_symlink(other, path);
   if (what == Lies::dangling) fs::create_symlink("/nowhere/at/all", path);
   if (what == Lies::to_itself) fs::create_symlink(path.filename(), path);
@@ -210,7 +198,7 @@ TEST_F(Salvage, ABadBlockOfTheIndexCostsItsRowsOnly) {
     store->drain();
   }
   open();  // replays the log into tables
-  fs::copy(store_path(), golden(), fs::copy_options::recursive);
+  keep();
   const Row row = [&] {
     Row found;
     const auto keep = [&](const BlockId& id, const Row& one) {

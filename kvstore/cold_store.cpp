@@ -112,6 +112,10 @@ ColdStats ColdStore::stats() const {
     out.deleted_files = core.deleted_files;
     out.speed = core.speed;
     out.tenants = core.index.tenants();
+    for (TenantUse& tenant : out.tenants) {
+      const auto at = core.tenant_names.find(tenant.tenant);
+      if (at != core.tenant_names.end()) tenant.stored_name = at->second;
+    }
   }
   std::map<uint64_t, const std::string*> names;
   for (const auto& [name, bytes] : parts_->core.options.quota_bytes) {

@@ -238,6 +238,30 @@ TEST_F(ColdStoreTest, ATenantOverItsQuotaLosesItsOwnOldest) {
   }
 }
 
+/// What a store calls those that have blocks in it.
+std::set<std::string> stored_names(const ColdStore& store) {
+  std::set<std::string> names;
+  for (const TenantUse& tenant : store.stats().tenants) {
+    if (tenant.rows != 0) names.insert(tenant.stored_name.value_or("?"));
+  }
+  return names;
+}
+
+TEST_F(ColdStoreTest, KnowsTheNamesOfItsTenantsAfterARestartToo) {
+  using Names = std::set<std::string>;
+  auto store = open();
+  store->put(chain_blocks(1, 2), {.tenant = "ann"});
+  store->put(chain_blocks(2, 2), {});
+  store->drain();
+  EXPECT_EQ(stored_names(*store), (Names{"", "ann"}));
+  store.reset();
+  store = open();
+  EXPECT_EQ(stored_names(*store), (Names{"", "ann"}));
+  store->put(chain_blocks(3, 2), {.tenant = "bob"});
+  store->drain();
+  EXPECT_EQ(stored_names(*store), (Names{"", "ann", "bob"}));
+}
+
 TEST_F(ColdStoreTest, ABlockWithoutTheOneBeforeItIsNotStored) {
   auto store = open();
   store->put({make_block(1, 0), make_block(1, 2), make_block(1, 3), make_block(1, 1)}, {});

@@ -42,6 +42,7 @@ void ColdWriter::put(std::vector<Block> blocks, const PutOptions& options) {
     const Taken taken = enqueue([this, shared, options] { store(*shared, options); }, bytes, true);
     if (taken != Taken::yes) {
       skip(id, taken == Taken::full ? Skip::queue_full : Skip::unavailable);
+      refuse_pin(options);
     }
   }
   keep(std::move(known), options);
@@ -159,6 +160,13 @@ void ColdWriter::close() {
     closing_ = true;
     wake_.notify_one();
   }
+  std::shared_ptr<Database> database;
+  {
+    const std::lock_guard lock(core_.mutex);
+    database = core_.database;
+  }
+  if (database) database->lift_write_limit();  // nobody waits for an answer any more
+  database.reset();                            // the writer waits for who has it
   if (thread_.joinable()) thread_.join();
 }
 

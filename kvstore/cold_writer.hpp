@@ -83,7 +83,8 @@ class ColdWriter {
   TimePoint oldest_pending_{0};
   TimePoint uses_written_{0};
   TimePoint files_looked_at_{0};
-  RowBatch deletions_;  // go with the next write, before what it adds
+  std::string moved_to_;  // by another program, as far as was told
+  RowBatch deletions_;    // go with the next write, before what it adds
   std::unordered_map<BlockId, Row, BlockIdHash> unwritten_;  // uses that the disk refused
   std::vector<uint64_t> named_tenants_, named_namespaces_;
   std::map<uint64_t, std::string> descriptions_;  // of namespaces
@@ -100,6 +101,7 @@ class ColdWriter {
   Opening opening();
   void open();
   void add_unwritten_uses(std::vector<std::pair<BlockId, Row>>& rows);
+  void learn_tenant_names();
   void log_opened(const OpenedStore& opened, bool again);
   void fill_index(std::vector<std::pair<BlockId, Row>> rows);
   void retire(bool tell);
@@ -120,7 +122,7 @@ class ColdWriter {
   bool continues_what_is_here(const Block& block);
   std::optional<Skip> make_room(const BlockId& id, const Row& row);
   Room reserve(const BlockId& id, const Row& row);
-  void refuse(const Block& block, Skip why, uint64_t tenant = 0);
+  void refuse(const Block& block, const PutOptions& options, Skip why);
   void store_pinned(const BlockId& id, const Row& row, std::vector<std::byte> record);
   void name_in_marks(const Block& block, const std::string& tenant);
   void append(const BlockId& id, const Row& row, std::span<const std::byte> record, Pending how);
@@ -152,13 +154,14 @@ class ColdWriter {
   void apply_moves(std::vector<Pending>& pending);
   void publish(const std::vector<Pending>& pending);
   void give_up(const std::vector<Pending>& pending);
-  void look_for_deleted_files();
+  void look_for_files();
   void sweep();
   void sweep_expired();
   uint64_t pending_bytes() const;
   void settle(std::span<const BlockId> ids);
   void skip(const BlockId& id, Skip reason);
   void count_refused_pins(uint64_t blocks);
+  void refuse_pin(const PutOptions& options);
 };
 
 }  // namespace outrider::kvstore

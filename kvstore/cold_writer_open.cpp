@@ -86,6 +86,7 @@ void ColdWriter::open() {
   if (opened.quarantined) deletions_ = {};
   fill_index(std::move(opened.rows));
   for (const auto& [id, row] : opened.gone) deletions_.delete_row(id);
+  if (database_) learn_tenant_names();
   std::vector<BlockId> present;
   bool began = false;
   {
@@ -119,6 +120,23 @@ void ColdWriter::open() {
   } else if (const auto here = file_system_of(core_.options.directory)) {
     file_system_ = here;
   }
+}
+
+/// Of those that have records. A mark with another name than its number says is damage.
+void ColdWriter::learn_tenant_names() {
+  std::vector<TenantUse> tenants;
+  {
+    const std::lock_guard lock(core_.mutex);
+    tenants = core_.index.tenants();
+  }
+  std::map<uint64_t, std::string> names;
+  for (const TenantUse& tenant : tenants) {
+    if (names.size() == limits::kv_tenant_names_max) break;
+    const auto name = tenant.rows == 0 ? std::nullopt : database_->mark(tenant_mark(tenant.tenant));
+    if (name && tenant_number(*name) == tenant.tenant) names.emplace(tenant.tenant, *name);
+  }
+  const std::lock_guard lock(core_.mutex);
+  core_.tenant_names = std::move(names);
 }
 
 /// Which one, after an outage, this process itself had open before.

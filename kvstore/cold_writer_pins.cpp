@@ -101,6 +101,13 @@ void ColdWriter::count_refused_pins(uint64_t blocks) {
   core_.counters.refused_pins += blocks;
 }
 
+/// Of a block that came to be pinned.
+void ColdWriter::refuse_pin(const PutOptions& options) {
+  if (!options.pin) return;
+  count_refused_pins(1);
+  if (options.pins_refused) ++*options.pins_refused;
+}
+
 /// Commits if one of these is on its way.
 void ColdWriter::settle(std::span<const BlockId> ids) {
   for (const Pending& one : pending_) {

@@ -17,10 +17,13 @@ Skip reason_of(Room room) {
 }  // namespace
 
 void ColdWriter::store(const Block& block, const PutOptions& options) {
-  if (!can_write()) return skip(block.id, Skip::unavailable);
+  if (!can_write()) {
+    refuse_pin(options);
+    return skip(block.id, Skip::unavailable);
+  }
   sweep_expired();
   auto record = encode(block);
-  if (!record) return refuse(block, Skip::invalid);
+  if (!record) return refuse(block, options, Skip::invalid);
   Row row;
   row.ns = short_of(block.ns);
   row.tenant = tenant_number(options.tenant);
@@ -33,19 +36,16 @@ void ColdWriter::store(const Block& block, const PutOptions& options) {
   const bool pin = options.pin && pinned_room(row);
   row.place = pin ? Place::pinned : Place::fifo;
   // A compaction of pinned records wrote: the disk may have refused it.
-  if (!can_write()) return refuse(block, Skip::write_failed, row.tenant);
+  if (!can_write()) return refuse(block, options, Skip::write_failed);
   if (!continues_what_is_here(block)) {
     // Of a chain that is cut the rest counts as what was cut off.
     const bool cut_off = block.depth != 0 && block.parent == refused_;
-    return refuse(block, cut_off ? refused_why_ : Skip::orphan, row.tenant);
-  }
-  if (options.pin && !pin) {
-    count_refused_pins(1);
-    if (options.pins_refused) ++*options.pins_refused;
+    return refuse(block, options, cut_off ? refused_why_ : Skip::orphan);
   }
   const auto no_room = make_room(block.id, row);
   if (no_room == Skip::duplicate) keep({block.id}, options);
-  if (no_room) return refuse(block, *no_room, row.tenant);
+  if (no_room) return refuse(block, options, *no_room);
+  if (!pin) refuse_pin(options);
   name_in_marks(block, options.tenant);
   if (pin) {
     store_pinned(block.id, row, *std::move(record));
@@ -70,13 +70,14 @@ std::optional<Skip> ColdWriter::make_room(const BlockId& id, const Row& row) {
   return reason_of(room);
 }
 
-void ColdWriter::refuse(const Block& block, Skip why, uint64_t tenant) {
+void ColdWriter::refuse(const Block& block, const PutOptions& options, Skip why) {
   refused_ = block.id;
   refused_why_ = why;
   if (why == Skip::over_quota) {
     const std::lock_guard lock(core_.mutex);
-    core_.index.count_over_quota(tenant);
+    core_.index.count_over_quota(tenant_number(options.tenant));
   }
+  if (why != Skip::duplicate) refuse_pin(options);
   skip(block.id, why);
 }
 
@@ -105,10 +106,9 @@ Room ColdWriter::reserve(const BlockId& id, const Row& row) {
 
 /// Names of tenants and namespaces, for people who look into the directory.
 void ColdWriter::name_in_marks(const Block& block, const std::string& tenant) {
-  constexpr size_t k_names_max = 4096;
   const auto once = [](std::vector<uint64_t>& named, uint64_t number) {
     const bool known = std::find(named.begin(), named.end(), number) != named.end();
-    if (known || named.size() == k_names_max) return false;
+    if (known || named.size() == limits::kv_tenant_names_max) return false;
     named.push_back(number);
     return true;
   };
@@ -116,6 +116,10 @@ void ColdWriter::name_in_marks(const Block& block, const std::string& tenant) {
   if (once(named_tenants_, number)) {
     const auto set = database_->set_mark(tenant_mark(number), tenant);
     if (!set) return begin_outage(set.error());
+    const std::lock_guard lock(core_.mutex);
+    if (core_.tenant_names.size() < limits::kv_tenant_names_max) {
+      core_.tenant_names.emplace(number, tenant);
+    }
   }
   if (const uint64_t ns = short_of(block.ns); once(named_namespaces_, ns)) {
     const auto set =
@@ -175,7 +179,7 @@ uint64_t ColdWriter::pending_bytes() const {
 }
 
 /// RocksDB does not notice: it has its files open.
-void ColdWriter::look_for_deleted_files() {
+void ColdWriter::look_for_files() {
   const TimePoint now = core_.surroundings.clock.now();
   if (!database_ || now - files_looked_at_ < std::chrono::milliseconds(core_.options.use_age_ms)) {
     return;
@@ -188,10 +192,14 @@ void ColdWriter::look_for_deleted_files() {
     known = std::exchange(core_.deleted_files, deleted.size());
   }
   if (deleted.size() > known) core_.log.deleted(deleted.front(), deleted.size());
+  const std::string path = database_directory(core_.options.directory);
+  const std::string to = database_->moved_to(path);
+  if (!to.empty() && to != moved_to_) core_.log.moved(path, to);
+  moved_to_ = to;
 }
 
 void ColdWriter::commit_if_old() {
-  look_for_deleted_files();
+  look_for_files();
   if (pending_.empty()) {
     sweep_expired();
     if (!deletions_.empty() || uses_are_old()) commit();
@@ -281,6 +289,7 @@ void ColdWriter::give_up(const std::vector<Pending>& pending) {
     if (!one.fresh) continue;
     core_.index.release(one.id);
     ++core_.counters.skipped[Skip::write_failed];
+    core_.counters.refused_pins += one.row.place == Place::pinned ? 1 : 0;
   }
 }
 

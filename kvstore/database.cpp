@@ -1,10 +1,14 @@
 #include "kvstore/database.hpp"
 
+#include <rocksdb/convenience.h>
+#include <rocksdb/rate_limiter.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <set>
 
 #include "kvstore/database_state.hpp"
 
@@ -34,7 +38,29 @@ std::optional<BlockId> id_of(const rocksdb::Slice& key) {
   return id;
 }
 
+/// Of these families, by file name, sorted.
+std::vector<std::string> bad_tables_of(rocksdb::DB& db, const std::set<std::string>& families) {
+  std::vector<rocksdb::LiveFileMetaData> tables;
+  db.GetLiveFilesMetaData(&tables);
+  std::vector<std::string> out;
+  for (const auto& table : tables) {
+    const std::string path = table.directory + '/' + table.relative_filename;
+    if (families.contains(table.column_family_name) && has_bad_block(path)) {
+      out.push_back(table.relative_filename);
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 }  // namespace
+
+bool has_bad_block(const std::string& table) {
+  const auto status =
+      rocksdb::VerifySstFileChecksum(rocksdb::Options(), rocksdb::EnvOptions(), table);
+  // A compaction deletes tables meanwhile.
+  return !status.ok() && ::access(table.c_str(), F_OK) == 0;
+}
 
 std::unordered_set<BlockId, BlockIdHash> RowBatch::deleted_rows() const {
   std::unordered_set<BlockId, BlockIdHash> ids;
@@ -77,6 +103,12 @@ Result<uint64_t> Database::put_payload(const BlockId& id, std::span<const std::b
 
 Result<void> Database::flush_payload() {
   return result_of(state_->db->Flush(rocksdb::FlushOptions(), state_->payload));
+}
+
+void Database::lift_write_limit() {
+  const auto limiter = state_->db->GetDBOptions().rate_limiter;
+  constexpr int64_t k_any = int64_t{1} << 40;
+  if (limiter) limiter->SetBytesPerSecond(k_any);
 }
 
 void Database::trim_payload() {
@@ -214,7 +246,10 @@ Result<void> Database::each_row(const std::function<void(const BlockId&, const R
       broken({at->key().data(), at->key().size()});
     }
   }
-  return result_of(at->status());
+  OUTRIDER_TRY(result_of(at->status()));
+  const std::vector<std::string> bad = bad_tables_of(*state_->db, {"idx"});
+  if (bad.empty()) return {};
+  return fail(ErrorCode::corrupt, "a table, " + bad.front() + ", has a bad block");
 }
 
 Result<void> Database::delete_broken_row(std::string_view key) {
@@ -256,6 +291,21 @@ std::vector<std::string> Database::deleted_files() const {
   });
   std::transform(deleted.begin(), deleted.end(), deleted.begin(), DirectoryLock::with_names);
   return deleted;
+}
+
+std::string Database::moved_to(const std::string& directory) const {
+  struct stat named {
+  }, open{};
+  const std::string path = state_->lock ? state_->lock->path() : "";
+  if (path.empty() || ::stat(path.c_str(), &open) != 0) return {};
+  const bool in_its_place = ::stat(directory.c_str(), &named) == 0 && named.st_dev == open.st_dev &&
+                            named.st_ino == open.st_ino;
+  if (in_its_place || open.st_nlink == 0) return {};  // without a link it was deleted
+  return DirectoryLock::with_names(path);
+}
+
+std::vector<std::string> Database::bad_tables() const {
+  return bad_tables_of(*state_->db, {rocksdb::kDefaultColumnFamilyName, "idx", "kvp"});
 }
 
 uint64_t Database::pinned_file_bytes() const {

@@ -111,6 +111,8 @@ class Database {
   Result<PayloadFiles> payload_files() const;
   /// Of each payload file, the oldest first: a record that was written within none is lost.
   std::vector<SequenceRange> payload_sequences() const;
+  /// From now on writes take what the disk gives. From any thread.
+  void lift_write_limit();
   /// Drops FIFO files beyond the cap now rather than in the background.
   void trim_payload();
 
@@ -123,7 +125,8 @@ class Database {
 
   Result<RecordBytes> read(const BlockId& id, Place place) const;
   /// Every row; `broken` is called for what is none: it proves nothing, or names a write that has
-  /// not been yet. Errors end the walk.
+  /// not been yet. Errors end the walk; corrupt, too, where a table of rows has a bad block, for
+  /// RocksDB leaves out some without a word.
   Result<void> each_row(const std::function<void(const BlockId&, const Row&)>& row,
                         const std::function<void(std::string_view key)>& broken) const;
   /// Deletes an index entry by its raw key, which need not be an id, and what is pinned of it.
@@ -134,18 +137,27 @@ class Database {
   /// Files that it has open and that another program has deleted: they can be read until it
   /// closes, and are lost then.
   std::vector<std::string> deleted_files() const;
+  /// Where another program moved its directory to, which it goes on in; empty: it is in its place.
+  std::string moved_to(const std::string& directory) const;
+  /// Names of tables, but for the payload's, with a block that is not what its check sum says,
+  /// under a living record or not. Reads them all.
+  std::vector<std::string> bad_tables() const;
   uint64_t pinned_file_bytes() const;
   Result<void> compact_pinned();
   /// Bytes that flushes and compactions of the payload family wrote since it was opened.
   uint64_t payload_bytes_written() const;
   /// Makes a database that does not open anew from those of its tables and logs that can be read,
-  /// all of which it reads; it takes as much room again as its logs have. Of the others, and of
-  /// those whose writes overlap another's, it keeps the rows and pinned records that can be read
-  /// and are in no other; then they are deleted. What rows say must be looked at again: some may be
-  /// of another time. Errors: unavailable (in use by another process) and too_large (no room) leave
-  /// it as it was. Any other, a kill too, leaves what opens as damaged until a salvage comes to its
-  /// end.
-  static Result<void> salvage(const std::string& directory, const DatabaseOptions& options);
+  /// all of which it reads, and opens it; it takes as much room again as its logs have. Of the
+  /// others, and of those that may have the same writes as another, it keeps the rows and pinned
+  /// records that can be read and are in no other. What rows say must be looked at again: some may
+  /// be of another time. Errors: unavailable (in use by another process) and too_large (no room)
+  /// leave it as it was. Any other, a kill too, and whatever ends it before it is settled, leaves
+  /// what opens as damaged until a salvage comes to its end.
+  static Result<std::unique_ptr<Database>> salvage(const std::string& directory,
+                                                   const DatabaseOptions& options);
+  /// It is open and its content was looked at: an end of the process from here on is not counted
+  /// as one that the directory was the cause of, and what a salvage left out is deleted.
+  Result<void> settle();
   static bool salvage_was_cut_off(const std::string& directory);
   static uint32_t salvage_tries(const std::string& directory);  ///< none of which came to its end
   /// Fails (unavailable) where another process, or this one, holds a directory or salvages it.
@@ -157,6 +169,8 @@ class Database {
   struct State;
   explicit Database(std::unique_ptr<State> state);
   static Opened open_anyway(const std::string& directory, const DatabaseOptions& options);
+  static Result<std::unique_ptr<Database>> make_anew(const std::string& directory,
+                                                     const DatabaseOptions& options);
   Result<void> write_lost(const std::string& tables);
   std::unique_ptr<State> state_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 
 #include "kvstore/database_state.hpp"
 #include "kvstore/table_check.hpp"
@@ -86,11 +87,11 @@ rocksdb::Status each_entry(rocksdb::SstFileReader& table, uint64_t stride, const
 
 }  // namespace
 
-/// Into a database that was just made anew: rows and pinned records of tables that were left out.
-/// What is there is not replaced, for no number says which is newer; a row proves itself, and what
-/// comes back after its deletion is a right record all the same.
+/// Into a database that was just made anew: marks, rows and pinned records of tables that were left
+/// out. What is there is not replaced, for no number says which is newer; a row proves itself, and
+/// what comes back after its deletion is a right record all the same.
 Result<void> Database::write_lost(const std::string& tables) {
-  const std::vector<std::string> broken = tables_with_broken_properties(tables);
+  const std::vector<TableDamage> damaged = damaged_tables(tables);
   std::error_code none;
   fs::directory_iterator at(tables, none);
   for (; !none && at != fs::directory_iterator(); at.increment(none)) {
@@ -98,24 +99,30 @@ Result<void> Database::write_lost(const std::string& tables) {
     const bool is_file = fs::is_regular_file(at->symlink_status(gone));
     if (at->path().extension() != ".sst" || !is_file) continue;
     const std::string name = at->path().filename().string();
-    if (std::binary_search(broken.begin(), broken.end(), name)) continue;
+    const auto is_this = [&](const TableDamage& damage) { return damage.table == name; };
+    if (std::any_of(damaged.begin(), damaged.end(), is_this)) continue;
     rocksdb::SstFileReader table{rocksdb::Options()};
     if (!table.Open(at->path().string()).ok()) continue;
     const auto properties = table.GetTableProperties();
     const std::string family = properties ? properties->column_family_name : "";
-    auto* const into = family == "idx" ? state_->rows : family == "kvp" ? state_->pinned : nullptr;
-    if (into == nullptr) continue;
+    const std::map<std::string, rocksdb::ColumnFamilyHandle*> kept = {
+        {rocksdb::kDefaultColumnFamilyName, state_->marks},
+        {"idx", state_->rows},
+        {"kvp", state_->pinned}};
+    const auto found = kept.find(family);
+    if (found == kept.end()) continue;
+    auto* const into = found->second;
     const uint64_t stride = stride_of(properties->num_data_blocks, at->file_size(gone));
     const auto status =
         each_entry(table, stride, [&](const rocksdb::Slice& key, const auto& value) {
           std::string known;
-          const auto found = state_->db->Get(rocksdb::ReadOptions(), into, key, &known);
-          if (!found.IsNotFound()) return found;
+          const auto there = state_->db->Get(rocksdb::ReadOptions(), into, key, &known);
+          if (!there.IsNotFound()) return there;
           return state_->db->Put(rocksdb::WriteOptions(), into, key, value);
         });
     if (!status.ok()) return error_of(status);
   }
-  for (auto* family : {state_->rows, state_->pinned}) {
+  for (auto* family : {state_->marks, state_->rows, state_->pinned}) {
     if (auto status = state_->db->Flush(rocksdb::FlushOptions(), family); !status.ok()) {
       return error_of(status);
     }

@@ -14,7 +14,10 @@
 namespace outrider::kvstore {
 
 struct Database::State {
-  std::optional<DirectoryLock> lock;  ///< outlives the database
+  std::optional<DirectoryLock> lock;     ///< outlives the database, as
+  std::unique_ptr<OpeningMark> opening;  ///< until it is settled
+  std::optional<SalvageMark> salvage;    ///< likewise
+  std::string directory;                 ///< of a salvage
   std::unique_ptr<rocksdb::DB> db;
   rocksdb::ColumnFamilyHandle* marks = nullptr;    ///< `default`
   rocksdb::ColumnFamilyHandle* rows = nullptr;     ///< `idx`
@@ -37,6 +40,12 @@ inline rocksdb::Slice slice_of(const BlockId& id) {
 inline rocksdb::Slice slice_of(std::string_view text) {
   return {text.data(), text.size()};
 }
+
+rocksdb::DBOptions database_options(const DatabaseOptions& options);
+std::vector<rocksdb::ColumnFamilyDescriptor> families_of(const DatabaseOptions& options);
+
+/// Whether a table has a block, of any kind, that is not what its check sum says. Reads it.
+bool has_bad_block(const std::string& table);
 
 /// What RocksDB says, with directories by their names.
 std::string text_of(const rocksdb::Status& status);

@@ -76,6 +76,26 @@ class Faults : public ::testing::Test {
     }
   }
 
+  std::string golden() const { return directory_.path() + "/golden"; }
+
+  /// What `restore` puts back.
+  void keep() {
+    fs::remove_all(golden());
+    fs::copy(store_path(), golden(), fs::copy_options::recursive);
+  }
+
+  void restore() {
+    fs::remove_all(store_path());
+    fs::copy(golden(), store_path(), fs::copy_options::recursive);
+  }
+
+  /// Rows, marks and pinned records in tables, and nothing in the log.
+  void fill_tables() {
+    fill();
+    open();  // replays the log into tables
+    keep();
+  }
+
   /// Loads everything; checks each block and that each missing one has a counted reason. Returns
   /// the number of blocks that came.
   uint32_t load_all(ColdStore& store) {
@@ -106,11 +126,16 @@ class Faults : public ::testing::Test {
     return out;
   }
 
+  std::vector<fs::path> tables() const {
+    std::vector<fs::path> out = files();
+    std::erase_if(out, [](const fs::path& path) { return path.extension() != ".sst"; });
+    return out;
+  }
+
   /// The file that holds these bytes, and where.
   std::pair<fs::path, size_t> find(std::span<const std::byte> bytes) const {
     const std::string wanted(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    for (const fs::path& path : files()) {
-      if (path.extension() != ".sst") continue;
+    for (const fs::path& path : tables()) {
       if (const size_t at = read_file(path).find(wanted); at != std::string::npos) {
         return {path, at};
       }
@@ -121,9 +146,7 @@ class Faults : public ::testing::Test {
   /// Opens a copy of the filled directory after `damage`; what then holds is the same for all.
   void expect_harmless(const std::string& what, const std::function<void()>& damage) {
     SCOPED_TRACE(what);
-    const std::string golden = directory_.path() + "/golden";
-    fs::remove_all(store_path());
-    fs::copy(golden, store_path(), fs::copy_options::recursive);
+    restore();
     damage();
     auto store = open();
     const uint32_t came = load_all(*store);

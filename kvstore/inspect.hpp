@@ -13,7 +13,7 @@
 namespace outrider::kvstore {
 
 struct InspectOptions {
-  bool verify = false;  ///< read every record and check all of it
+  bool verify = false;  ///< read every record and every table of the index, and check all of it
   bool repair = false;  ///< drop what is wrong; implies verify
   bool unpin = false;   ///< pinned records become ordinary ones
 };
@@ -66,14 +66,21 @@ struct InspectReport {
   uint64_t good_records = 0;
   uint64_t missing_records = 0;
   uint64_t corrupt_records = 0;
-  uint64_t orphans = 0;                ///< pinned records that no row names
+  uint64_t orphans = 0;  ///< pinned records that no row names
+  /// Tables, but for the payload's, with a block that does not verify, be it under no record.
+  std::vector<std::string> bad_tables;
   std::vector<BadRecord> bad_records;  ///< of the three above the first k_bad_records_shown
   /// What a repair, or unpinning, did; all other figures are then from after it.
-  uint64_t dropped = 0;        ///< rows and orphans
-  bool salvaged = false;       ///< the database did not open, and was made anew from its tables
+  uint64_t dropped = 0;        ///< rows and orphans that were wrong
+  uint64_t dropped_aged = 0;   ///< rows whose record had left the FIFO, as it does
+  bool salvaged = false;       ///< the database was damaged, and was made anew from its tables
   bool moved_aside = false;    ///< nor did that: it is in quarantine/, and the store is empty
   bool marks_renewed = false;  ///< format and id were lost, and perhaps names of tenants
   uint64_t unpinned = 0;
+
+  bool all_good() const {
+    return bad_tables.empty() && broken_rows + corrupt_records + missing_records + orphans == 0;
+  }
 };
 
 /// `directory` may also be a store's quarantine/, to look at. Errors: not_found (no store there),

@@ -22,9 +22,12 @@ constexpr size_t k_block_bytes = size_t{32} << 10;
 constexpr size_t k_type_at = 6;
 constexpr size_t k_head_bytes = 7;
 constexpr size_t k_write_head_bytes = 12;
+constexpr uint64_t k_sequence_max = (uint64_t{1} << 56) - 1;
 enum RecordType : uint8_t { k_full = 1, k_first = 2, k_again_full = 5, k_again_last = 8 };
 
 constexpr const char* k_foreign = "has a record of a kind that is never written";
+constexpr const char* k_unreached = "has a write that no counter reaches";
+constexpr const char* k_large = "is larger than any that is written";
 constexpr const char* k_repeated = "has what was written before";
 
 constexpr std::array<uint32_t, 256> crc32c_table() {
@@ -63,6 +66,11 @@ class LogReader {
     is_behind_ = false;
     LogDamage damage{log.filename().string(), k_repeated, std::nullopt};
     for (uint64_t begin = 0; file && !damage.cut_at; begin += k_block_bytes) {
+      if (begin == k_log_bytes_max && file.peek() != std::ifstream::traits_type::eof()) {
+        damage.what = k_large;
+        damage.cut_at = begin;
+        break;
+      }
       file.read(block.data(), static_cast<std::streamsize>(block.size()));
       const auto at = read_block({block.data(), static_cast<size_t>(file.gcount())}, damage);
       if (at) damage.cut_at = begin + *at;
@@ -91,15 +99,19 @@ class LogReader {
       const std::string_view summed = block.substr(at + k_type_at, size + 1);
       if (little_endian<uint32_t>(block, at) != check_sum(summed)) break;
       const bool begins = type == k_full || type == k_first;
-      if (begins && size >= k_write_head_bytes && !add_write(summed.substr(1))) return at;
+      if (begins && size >= k_write_head_bytes && !add_write(summed.substr(1), damage)) return at;
       at += k_head_bytes + size;
     }
     return std::nullopt;
   }
 
-  bool add_write(std::string_view write) {
+  bool add_write(std::string_view write, LogDamage& damage) {
     const auto sequence = little_endian<uint64_t>(write, 0);
     const auto count = little_endian<uint32_t>(write, sizeof sequence);
+    if (sequence > k_sequence_max - count) {
+      damage.what = k_unreached;
+      return false;
+    }
     if (count == 0) return true;
     if (sequence < end_ || !sequences_.insert(sequence).second) return false;
     end_ = sequence + count;

@@ -7,6 +7,9 @@
 
 namespace outrider::kvstore {
 
+/// A larger log is cut; ours all together have 16 MiB.
+inline constexpr uint64_t k_log_bytes_max = uint64_t{1} << 30;
+
 struct LogDamage {
   std::string log;   ///< file name
   std::string what;  ///< it has
@@ -22,6 +25,8 @@ struct LogDamage {
 ///   before it: a log was copied, a part of it, or two changed places. Where RocksDB was built with
 ///   assertions, as Debian does, that ends the process. A salvage makes a table of each log, and
 ///   so takes logs in any order.
+/// - a write with a number beyond those that its 56 bits count: the same.
+/// - more than `k_log_bytes_max`, of zeros for example.
 /// What its check sum does not prove is left out by RocksDB, to the end of its block, and here.
 ///
 /// Layout: blocks of 32 KiB; in them records of 4 bytes check sum, 2 bytes size, 1 byte type, then

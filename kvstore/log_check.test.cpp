@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 
 #include "kvstore/faults.test.hpp"
@@ -19,7 +20,6 @@ using ::testing::IsEmpty;
 
 class Logs : public Faults {
  protected:
-  std::string golden() const { return directory_.path() + "/golden"; }
   std::string path_of(const std::string& log) const { return db_path() + '/' + log; }
 
   /// As a kill leaves it: each chain's rows in a log of their own, or two.
@@ -29,14 +29,9 @@ class Logs : public Faults {
       store->put(chain_blocks(chain, k_blocks), {.pin = chain + 1 == k_chains});
       store->drain();
     }
-    fs::copy(store_path(), golden(), fs::copy_options::recursive);
+    keep();
     store.reset();
     restore();
-  }
-
-  void restore() {
-    fs::remove_all(store_path());
-    fs::copy(golden(), store_path(), fs::copy_options::recursive);
   }
 
   /// With something in them, the oldest first.
@@ -174,6 +169,40 @@ TEST_F(Logs, AWrongSequenceNumberIsNoWrite) {
   write_file(path_of(log), content);
   EXPECT_THAT(damaged_logs(db_path()), IsEmpty());
   EXPECT_EQ(open()->stats().counters.salvaged, 0u);
+}
+
+TEST_F(Logs, AHugeOneIsCut) {
+  fill_logs();
+  fs::resize_file(path_of(logs().back()), uint64_t{2} << 30);  // without a block on the disk
+  expect_all("is larger than any that is written");
+}
+
+/// With the check sum that logs have.
+std::string log_record(const std::string& write) {
+  const std::string summed = '\1' + write;  // a whole write in one record
+  uint32_t sum = ~0U;
+  for (const char byte : summed) {
+    sum ^= static_cast<uint8_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) sum = (sum >> 1) ^ ((sum & 1) != 0 ? 0x82f63b78U : 0U);
+  }
+  sum = std::rotr(~sum, 15) + 0xa282ead8U;
+  std::string head(6, '\0');
+  std::memcpy(head.data(), &sum, sizeof sum);
+  head[4] = static_cast<char>(write.size());
+  return head + summed;
+}
+
+TEST_F(Logs, AWriteThatNoCounterReachesIsCutOff) {
+  fill_logs();
+  const std::string log = logs().back();
+  for (const uint64_t sequence : {uint64_t{1} << 56, UINT64_MAX}) {
+    restore();
+    std::string write(8, '\0');
+    std::memcpy(write.data(), &sequence, sizeof sequence);
+    write += std::string("\1\0\0\0\1\1k\1v", 9);  // one: puts v at k
+    std::ofstream(path_of(log), std::ios::binary | std::ios::app) << log_record(write);
+    expect_all("has a write that no counter reaches");
+  }
 }
 
 }  // namespace

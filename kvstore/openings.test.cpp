@@ -16,34 +16,17 @@ namespace {
 
 using namespace testing;  // NOLINT: this folder's own helpers
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class Openings : public Faults {
  protected:
-  std::string golden() const { return directory_.path() + "/golden"; }
   std::string mark() const { return db_path() + "/OPENING"; }
-
-  void fill_tables() {
-    fill();
-    open();  // replays the log into tables
-    fs::copy(store_path(), golden(), fs::copy_options::recursive);
-  }
-
-  void restore() {
-    fs::remove_all(store_path());
-    fs::copy(golden(), store_path(), fs::copy_options::recursive);
-  }
 
   fs::path manifest() const {
     const std::string name = read_file(db_path() + "/CURRENT");
     return fs::path(db_path()) / name.substr(0, name.find('\n'));
-  }
-
-  std::vector<fs::path> tables() const {
-    std::vector<fs::path> out = files();
-    std::erase_if(out, [](const fs::path& path) { return path.extension() != ".sst"; });
-    return out;
   }
 
   static void flip(const fs::path& path, size_t byte, int bit) {
@@ -65,7 +48,7 @@ class Openings : public Faults {
     size_t last = first;
     for (size_t at = first;; last = at++) {
       flip(alone / table.filename(), at, static_cast<int>(at % 8));
-      if (tables_with_broken_properties(alone).empty()) return {first, last};
+      if (damaged_tables(alone).empty()) return {first, last};
       flip(alone / table.filename(), at, static_cast<int>(at % 8));
     }
   }
@@ -73,7 +56,7 @@ class Openings : public Faults {
 
 TEST_F(Openings, EveryByteOfATablesPropertiesIsLookedAt) {
   fill_tables();
-  EXPECT_THAT(tables_with_broken_properties(db_path()), IsEmpty());
+  EXPECT_THAT(damaged_tables(db_path()), IsEmpty());
   ASSERT_GE(tables().size(), 5u) << "of each family one";
   for (const fs::path& table : tables()) {
     const auto [first, last] = properties_of(table);
@@ -82,7 +65,8 @@ TEST_F(Openings, EveryByteOfATablesPropertiesIsLookedAt) {
     ASSERT_LT(last, content.size() - 53) << "before the footer";
     EXPECT_LT(last, content.find("rocksdb.properties")) << "and before what names it";
     flip(table, first, 0);
-    EXPECT_THAT(tables_with_broken_properties(db_path()), ElementsAre(table.filename().string()));
+    EXPECT_THAT(damaged_tables(db_path()),
+                ElementsAre(Field(&TableDamage::table, table.filename().string())));
     flip(table, first, 0);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,6 +41,8 @@ struct StoreCore {
   std::string store_uuid;
   PayloadFiles files;
   uint64_t deleted_files = 0;  ///< by another program, while they are open
+  /// By number, of limits::kv_tenant_names_max of those that have stored.
+  std::map<uint64_t, std::string> tenant_names;
 
   int64_t now_s() const { return surroundings.wall_time().time_since_epoch().count(); }
   void count_dropped_job();

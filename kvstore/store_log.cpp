@@ -31,6 +31,12 @@ void StoreLog::deleted(const std::string& first, uint64_t files) const {
       first, files);
 }
 
+void StoreLog::moved(const std::string& directory, const std::string& to) const {
+  log_->warn(
+      "KV store: another program moved {} to {}: what is stored goes there until this process ends",
+      directory, to);
+}
+
 void StoreLog::salvaging(const std::string& directory, uint64_t bytes,
                          const std::string& why) const {
   log_->warn(

@@ -34,6 +34,7 @@ class StoreLog {
   void opened(const OpenedAs& what) const;
   /// Files that are gone while the store has them open: the first, and how many.
   void deleted(const std::string& first, uint64_t files) const;
+  void moved(const std::string& directory, const std::string& to) const;
   /// Before it, for it may take long, and after it.
   void salvaging(const std::string& directory, uint64_t bytes, const std::string& why) const;
   void salvaged(const std::string& directory, uint64_t kept, uint64_t lost) const;

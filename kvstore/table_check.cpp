@@ -1,9 +1,12 @@
 #include "kvstore/table_check.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -83,19 +86,27 @@ std::optional<std::string> read_block(std::ifstream& file, const Handle& at) {
   return read_at(file, at.offset, at.size + k_trailer_bytes);
 }
 
-/// Of the block that names others; entries are {shared, own, value} sizes, own key bytes, value.
-std::optional<Handle> properties_in(std::string_view names) {
+/// Of a block; its entries are {shared, own, value} sizes, own key bytes, value.
+void each_entry(std::string_view block,
+                const std::function<void(std::string_view key, std::string_view value)>& entry) {
   std::string key;
-  for (Reader at(names); !at.empty();) {
+  for (Reader at(block); !at.empty();) {
     const uint64_t shared = at.varint();
     const uint64_t own = at.varint();
     const uint64_t value_bytes = at.varint();
     key.resize(std::min<uint64_t>(shared, key.size()));
     key += at.bytes(own);
-    const std::string_view value = at.bytes(value_bytes);
-    if (key == k_properties) return handle_of(Reader(value));
+    entry(key, at.bytes(value_bytes));
   }
-  return std::nullopt;
+}
+
+/// Of the block that names others.
+std::optional<Handle> properties_in(std::string_view names) {
+  std::optional<Handle> out;
+  each_entry(names, [&](std::string_view key, std::string_view value) {
+    if (key == k_properties) out = handle_of(Reader(value));
+  });
+  return out;
 }
 
 /// Of a block with its trailer, whose compression byte is summed too.
@@ -107,35 +118,88 @@ bool sum_is_right(std::string_view block) {
   return sum == little_endian<uint32_t>(block.substr(summed));
 }
 
-bool has_broken_properties(const fs::path& table) {
+/// Which table of which process of which database: never twice.
+struct Origin {
+  std::string writer;
+  uint64_t number = 0;
+};
+
+struct Properties {
+  bool are_broken = false;
+  std::optional<Origin> origin;
+};
+
+Origin origin_in(std::string_view properties) {
+  Origin out;
+  std::string database, session;
+  each_entry(properties, [&](std::string_view key, std::string_view value) {
+    if (key == "rocksdb.creating.db.identity") database = value;
+    if (key == "rocksdb.creating.session.identity") session = value;
+    if (key == "rocksdb.original.file.number") out.number = Reader(value).varint();
+  });
+  if (!session.empty()) out.writer = database + '/' + session;
+  return out;
+}
+
+Properties properties_of(const fs::path& table) {
   std::error_code gone;
   const uint64_t size = fs::file_size(table, gone);
-  if (gone || size < k_footer_bytes) return false;
+  if (gone || size < k_footer_bytes) return {};
   std::ifstream file(table, std::ios::binary);
   const auto footer = read_at(file, size - k_footer_bytes, k_footer_bytes);
   const bool known = footer && footer->front() == k_xxh3 &&
                      little_endian<uint32_t>(footer->substr(k_version_at)) == k_version &&
                      little_endian<uint64_t>(footer->substr(k_version_at + 4)) == k_magic;
-  if (!known) return false;
+  if (!known) return {};
   const auto names = read_block(file, handle_of(Reader(std::string_view(*footer).substr(1))));
   const auto at = names ? properties_in(*names) : std::nullopt;
-  const auto properties = at ? read_block(file, *at) : std::nullopt;
-  return properties && !sum_is_right(*properties);
+  const auto block = at ? read_block(file, *at) : std::nullopt;
+  if (!block) return {};
+  if (!sum_is_right(*block)) return {true, {}};
+  // Behind the entries stand the places of some of them, and how many.
+  std::string_view entries = std::string_view(*block).substr(0, block->size() - k_trailer_bytes);
+  if (entries.size() < 4) return {};
+  const uint64_t places = little_endian<uint32_t>(entries.substr(entries.size() - 4));
+  if (places >= entries.size() / 4) return {};
+  entries.remove_suffix((places + 1) * 4);
+  Origin origin = origin_in(entries);
+  if (origin.number == 0 || origin.writer.empty()) return {};
+  return {false, std::move(origin)};
 }
 
 }  // namespace
 
-std::vector<std::string> tables_with_broken_properties(const std::string& directory) {
-  std::vector<std::string> out;
+std::vector<TableDamage> damaged_tables(const std::string& directory) {
+  std::vector<std::string> tables;
   std::error_code error;
   fs::directory_iterator at(directory, error);
   for (; !error && at != fs::directory_iterator(); at.increment(error)) {
     std::error_code gone;
     const bool table =
         at->path().extension() == ".sst" && fs::is_regular_file(at->symlink_status(gone));
-    if (table && has_broken_properties(at->path())) out.push_back(at->path().filename().string());
+    if (table) tables.push_back(at->path().filename().string());
   }
-  std::sort(out.begin(), out.end());
+  std::sort(tables.begin(), tables.end());
+  std::vector<TableDamage> out;
+  std::map<std::pair<std::string, uint64_t>, std::vector<std::string>> same;
+  for (const std::string& table : tables) {
+    const Properties properties = properties_of(directory + '/' + table);
+    if (properties.are_broken) out.push_back({table, "is damaged (its properties)"});
+    const auto& origin = properties.origin;
+    if (origin) same[{origin->writer, origin->number}].push_back(table);
+  }
+  for (const auto& [origin, copies] : same) {
+    const auto is_original = [number = origin.second](const std::string& table) {
+      return std::strtoull(table.c_str(), nullptr, 10) == number;
+    };
+    auto original = std::find_if(copies.begin(), copies.end(), is_original);
+    if (original == copies.end()) original = copies.begin();
+    for (const std::string& copy : copies) {
+      if (copy != *original) out.push_back({copy, "is a copy of " + *original});
+    }
+  }
+  std::sort(out.begin(), out.end(),
+            [](const TableDamage& a, const TableDamage& b) { return a.table < b.table; });
   return out;
 }
 

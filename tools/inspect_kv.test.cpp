@@ -79,6 +79,14 @@ TEST(InspectKv, ThatNothingCouldBeSavedIsSaidSo) {
   }
 }
 
+TEST(InspectKv, TablesWithBadBlocksAreNamed) {
+  kvstore::InspectReport report = a_report();
+  report.verified = true;
+  report.bad_tables = {"000036.sst"};
+  EXPECT_NE(inspect_text(report).find("a table, 000036.sst, has a bad block"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(inspect_json(report))["verified"]["bad_tables"][0], "000036.sst");
+}
+
 TEST(InspectKv, ADirectoryThatWasMovedAsideIsSaidSo) {
   kvstore::InspectReport report = {.directory = "data/kv"};
   report.moved_aside = true;

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <tuple>
@@ -12,6 +14,7 @@
 #include "base/hash.hpp"
 #include "base/limits.hpp"
 #include "base/system.hpp"
+#include "base/utf8.hpp"
 #include "tools/server_json.hpp"
 #include "tools/tenant_quotas.hpp"
 
@@ -19,6 +22,8 @@ namespace outrider::tools {
 namespace {
 
 constexpr size_t k_secret_bytes = 32;
+/// Number of the account of all tenants beyond limits::kv_tenants_max.
+constexpr uint64_t k_shared_account = 0;
 
 Error cannot(const std::string& what, const std::string& path) {
   return Error{ErrorCode::invalid_argument,
@@ -68,26 +73,43 @@ void count_reasons(const kvstore::Counts<Reason>& counts, const LabelledCounter&
   }
 }
 
-/// To one tenant itself; else those with a quota of their own by name, all others together.
-void describe_tenants(const std::vector<kvstore::TenantUse>& tenants, const gateway::Viewer& viewer,
-                      nlohmann::ordered_json& out) {
-  const auto use = [](const kvstore::TenantUse& tenant) {
-    return nlohmann::ordered_json{{"blocks", tenant.rows},
-                                  {"bytes", tenant.bytes},
-                                  {"pinned_bytes", tenant.pinned_bytes},
-                                  {"dead_bytes", tenant.dead_bytes},
-                                  {"over_quota_blocks", tenant.over_quota}};
-  };
+nlohmann::ordered_json use_json(const kvstore::TenantUse& tenant) {
+  return {{"blocks", tenant.rows},
+          {"bytes", tenant.bytes},
+          {"pinned_bytes", tenant.pinned_bytes},
+          {"dead_bytes", tenant.dead_bytes},
+          {"over_quota_blocks", tenant.over_quota}};
+}
+
+nlohmann::ordered_json tenant_json(const kvstore::TenantUse& tenant) {
+  nlohmann::ordered_json json = {{"quota_bytes", tenant.quota_bytes}};
+  json.update(use_json(tenant));
+  return json;
+}
+
+/// No tenant of a key is called like the number: lines of a key file that begin so are comments.
+std::string name_of(const kvstore::TenantUse& tenant) {
+  if (tenant.name) return *tenant.name;
+  if (tenant.stored_name) return utf8_replace_invalid(*tenant.stored_name);
+  char number[24];
+  std::snprintf(number, sizeof(number), "#%llx", static_cast<unsigned long long>(tenant.tenant));
+  return number;
+}
+
+/// Those that have a quota of their own or blocks, most bytes first; all others together.
+void describe_all_tenants(std::vector<kvstore::TenantUse> tenants, nlohmann::ordered_json& out) {
+  std::stable_sort(tenants.begin(), tenants.end(), [](const auto& a, const auto& b) {
+    if (a.name.has_value() != b.name.has_value()) return a.name.has_value();
+    return a.bytes > b.bytes;
+  });
   kvstore::TenantUse others;
   uint64_t count = 0;
-  out["tenants"] = nlohmann::ordered_json::object();
-  const uint64_t own = kvstore::tenant_number(viewer.tenant);
+  size_t without_quota = 0;
   for (const kvstore::TenantUse& tenant : tenants) {
-    const bool is_own = !viewer.tenant.empty() && tenant.tenant == own;
-    if (is_own || (viewer.sees_all && tenant.name)) {
-      auto& named = out["tenants"][is_own ? viewer.tenant : *tenant.name];
-      named = {{"quota_bytes", tenant.quota_bytes}};
-      named.update(use(tenant));
+    const bool is_one = tenant.rows != 0 && tenant.tenant != k_shared_account;
+    const bool is_shown = tenant.name || (is_one && without_quota++ < limits::kv_tenants_shown_max);
+    if (is_shown) {
+      out["tenants"][name_of(tenant)] = tenant_json(tenant);
       continue;
     }
     ++count;
@@ -97,9 +119,19 @@ void describe_tenants(const std::vector<kvstore::TenantUse>& tenants, const gate
     others.dead_bytes += tenant.dead_bytes;
     others.over_quota += tenant.over_quota;
   }
-  if (!viewer.sees_all) return;
   auto& rest = out["other_tenants"] = {{"tenants", count}};
-  rest.update(use(others));
+  rest.update(use_json(others));
+}
+
+void describe_tenants(const std::vector<kvstore::TenantUse>& tenants, const gateway::Viewer& viewer,
+                      nlohmann::ordered_json& out) {
+  out["tenants"] = nlohmann::ordered_json::object();
+  if (viewer.sees_all) return describe_all_tenants(tenants, out);
+  if (viewer.tenant.empty()) return;
+  const uint64_t own = kvstore::tenant_number(viewer.tenant);
+  for (const kvstore::TenantUse& tenant : tenants) {
+    if (tenant.tenant == own) out["tenants"][viewer.tenant] = tenant_json(tenant);
+  }
 }
 
 }  // namespace
@@ -127,6 +159,12 @@ std::string own_secret_path(const std::string& directory) {
   return directory + "/cluster-secret";
 }
 
+bool has_own_secret(const std::string& directory) {
+  std::error_code ignored;
+  const auto status = std::filesystem::symlink_status(own_secret_path(directory), ignored);
+  return std::filesystem::exists(status);
+}
+
 Result<std::string> secret_file(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -135,14 +173,14 @@ Result<std::string> secret_file(const std::string& directory) {
     return cannot("cannot make", directory);
   }
   const std::string path = own_secret_path(directory);
-  if (!std::filesystem::exists(path, error)) OUTRIDER_TRY(make_secret(path));
+  if (!has_own_secret(directory)) OUTRIDER_TRY(make_secret(path));
   return path;
 }
 
 void keep_own_secret(kvstore::ColdStoreOptions& store, const std::string& secret) {
-  store.restore = [path = own_secret_path(store.directory), secret] {
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) std::ignore = write_secret(path, secret + "\n");
+  store.restore = [directory = store.directory, secret] {
+    if (has_own_secret(directory)) return;
+    std::ignore = write_secret(own_secret_path(directory), secret + "\n");
   };
 }
 

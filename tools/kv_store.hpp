@@ -20,6 +20,8 @@ Result<std::optional<kvstore::ColdStoreOptions>> store_options(const Settings& s
 
 /// Where the store's own secret is.
 std::string own_secret_path(const std::string& directory);
+/// Whether anything stands there: a link to nothing does, and a start refuses it.
+bool has_own_secret(const std::string& directory);
 /// The same path; the secret is made if it is not there, so that a restart finds the blocks again.
 /// The error is of the field "store-dir".
 Result<std::string> secret_file(const std::string& directory);

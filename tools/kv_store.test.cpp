@@ -138,19 +138,21 @@ TEST_F(KvStore, IsDescribedAndMeasuredByReason) {
           "outrider_kv_store_skipped_blocks_total{model_name=\"tiny\",reason=\"queue_full\"} 5"));
 }
 
-TEST_F(KvStore, TellsOfTenantsWithAQuotaOfTheirOwnByNameAndOfTheOthersTogether) {
+TEST_F(KvStore, TellsWhoSeesAllOfEachTenantThatHasBlocks) {
   kvstore::ColdStats stats;
   stats.tenants = {{.name = "ann", .rows = 2, .bytes = 20, .quota_bytes = 50, .over_quota = 7},
-                   {.rows = 1, .bytes = 5, .over_quota = 1},
-                   {.rows = 3, .bytes = 6, .pinned_bytes = 4, .dead_bytes = 9}};
+                   {.tenant = 0x2a, .rows = 1, .bytes = 5, .over_quota = 1},
+                   {.tenant = 0x2b, .dead_bytes = 9}};
   stats.outage_text = "/srv/kv/db: Permission denied";
   const auto json = describe_store(stats, {.sees_all = true});
   EXPECT_EQ(json["tenants"].dump(),
             R"({"ann":{"quota_bytes":50,"blocks":2,"bytes":20,"pinned_bytes":0,)"
-            R"("dead_bytes":0,"over_quota_blocks":7}})");
+            R"("dead_bytes":0,"over_quota_blocks":7},)"
+            R"("#2a":{"quota_bytes":0,"blocks":1,"bytes":5,"pinned_bytes":0,)"
+            R"("dead_bytes":0,"over_quota_blocks":1}})");
   EXPECT_EQ(json["other_tenants"].dump(),
-            R"({"tenants":2,"blocks":4,"bytes":11,"pinned_bytes":4,"dead_bytes":9,)"
-            R"("over_quota_blocks":1})");
+            R"({"tenants":1,"blocks":0,"bytes":0,"pinned_bytes":0,"dead_bytes":9,)"
+            R"("over_quota_blocks":0})");
   stats.tenants[1].tenant = kvstore::tenant_number("bob");
   const auto of_bob = describe_store(stats, {.tenant = "bob"});
   EXPECT_EQ(of_bob["tenants"].dump(),
@@ -165,8 +167,20 @@ TEST_F(KvStore, TellsOfTenantsWithAQuotaOfTheirOwnByNameAndOfTheOthersTogether) 
   const std::string text = metrics.render();
   EXPECT_THAT(text,
               HasSubstr("outrider_kv_store_tenant_bytes{model_name=\"tiny\",tenant=\"ann\"} 20"));
+  EXPECT_THAT(text, Not(HasSubstr("tenant=\"bob\""))) << "names of keys are no closed set";
   EXPECT_THAT(text, HasSubstr("tenant_quota_bytes{model_name=\"tiny\",tenant=\"ann\"} 50"));
   EXPECT_THAT(text, HasSubstr("over_quota_blocks_total{model_name=\"tiny\",tenant=\"ann\"} 7"));
+}
+
+TEST_F(KvStore, NamesThoseWithMostBytesWhereThereAreManyTenants) {
+  kvstore::ColdStats stats;
+  for (uint64_t i = 1; i <= 1000; ++i)
+    stats.tenants.push_back({.tenant = i, .rows = 1, .bytes = i});
+  const auto json = describe_store(stats, {.sees_all = true});
+  EXPECT_EQ(json["tenants"].size(), 256u);
+  EXPECT_TRUE(json["tenants"].contains("#3e8")) << "1000";
+  EXPECT_EQ(json["other_tenants"]["tenants"], 744u);
+  EXPECT_EQ(json["other_tenants"]["bytes"], 744u * 745 / 2);
 }
 
 }  // namespace
