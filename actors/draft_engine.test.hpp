@@ -117,7 +117,7 @@ class ScriptedDraft final : public Stepper {
     TokenLogprob logprob{std::log(confidence), 1, {{token, std::log(confidence)}}};
     if (second > 0) logprob.top.emplace_back(other, std::log(second));
     update.tokens.push_back({token, std::move(logprob)});
-    if (text.request.is_draft) {
+    if (text.request.draft == DraftKind::drawn) {
       update.tokens.back().logprob.reset();
       update.drawn_from.emplace_back();
       for (const auto& [id, weight] : drawn_from(token)) {

@@ -103,7 +103,7 @@ std::pair<DraftFeed::Request*, DraftFeed::Text*> DraftFeed::find(const schema::D
   if (key.generation != request.generation || key.choice >= request.texts.size()) return {};
   Text& text = request.texts[key.choice];
   if (!text.open) return {};
-  unanswered_[request.worker] = 0;
+  heard(request.worker);
   return {&request, &text};
 }
 
@@ -166,7 +166,13 @@ void DraftFeed::take(const schema::DraftClose& closing) {
   text->closed = closing.reason != DraftEnd::unknown;  // Else it is opened anew.
 }
 
+bool DraftFeed::has_leased(uint64_t worker) const {
+  return std::any_of(requests_.begin(), requests_.end(),
+                     [worker](const auto& entry) { return entry.second.worker == worker; });
+}
+
 void DraftFeed::beat() {
+  std::erase_if(unanswered_, [&](const auto& entry) { return !has_leased(entry.first); });
   for (auto& [worker, count] : unanswered_) {
     count = std::min(count, limits::draft_unanswered_max - 1);
   }

@@ -51,13 +51,14 @@ class DraftFeed {
   void take(const schema::DraftResync& resync);
   void take(const schema::DraftClose& close);
   /// This draft lives: it said something, if only of a request that is over.
-  void heard(uint64_t worker) { unanswered_[worker] = 0; }
+  void heard(uint64_t worker) { unanswered_.erase(worker); }
   /// Silent drafts get one more message.
   void beat();
 
   FeedOutbox take_outbox() { return std::exchange(outbox_, {}); }
   bool on() const { return options_.depth_max > 0 && duty_.on(); }
   uint32_t open() const;  ///< Choices that a draft has been told of.
+  bool has_leased(uint64_t worker) const;
 
  private:
   struct Text {

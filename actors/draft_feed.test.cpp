@@ -257,6 +257,16 @@ TEST_F(Feed, ASilentDraftIsToldNoMoreThanABound) {
   EXPECT_EQ(commits().size(), 1u);
 }
 
+TEST_F(Feed, KnowsOfDraftsAsLongAsARequestHasThem) {
+  feed_.begin(k_key, request());
+  lease();
+  EXPECT_TRUE(feed_.has_leased(k_draft));
+  lease(2, 1);
+  EXPECT_FALSE(feed_.has_leased(k_draft)) << "another one has it";
+  feed_.forget(k_key);
+  EXPECT_FALSE(feed_.has_leased(k_draft + 1));
+}
+
 TEST_F(Feed, RequestsThatDoNotSpeculateAreLeftAlone) {
   GenerationRequest plain = request();
   plain.speculation.enabled = false;

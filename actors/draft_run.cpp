@@ -15,12 +15,8 @@ constexpr double k_probability_min = 0.1;
 /// Guesses of each row: the token, and others that might have come.
 constexpr int32_t k_guesses = 4;
 
-/// Of a token that was sampled: the target samples with the same noise, so that another one is less
-/// likely than this one, however probable it was.
-constexpr float k_instead_of_sampled = 0.5f;
-
 /// The token that a row gave comes first.
-void guesses_of(const model::ChoiceUpdate& update, bool sampled, std::vector<DraftGuess>& out) {
+void guesses_of(const model::ChoiceUpdate& update, std::vector<DraftGuess>& out) {
   out.clear();
   const TokenOut& token = update.tokens.front();
   DraftGuess& first = out.emplace_back();
@@ -35,9 +31,7 @@ void guesses_of(const model::ChoiceUpdate& update, bool sampled, std::vector<Dra
   first.probability = std::exp(token.logprob->logprob);
   for (const auto& [id, logprob] : token.logprob->top) {
     if (id == token.id || out.size() == k_guesses) continue;
-    float probability = std::exp(logprob);
-    if (sampled) probability = std::min(probability, k_instead_of_sampled * out[0].probability);
-    out.push_back({id, probability});
+    out.push_back({id, std::exp(logprob)});
   }
 }
 
@@ -47,8 +41,8 @@ GenerationRequest drafting(const schema::DraftOpen& open) {
   request.sampling.seed += open.key.choice;
   request.stop = {.max_tokens = std::numeric_limits<uint32_t>::max(), .ignore_eos = true};
   request.choices = 1;
-  request.is_draft = verifies_by_rejection(request);
-  request.logprobs = request.is_draft ? -1 : k_guesses;
+  request.draft = verifies_by_rejection(request) ? DraftKind::drawn : DraftKind::same_noise;
+  request.logprobs = request.draft == DraftKind::drawn ? -1 : k_guesses;
   request.prompt_logprobs = -1;
   request.deadline_ms = 0;
   request.kv = {};
@@ -65,8 +59,7 @@ DraftRun::DraftRun(const schema::DraftOpen& open, uint64_t session, uint32_t con
       prompt_tokens_(open.prompt_tokens),
       context_tokens_(context_tokens),
       hash_(model::k_empty_text),
-      samples_(request_.sampling.temperature > 0.0f),
-      draws_(request_.is_draft) {}
+      draws_(request_.draft == DraftKind::drawn) {}
 
 DraftRun::Taken DraftRun::take(const schema::DraftCommit& commit) {
   if (commit.base_length + commit.tokens.size() >= text_.size()) {
@@ -182,7 +175,7 @@ bool DraftRun::advance(const model::ChoiceUpdate& update) {
     OUTRIDER_CHECK(!head->lost && update.tokens.size() == 1 &&
                        prompt_tokens_ + update.first_index == length() + tree_.depth(head->at),
                    update.first_index, text_.size());
-    guesses_of(update, samples_, guesses_);
+    guesses_of(update, guesses_);
     head->at = tree_.grow(head->at, guesses_);
   }
   return !update.finish;

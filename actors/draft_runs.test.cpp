@@ -294,27 +294,12 @@ TEST_F(Branching, FollowsWhatTheTargetMaySayInstead) {
   EXPECT_LE(engine_.stats().rows, rows + 4);
 }
 
-TEST_F(Branching, OfASampledTokenNothingElseIsExpectedFirst) {
-  // It was improbable, and yet the target, with the same noise, will hardly say another one.
-  engine_.confidence = 0.2f;
-  engine_.second = 0.7f;
-  GenerationRequest request;
-  request.sampling.temperature = 0.7f;
-  schema::DraftOpen open;
-  open.key = key_of(1);
-  open.tokenizer = "tokens";
-  open.request = schema::to_wire(request);
-  open.prompt_tokens = 3;
-  DraftRuns one(engine_, {.tokenizer = "tokens", .context_tokens = 256});
-  one.take(open);
-  one.take(schema::DraftCommits{{{key_of(1), 0, prompt_, 4, 0}}});
-  for (int i = 0; i < 2; ++i) one.advance(engine_.step(), milliseconds(1));
-  const auto branches = one.take_replies().hints.back().branches;
-  const auto truth = truth_behind(prompt_, 2);
-  ASSERT_EQ(branches.size(), 2u);
-  EXPECT_EQ(branches[0].token, truth[0]);
-  EXPECT_EQ(branches[1].token, truth[1]);
-  EXPECT_EQ(branches[1].parent, 0);
+TEST_F(Branching, OneThatIsToBeTheTargetsOwnChoiceIsToldWithTheOthersLikely) {
+  begin_branching(1);
+  step_branching(1);
+  const GenerationRequest& drafting = engine_.texts.begin()->second.request;
+  EXPECT_EQ(drafting.draft, DraftKind::same_noise);
+  EXPECT_GT(drafting.logprobs, 1);
 }
 
 TEST_F(Branching, RowsAreSharedAndNoSequenceIsLeftBehind) {
@@ -354,7 +339,7 @@ TEST_F(Branching, WhatIsToBeVerifiedByRejectionIsOneChainWhateverItIs) {
   branching_.take(open);
   engine_.confidence = 0.01f;
   branching_.take(schema::DraftCommits{{{key_of(1), 0, prompt_, 4, 0}}});
-  EXPECT_TRUE(engine_.texts.begin()->second.request.is_draft);
+  EXPECT_EQ(engine_.texts.begin()->second.request.draft, DraftKind::drawn);
   step_branching(20);
   const auto branches = branching_.take_replies().hints.back().branches;
   ASSERT_EQ(branches.size(), 6u);

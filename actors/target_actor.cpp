@@ -158,6 +158,8 @@ void TargetState::draft_said(const Message& message) {
 }
 
 void TargetState::lease(const schema::DraftLease& lease) {
+  std::erase_if(draft_handles_,
+                [&](const auto& entry) { return !drafts_.has_leased(entry.first); });
   if (lease.draft) draft_handles_[lease.worker] = lease.draft;
   draft(lease);
 }

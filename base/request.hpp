@@ -85,6 +85,13 @@ struct RequestKey {
   friend auto operator<=>(const RequestKey&, const RequestKey&) = default;
 };
 
+/// Whether a request's tokens are drafts for another engine.
+enum class DraftKind : uint8_t {
+  none,
+  same_noise,  ///< Each is what that engine would choose of this row, told with the other likely.
+  drawn,       ///< Each is drawn with noise of its own, and told with what it was drawn from.
+};
+
 /// A validated, tokenized request. `committed` holds output tokens that an earlier attempt already
 /// delivered (then `choices` is 1): the engine continues after them, bit for bit.
 struct GenerationRequest {
@@ -102,10 +109,7 @@ struct GenerationRequest {
   std::string cache_salt;
   KvParams kv;
   SpeculationParams speculation;
-  /// Its tokens are drafts for another engine that verifies by `reject_sampling`: each is drawn
-  /// with noise of its own, and told with what it was drawn from. Set by a draft for itself: it
-  /// does not travel.
-  bool is_draft = false;
+  DraftKind draft = DraftKind::none;  ///< Set by a draft for itself: it does not travel.
 
   friend bool operator==(const GenerationRequest&, const GenerationRequest&) = default;
 };

@@ -208,7 +208,7 @@ void Engine::State::draw_all() {
 /// The next token behind `ahead` hints that came true. For the exact method a hint plays no part.
 Result<int32_t> Engine::State::choose_token(Draw& draw, const SampleRow& row, size_t ahead,
                                             SampleScratch& scratch) const {
-  if (draw.request->request.is_draft) {
+  if (draw.request->request.draft == DraftKind::drawn) {
     DraftedToken drafted;
     OUTRIDER_ASSIGN(drafted, draft_token(row, scratch));
     draw.drawn_from.push_back(std::move(drafted.drawn_from));
@@ -221,6 +221,14 @@ Result<int32_t> Engine::State::choose_token(Draw& draw, const SampleRow& row, si
   return sample(row, scratch);
 }
 
+/// `alternatives` < 0: none is wanted.
+Result<TokenOut> with_logprob(TokenOut token, std::span<const float> logits, int32_t alternatives,
+                              SampleScratch& scratch) {
+  if (alternatives < 0) return token;
+  OUTRIDER_ASSIGN(token.logprob, token_logprob(logits, token.id, alternatives, scratch));
+  return token;
+}
+
 /// The token of one of the draw's rows, `counts` being those of the output before it.
 Result<TokenOut> Engine::State::compute_one(Draw& draw, size_t row, const TokenCounts& counts,
                                             SampleScratch& scratch) const {
@@ -229,29 +237,23 @@ Result<TokenOut> Engine::State::compute_one(Draw& draw, size_t row, const TokenC
   const size_t vocabulary = model->config.vocab;
   const std::span<const float> logits = draw.logits.subspan(row * vocabulary, vocabulary);
   TokenOut out;
-  int32_t alternatives = wanted.logprobs;
   if (draw.scored > 0) {
     out.id = wanted.prompt[draw.scored];
-    alternatives = wanted.prompt_logprobs;
-  } else {
-    const Choice& choice = *draw.choice;
-    const auto id =
-        choose_token(draw,
-                     {.logits = logits,
-                      .params = wanted.sampling,
-                      .seed = wanted.sampling.seed + choice.index,
-                      .position = uint64_t{request.prompt_size()} + choice.output.size() + row,
-                      .counts = &counts,
-                      .forbidden = request.forbidden(choice, row)},
-                     row, scratch);
-    if (!id) return id.error();
-    out.id = *id;
+    return with_logprob(std::move(out), logits, wanted.prompt_logprobs, scratch);
   }
-  if (alternatives >= 0) {
-    auto logprob = token_logprob(logits, out.id, alternatives, scratch);
-    if (!logprob) return logprob.error();
-    out.logprob = std::move(logprob).value();
+  const Choice& choice = *draw.choice;
+  const SampleRow sampled = {
+      .logits = logits,
+      .params = wanted.sampling,
+      .seed = wanted.sampling.seed + choice.index,
+      .position = uint64_t{request.prompt_size()} + choice.output.size() + row,
+      .counts = &counts,
+      .forbidden = request.forbidden(choice, row)};
+  OUTRIDER_ASSIGN(out.id, choose_token(draw, sampled, row, scratch));
+  if (wanted.draft != DraftKind::same_noise) {
+    return with_logprob(std::move(out), logits, wanted.logprobs, scratch);
   }
+  OUTRIDER_ASSIGN(out.logprob, choice_shares(sampled, out.id, wanted.logprobs, scratch));
   return out;
 }
 

@@ -168,4 +168,43 @@ Result<TokenLogprob> token_logprob(std::span<const float> logits, int32_t id, in
   return out;
 }
 
+Result<TokenLogprob> choice_shares(const SampleRow& row, int32_t id, int32_t top,
+                                   SampleScratch& scratch) {
+  constexpr size_t k_looked_at = 256;  // the most probable; the noise of others is not drawn
+  const auto scan = prepare(row, scratch);
+  if (!scan) return scan.error();
+  const bool draws = row.params.temperature > 0.0f;
+  const ScoreScale scale = {scan->highest(), draws ? row.params.temperature : 1.0f};
+  std::vector<Candidate>& candidates = scratch.candidates;
+  if (draws && has_filters(row.params)) {
+    keep_survivors(row.params, *scan, scale, candidates);
+  } else {
+    scan->collect(scale, scale.score(scan->reached_by(k_looked_at)), candidates);
+  }
+  if (candidates.size() > k_looked_at) keep_top_k(candidates, k_looked_at);
+  const auto is_chosen = [id](const Candidate& c) { return c.id == id; };
+  if (std::none_of(candidates.begin(), candidates.end(), is_chosen)) {
+    candidates.push_back({scale.score(scan->logits()[static_cast<size_t>(id)]), id});
+  }
+  double mass = 0;
+  for (Candidate& c : candidates) {
+    const auto place = static_cast<uint32_t>(c.id);
+    if (draws) c.score += gumbel(noise_bits(row.seed, row.position, place / 4)[place % 4]);
+    mass += double{exp_f32(c.score)};
+  }
+  std::sort(candidates.begin(), candidates.end(), more_probable);
+  const auto log_share = [log_mass = log_f64(mass)](const Candidate& c) {
+    return static_cast<float>(double{c.score} - log_mass);
+  };
+  TokenLogprob out;
+  const auto chosen = std::find_if(candidates.begin(), candidates.end(), is_chosen);
+  out.logprob = log_share(*chosen);
+  out.rank = static_cast<uint32_t>(chosen - candidates.begin()) + 1;
+  for (const Candidate& c : candidates) {
+    if (out.top.size() == static_cast<size_t>(top)) break;
+    out.top.emplace_back(c.id, log_share(c));
+  }
+  return out;
+}
+
 }  // namespace outrider::model

@@ -66,4 +66,11 @@ Result<std::vector<SampleScratch::Candidate>> surviving(const SampleRow& row,
 Result<TokenLogprob> token_logprob(std::span<const float> logits, int32_t id, int32_t top,
                                    SampleScratch& scratch);
 
+/// Of `id`, which `sample` chose, and of the `top` tokens that it preferred, noise included: the
+/// log of exp(score + noise)'s share among the likeliest tokens, instead of a log-probability. What
+/// another model's row with the same noise would choose: a draft's token is the surer, the further
+/// it was ahead of the next, however probable it was; at temperature 0 that is its probability.
+Result<TokenLogprob> choice_shares(const SampleRow& row, int32_t id, int32_t top,
+                                   SampleScratch& scratch);
+
 }  // namespace outrider::model

@@ -206,6 +206,88 @@ TEST(Sampler, TheChoiceIsFixedForAGivenSeedPositionAndRow) {
   EXPECT_THAT(chosen, ElementsAre(2, 1, 1, 3, 2, 1, 1, 3, 3, 3, 3, 3));
 }
 
+/// Rows of a vocabulary of 1000, and what another model would make of each.
+struct TwoModels {
+  std::vector<float> draft;
+  std::vector<float> target;
+  explicit TwoModels(uint32_t row) {
+    for (uint32_t id = 0; id < 1000; ++id) {
+      const auto bits = philox4x32({id, row, 0, 1}, {7, 7});
+      draft.push_back(gumbel(bits[0]) * 1.5f);
+      target.push_back(draft.back() + gumbel(bits[1]) * 0.8f);
+    }
+  }
+};
+
+TEST(ChoiceShares, AreProbabilitiesWithoutNoise) {
+  const SamplingParams params = greedy();
+  SampleScratch scratch;
+  const std::vector<float> logits = {1, 3, 2, 3};
+  const auto shares = choice_shares({.logits = logits, .params = params}, 1, 3, scratch);
+  const auto known = token_logprob(logits, 1, 3, scratch);
+  ASSERT_TRUE(shares.ok());
+  EXPECT_NEAR(shares->logprob, known->logprob, 1e-5);
+  EXPECT_EQ(shares->rank, 1u);
+  ASSERT_EQ(shares->top.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(shares->top[i].first, known->top[i].first);
+    EXPECT_NEAR(shares->top[i].second, known->top[i].second, 1e-5);
+  }
+}
+
+TEST(ChoiceShares, PutTheChoiceFirstWhateverTheFilters) {
+  SamplingParams params;
+  SampleScratch scratch;
+  for (uint32_t i = 0; i < 400; ++i) {
+    params.temperature = i % 4 == 0 ? 0.0f : 0.3f * static_cast<float>(i % 4);
+    params.top_k = i % 3 == 0 ? 40 : 0;
+    params.top_p = i % 5 == 0 ? 0.9f : 1.0f;
+    params.repetition_penalty = i % 7 == 0 ? 1.3f : 1.0f;
+    TokenCounts counts;
+    counts.add_output(static_cast<int32_t>(i));
+    const TwoModels rows(i);
+    const SampleRow row = {
+        .logits = rows.draft, .params = params, .seed = 5, .position = i, .counts = &counts};
+    const auto id = sample(row, scratch);
+    ASSERT_TRUE(id.ok());
+    const auto shares = choice_shares(row, *id, 4, scratch);
+    ASSERT_TRUE(shares.ok());
+    EXPECT_EQ(shares->rank, 1u) << i;
+    EXPECT_EQ(shares->top.front(), std::pair(*id, shares->logprob)) << i;
+    EXPECT_LE(shares->logprob, 1e-5f);
+  }
+}
+
+/// The more a token was ahead, the more often another model chooses it with the same noise; the
+/// second is its likeliest replacement.
+TEST(ChoiceShares, TellHowOftenAnotherModelChoosesTheSame) {
+  SamplingParams params;
+  params.temperature = 1;
+  SampleScratch scratch;
+  std::array<uint32_t, 4> claims{}, agreed{};
+  uint32_t seconds = 0, others = 0;
+  for (uint32_t i = 0; i < 1500; ++i) {
+    const TwoModels rows(i);
+    const auto of = [&](const std::vector<float>& logits) {
+      return SampleRow{.logits = logits, .params = params, .seed = 9, .position = i};
+    };
+    const int32_t drafted = *sample(of(rows.draft), scratch);
+    const int32_t wanted = *sample(of(rows.target), scratch);
+    const auto shares = choice_shares(of(rows.draft), drafted, 4, scratch);
+    const auto part = std::min<size_t>(static_cast<size_t>(exp_f32(shares->logprob) * 4), 3);
+    ++claims[part];
+    agreed[part] += drafted == wanted ? 1 : 0;
+    if (drafted == wanted) continue;
+    seconds += shares->top[1].first == wanted ? 1 : 0;
+    others += shares->top[2].first == wanted ? 1 : 0;
+  }
+  const auto share = [&](size_t part) { return 1.0 * agreed[part] / claims[part]; };
+  for (const uint32_t count : claims) ASSERT_GT(count, 75u);
+  for (size_t part = 1; part < 4; ++part) EXPECT_GT(share(part), share(part - 1) + 0.05) << part;
+  EXPECT_GT(share(3), 0.8);
+  EXPECT_GT(seconds, others + others / 4);
+}
+
 TEST(Logprobs, AreTheLogSoftmaxWithRankAndAlternatives) {
   const std::vector<float> logits = {log_f32(1), log_f32(2), log_f32(3), log_f32(4)};
   SampleScratch scratch;

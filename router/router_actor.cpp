@@ -90,28 +90,34 @@ void RouterState::announce(const schema::Announce& announce) {
   }
   table_.announce(announce, now());
   drafts_told_.erase(announce.worker);
+  if (announce.role == schema::Role::target &&
+      target_tokenizers_.emplace(announce.tokenizer, announce.model).second) {
+    refuse_other_drafts();
+  }
   retry_held();
   send(leases_.grant_waiting(table_));
   tell_drafts();
 }
 
 bool RouterState::refuse_draft(const schema::Announce& announce) {
-  if (announce.role != schema::Role::draft) return false;
-  std::string other;
-  for (const auto& [id, worker] : table_.workers()) {
-    const schema::Announce& it = worker.announce;
-    if (it.role != schema::Role::target) continue;
-    if (it.tokenizer == announce.tokenizer) return false;
-    other = it.model;
-  }
-  if (other.empty()) return false;  // No target yet.
-  const Error error = fail(ErrorCode::invalid_argument,
-                           "draft: the tokenizer of \"" + announce.model +
-                               "\" is another than that of \"" + other + "\"",
-                           "draft");
+  if (announce.role != schema::Role::draft || target_tokenizers_.empty()) return false;
+  if (target_tokenizers_.contains(announce.tokenizer)) return false;
+  const Error error =
+      fail(ErrorCode::invalid_argument,
+           "draft: the tokenizer of \"" + announce.model + "\" is another than that of \"" +
+               target_tokenizers_.begin()->second + "\"",
+           "draft");
   log_->error("worker {} is refused: {}", announce.name, error.message);
   self_->send(announce.draft, schema::WorkerRefused{announce.worker, schema::Refusal::of(error)});
   return true;
+}
+
+void RouterState::refuse_other_drafts() {
+  std::vector<uint64_t> refused;
+  for (const auto& [id, worker] : table_.workers()) {
+    if (refuse_draft(worker.announce)) refused.push_back(id);
+  }
+  for (const uint64_t draft : refused) remove(draft);
 }
 
 void RouterState::send(const std::vector<LeaseTable::Grant>& grants) {

@@ -45,8 +45,9 @@ class RouterState {
   void hold(const schema::PlaceRequest& request);
   void retry_held();
   void announce(const schema::Announce& announce);
-  /// Of a draft whose tokenizer none of the targets has.
+  /// Of a draft whose tokenizer no target has, or had: one that is away for a moment comes back.
   bool refuse_draft(const schema::Announce& announce);
+  void refuse_other_drafts();
   void send(const std::vector<LeaseTable::Grant>& grants);
   /// Each target how many drafts it may have, where that has changed.
   void tell_drafts();
@@ -63,7 +64,8 @@ class RouterState {
   std::shared_ptr<spdlog::logger> log_;
   WorkerTable table_;
   LeaseTable leases_;
-  std::map<uint64_t, uint32_t> drafts_told_;  ///< By target.
+  std::map<uint64_t, uint32_t> drafts_told_;              ///< By target.
+  std::map<std::string, std::string> target_tokenizers_;  ///< And a model that has it.
   std::map<caf::actor_addr, Client> clients_;
   std::map<std::string, uint32_t> tenants_;  ///< Choices in flight.
   uint32_t in_flight_ = 0;                   ///< Sum of tenants_.

@@ -381,5 +381,18 @@ TEST_F(Router, RefusesADraftOfAnotherTokenizerLoudly) {
   EXPECT_EQ(leases_->size(), 0u);
 }
 
+TEST_F(Router, RefusesADraftThatCameBeforeTheTargetThatItDoesNotFit) {
+  draft(2, "other tokens");
+  draft(3);
+  EXPECT_TRUE(refused_->empty()) << "no target yet";
+  const auto target = worker(1);
+  ASSERT_EQ(refused_->size(), 1u);
+  EXPECT_EQ(refused_->at(0).worker, 2u);
+  EXPECT_EQ(workers().size(), 2u);
+  kill(target);
+  draft(4);
+  EXPECT_EQ(refused_->size(), 1u) << "its target is away for a moment";
+}
+
 }  // namespace
 }  // namespace outrider::router

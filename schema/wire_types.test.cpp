@@ -40,8 +40,8 @@ TEST(WireTypes, ARequestTravelsWithEveryFieldButItsTokens) {
 
 TEST(WireTypes, ADraftsOwnRequestDoesNotTravelAsOne) {
   GenerationRequest request;
-  request.is_draft = true;
-  EXPECT_FALSE(from_wire(to_wire(request)).is_draft);
+  request.draft = DraftKind::drawn;
+  EXPECT_EQ(from_wire(to_wire(request)).draft, DraftKind::none);
 }
 
 TEST(WireTypes, OfAMethodThatItDoesNotKnowAnEngineMakesTheDefault) {

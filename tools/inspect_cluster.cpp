@@ -71,9 +71,12 @@ std::string tenants_text(const nlohmann::json& store) {
   std::string out;
   if (const auto& tenants = member_of(store, "tenants"); tenants.is_object()) {
     for (const auto& [name, tenant] : tenants.items()) {
-      out += "  tenant " + line_of(name) + ": " + use_text(tenant) + "; quota " +
-             whole(tenant, "quota_bytes", k_mb) + " MiB, " +
-             counted_of(tenant, "over_quota_blocks", "block") + " over it not stored\n";
+      const bool has_quota = number_of(tenant, "quota_bytes") > 0;
+      out += "  tenant " + (name.empty() ? "(public)" : line_of(name)) + ": " + use_text(tenant) +
+             (has_quota
+                  ? "; quota " + whole(tenant, "quota_bytes", k_mb) + " MiB, " +
+                        counted_of(tenant, "over_quota_blocks", "block") + " over it not stored\n"
+                  : "; no quota\n");
     }
   }
   const auto& others = member_of(store, "other_tenants");

@@ -61,6 +61,9 @@ TEST(InspectCluster, TellsOfTheStoreWhatItDoesAndForWhom) {
             "  tenant ann: 4 blocks, 6 MiB, 1 MiB of them pinned; quota 512 MiB, 9 blocks over it "
             "not stored\n"
             "  2 other tenants: 3 blocks, 2 MiB, 0 MiB of them pinned\n");
+  const char* const keyless = R"({"kv_store":{"tenants":{"":{"blocks":1,"quota_bytes":0}}}})";
+  EXPECT_THAT(cluster_text(nlohmann::json::parse(keyless)),
+              HasSubstr("  tenant (public): 1 block, 0 MiB, 0 MiB of them pinned; no quota\n"));
   const char* const broken = R"({"kv_store":{"outage":"no_space","outage_text":"No space left"}})";
   EXPECT_THAT(
       cluster_text(nlohmann::json::parse(broken)),
