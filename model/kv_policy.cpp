@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <span>
 
 namespace outrider::model {
 namespace {
@@ -43,6 +44,31 @@ double milliseconds(const KvCandidate& candidate) {
   return to_ms(*candidate.step);
 }
 
+/// Why steps that differ by more than `k_step_tie` are as fast as each other.
+std::string within_text(const KvPlan& plan) {
+  return decimals(" within the %.0f %% that timings vary by", (plan.spread() - 1) * 100);
+}
+
+/// Reasons of those that pass, and the verdict of the best.
+void give_reasons(const KvPlan& plan, std::span<KvCandidate* const> left,
+                  const KvCandidate& fastest, KvCandidate& best) {
+  const double least = milliseconds(fastest);
+  for (KvCandidate* candidate : left) {
+    const double own = milliseconds(*candidate);
+    const double most = std::max(own, milliseconds(best));
+    const std::string within = most > least * k_step_tie ? within_text(plan) : "";
+    const bool is_slower = own > least * step_tie(plan);
+    candidate->reason = is_slower
+                            ? decimals("a step takes %.2f times as long", own / milliseconds(best))
+                            : "as fast" + within + ", but its tokens are no smaller";
+  }
+  const std::string within = milliseconds(best) > least * k_step_tie ? within_text(plan) : "";
+  best.verdict = KvVerdict::chosen;
+  best.reason = left.size() == 1    ? "the only one that passes"
+                : &best == &fastest ? "the fastest that passes"
+                                    : "as fast as the fastest" + within + ", and smaller";
+}
+
 }  // namespace
 
 std::string_view kv_verdict_name(KvVerdict verdict) {
@@ -61,6 +87,10 @@ double KvPlan::spread() const {
   double most = 1;
   for (const KvCandidate& candidate : candidates) most = std::max(most, candidate.spread);
   return most;
+}
+
+double step_tie(const KvPlan& plan) {
+  return std::max(plan.spread(), k_step_tie);
 }
 
 std::vector<kernels::KvKinds> kv_candidates(std::vector<kernels::KvKinds> wanted,
@@ -107,22 +137,13 @@ Result<void> choose_kv(KvPlan& plan) {
   }
   const KvCandidate* fastest = *std::min_element(
       left.begin(), left.end(), [](auto* a, auto* b) { return *a->step < *b->step; });
-  const double tie = milliseconds(*fastest) * k_step_tie;
+  const double tie = milliseconds(*fastest) * step_tie(plan);
   KvCandidate* best = nullptr;
   for (KvCandidate* candidate : left) {
     if (milliseconds(*candidate) > tie) continue;
     if (best == nullptr || candidate->token_bytes < best->token_bytes) best = candidate;
   }
-  for (KvCandidate* candidate : left) {
-    const double ratio = milliseconds(*candidate) / milliseconds(*best);
-    candidate->reason = milliseconds(*candidate) > tie
-                            ? decimals("a step takes %.2f times as long", ratio)
-                            : "as fast, but its tokens are no smaller";
-  }
-  best->verdict = KvVerdict::chosen;
-  best->reason = left.size() == 1  ? "the only one that passes"
-                 : best == fastest ? "the fastest that passes"
-                                   : "as fast as the fastest, and smaller";
+  give_reasons(plan, left, *fastest, *best);
   return {};
 }
 

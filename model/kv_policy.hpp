@@ -78,11 +78,16 @@ inline constexpr double k_step_tie = 1.03;
 /// The spread above which a plan was timed on a machine that did something else, too.
 inline constexpr double k_noisy_spread = 1.25;
 
+/// Nor is a gain within what the timings varied by one: the next start might find the opposite, and
+/// nothing of what the store has.
+double step_tie(const KvPlan& plan);
+
 /// Sets the verdict and the reason of each candidate, as far as its figures go.
 void judge_kv(KvPlan& plan);
 
-/// Judges, then takes of the candidates that pass the fastest; of those that are as fast the one
-/// with the fewest bytes, of those the first. Fails where none is left, and names the setting.
+/// Judges, then takes of the candidates that pass the fastest; of those that are as fast (within
+/// `step_tie`) the one with the fewest bytes, of those the first. Fails where none is left, and
+/// names the setting.
 Result<void> choose_kv(KvPlan& plan);
 
 }  // namespace outrider::model

@@ -67,6 +67,29 @@ TEST(KvPolicy, OfEquallyFastOnesTakesTheSmallestAndOfThoseTheFirst) {
   EXPECT_EQ(first.chosen()->kinds.k, KvKind::nf4);
 }
 
+TEST(KvPolicy, AGainWithinWhatTheTimingsVariedByIsNone) {
+  KvPlan plan =
+      plan_of({candidate(KvKind::fp16, 23'000, 2, 5.0), candidate(KvKind::q8_0, 12'000, 2, 5.25)});
+  plan.candidates[0].spread = 1.04;
+  ASSERT_TRUE(choose_kv(plan));
+  EXPECT_EQ(plan.chosen()->kinds.k, KvKind::fp16) << "5 % where they varied by 4 %";
+  EXPECT_EQ(plan.chosen()->reason, "the fastest that passes");
+  plan.candidates[0].spread = 1.24;
+  ASSERT_TRUE(choose_kv(plan));
+  EXPECT_EQ(plan.chosen()->kinds.k, KvKind::q8_0);
+  EXPECT_EQ(plan.chosen()->reason,
+            "as fast as the fastest within the 24 % that timings vary by, and smaller");
+  EXPECT_EQ(plan.candidates[0].reason,
+            "as fast within the 24 % that timings vary by, but its tokens are no smaller");
+  plan.candidates[0].spread = 3;
+  ASSERT_TRUE(choose_kv(plan));
+  EXPECT_EQ(plan.chosen()->reason,
+            "as fast as the fastest within the 200 % that timings vary by, and smaller");
+  plan.candidates[1].step = Duration(15'000'001);
+  ASSERT_TRUE(choose_kv(plan));
+  EXPECT_EQ(plan.chosen()->kinds.k, KvKind::fp16);
+}
+
 TEST(KvPolicy, TakesFp16WhereNothingElsePasses) {
   const KvPlan plan = chosen_from(
       {candidate(KvKind::q4_0, 6'000, 2.2, 1.0), candidate(KvKind::fp16, 23'000, 2, 5.0)});

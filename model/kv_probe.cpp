@@ -24,10 +24,25 @@ uint64_t pool_bytes(const kernels::KvGeometry& geometry, uint64_t tokens) {
   return (blocks + 1) * geometry.block_bytes();  // as the engine counts: one more stays zero
 }
 
+/// The context that candidates must hold: what was asked for, else the model's own, or where none
+/// holds that as much of it as each does, for the engine then cuts it to what the chosen one holds.
+uint64_t planned_context(const LoadedModel& model, const KvPlanRequest& request) {
+  if (request.context_tokens != 0) return request.context_tokens;
+  const uint64_t whole = model.config.context_length;
+  uint64_t held_by_each = whole;
+  for (const auto& kinds : kv_candidates(request.candidates, model.config.head_dim)) {
+    const auto geometry = kv_geometry(model.config, request.block_tokens, kinds);
+    if (pool_bytes(geometry, whole) <= request.kv_memory_bytes) return whole;
+    const uint64_t blocks = request.kv_memory_bytes / geometry.block_bytes();
+    held_by_each =
+        std::min(held_by_each, (std::max(blocks, uint64_t{1}) - 1) * geometry.block_tokens);
+  }
+  return held_by_each == 0 ? whole : held_by_each;
+}
+
 KvPlan empty_plan(const LoadedModel& model, const KvPlanRequest& request) {
   KvPlan plan;
-  plan.context_tokens =
-      request.context_tokens == 0 ? model.config.context_length : request.context_tokens;
+  plan.context_tokens = planned_context(model, request);
   plan.kv_memory_bytes = request.kv_memory_bytes;
   plan.depth = static_cast<uint32_t>(std::min<uint64_t>(plan.context_tokens, k_kv_depth_max)) - 1;
   plan.gates = request.gates;
@@ -146,6 +161,9 @@ Digest256 kv_plan_fingerprint(const LoadedModel& model, const KvPlanRequest& req
   }
   KvPlan plan = empty_plan(model, request);
   judge_kv(plan);
+  const uint64_t whole =
+      request.context_tokens == 0 ? model.config.context_length : request.context_tokens;
+  if (plan.context_tokens != whole) digest.field("context that is held", plan.context_tokens);
   for (const KvCandidate& candidate : plan.candidates) {
     const bool fits = candidate.verdict != KvVerdict::over_budget;
     digest.field(fits ? "candidate" : "too large", kernels::kv_kinds_text(candidate.kinds));

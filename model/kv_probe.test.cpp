@@ -125,6 +125,28 @@ TEST(KvPlanMaking, CountsThePoolAsTheEngineDoes) {
   EXPECT_EQ(none.error().field, "kv-memory-mb");
 }
 
+TEST(KvPlanMaking, WhereNoKindHoldsTheModelsContextItIsCut) {
+  KvPlanRequest wanted = request();
+  const KvPlan roomy = *make_kv_plan(EngineWorld::model(), wanted, SteadyClock());
+  uint64_t least = UINT64_MAX;
+  for (const KvCandidate& c : roomy.candidates) least = std::min(least, c.context_bytes);
+  wanted.kv_memory_bytes = least - 1;
+  const auto plan = make_kv_plan(EngineWorld::model(), wanted, SteadyClock());
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_LT(plan->context_tokens, roomy.context_tokens);
+  EXPECT_GT(plan->context_tokens, 0u);
+  for (const KvCandidate& c : plan->candidates) {
+    EXPECT_NE(c.verdict, KvVerdict::over_budget) << kernels::kv_kinds_text(c.kinds);
+  }
+  const auto print = [&] { return kv_plan_fingerprint(*EngineWorld::model(), wanted, "here"); };
+  const auto before = print();
+  wanted.kv_memory_bytes = least / 2;
+  EXPECT_NE(print(), before) << "another context";
+  wanted.context_tokens = static_cast<uint32_t>(roomy.context_tokens);
+  EXPECT_FALSE(make_kv_plan(EngineWorld::model(), wanted, SteadyClock()).ok())
+      << "it was asked for";
+}
+
 TEST(KvPlanMaking, StopsWhenItIsTold) {
   SteadyClock clock;
   int asked = 0;

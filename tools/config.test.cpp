@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +42,30 @@ TEST(ConfigCheck, OpensTheFilesThatTheConfigurationNames) {
   std::remove(keys.c_str());
   EXPECT_EQ(run(words), k_exit_failed);
   EXPECT_EQ(run({"config", "check", "--model", "no-such-model"}), k_exit_failed);
+}
+
+/// Each setting that names a file, with a file of the wrong kind.
+TEST(ConfigCheck, WaitsForNoPipe) {
+  const std::string directory = testing::TempDir() + "outrider_config_pipes";
+  fs::remove_all(directory);
+  fs::create_directories(directory + "/store");
+  const std::string pipe = directory + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo((directory + "/store/cluster-secret").c_str(), 0600), 0);
+  const std::string model = "tests/support/models/tiny-llama.gguf";
+  const std::vector<std::pair<std::string, std::string>> flags = {
+      {"--config", pipe}, {"--api-key-file", pipe}, {"--cluster-secret-file", pipe},
+      {"--model", pipe},  {"--draft", pipe},        {"--store-dir", directory + "/store"}};
+  for (const auto& [flag, value] : flags) {
+    std::vector<std::string> words = {"config", "check", flag, value};
+    if (flag != "--model") words.insert(words.end(), {"--model", model});
+    testing::internal::CaptureStderr();
+    const int code = run(words);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(code, k_exit_done) << flag;
+    EXPECT_THAT(said, testing::HasSubstr("not a regular file")) << flag;
+  }
+  fs::remove_all(directory);
 }
 
 /// What a configuration is told on stderr, and the exit code.
@@ -141,6 +166,21 @@ TEST(ConfigCheck, MakesNothing) {
   std::filesystem::remove_all(directory);
 }
 
+TEST(ConfigCheck, RefusesASecretThatAStartCannotRead) {
+  const std::string directory = testing::TempDir() + "outrider_config_dangling";
+  fs::remove_all(directory);
+  fs::create_directories(directory);
+  const std::string link = directory + "/cluster-secret";
+  fs::create_symlink(directory + "/gone", link);
+  EXPECT_EQ(problem_of({{"store-dir", directory}}),
+            "store-dir: cannot read a cluster secret from " + link + ": No such file or directory");
+  EXPECT_EQ(problem_of({{"cluster-secret-file", link}}),
+            "cluster-secret-file: cannot read a cluster secret from " + link +
+                ": No such file or directory");
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory), {}), 1) << "it only looks";
+  fs::remove_all(directory);
+}
+
 std::vector<std::string> warnings_of(
     const std::vector<std::pair<std::string, std::string>>& values) {
   Settings settings;
@@ -194,8 +234,8 @@ TEST(ConfigCheck, WarnsOfSecretsThatAllUsersMayReadOrWrite) {
   fs::permissions(directory, static_cast<perms>(0755));
   EXPECT_THAT(warnings_of({{"store-dir", directory}}),
               testing::ElementsAre("store-dir: \"" + directory +
-                                   "\" is open to all users (mode 755); chmod 700 keeps it to its "
-                                   "owner"));
+                                   "\" is open to all users (mode 755) until the next start, which "
+                                   "makes it 700"));
   fs::remove_all(directory);
 }
 
@@ -250,6 +290,9 @@ TEST(ConfigCheck, NamesWhoHasTheStoreOpenAndLeavesItInPeace) {
   fs::remove_all(directory);
   StoreHolder holder(directory);
   ASSERT_TRUE(holder.is_open);
+  const std::string secret = directory + "/cluster-secret";
+  std::ofstream(secret) << std::string(64, 'a');
+  fs::permissions(secret, fs::perms::owner_read | fs::perms::owner_write);
   const auto files = files_in(directory);
   for (int i = 0; i < 2; ++i) {
     EXPECT_THAT(warnings_of({{"store-dir", directory}}),
@@ -260,6 +303,9 @@ TEST(ConfigCheck, NamesWhoHasTheStoreOpenAndLeavesItInPeace) {
   EXPECT_EQ(files_in(directory), files);
   EXPECT_TRUE(holder.let_go());
   EXPECT_THAT(warnings_of({{"store-dir", directory}}), testing::IsEmpty()) << "whoever had it";
+  fs::remove(secret);
+  EXPECT_THAT(warnings_of({{"store-dir", directory}}),
+              testing::ElementsAre(testing::HasSubstr("but not its cluster-secret")));
   fs::remove_all(directory);
 }
 

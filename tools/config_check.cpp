@@ -95,22 +95,37 @@ void check_privacy(const char* setting, const std::string& path,
   if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return;
   char mode[16];
   std::snprintf(mode, sizeof(mode), "%o", status.st_mode & 0777U);
-  warnings.push_back(std::string(setting) + ": \"" + path + "\" is open to all users (mode " +
-                     mode + "); chmod " + (S_ISDIR(status.st_mode) ? "700" : "600") +
-                     " keeps it to its owner");
+  const bool is_directory = S_ISDIR(status.st_mode);
+  // An opening of the store makes directories of its own user private.
+  const bool is_mended = is_directory && status.st_uid == ::geteuid();
+  warnings.push_back(
+      std::string(setting) + ": \"" + path + "\" is open to all users (mode " + mode + ")" +
+      (is_mended
+           ? " until the next start, which makes it 700"
+           : std::string("; chmod ") + (is_directory ? "700" : "600") + " keeps it to its owner"));
 }
 
 /// The store makes a secret of its own at its first start; looking must not.
 Result<void> check_secret(const Settings& settings, std::vector<std::string>& warnings) {
-  std::error_code ignored;
   const std::string& directory = settings.text("store-dir");
   const std::string& file = settings.text("cluster-secret-file");
   const bool own = file.empty();
   const std::string path = own ? own_secret_path(directory) : file;
-  if (own && (directory.empty() || !fs::exists(path, ignored))) return {};
+  if (own && (directory.empty() || !has_own_secret(directory))) return {};
   check_privacy(own ? "store-dir" : "cluster-secret-file", path, warnings);
   const auto secret = cluster_secret(settings);
   return secret ? Result<void>() : secret.error();
+}
+
+/// A store's ids hang on its secret.
+void check_lost_secret(const Settings& settings, std::vector<std::string>& warnings) {
+  const std::string& directory = settings.text("store-dir");
+  const bool own = !directory.empty() && settings.text("cluster-secret-file").empty();
+  std::error_code ignored;
+  if (!own || has_own_secret(directory) || !fs::exists(directory + "/db/CURRENT", ignored)) return;
+  warnings.push_back("store-dir: \"" + directory +
+                     "\" holds a KV store, but not its cluster-secret: with a new one nothing of "
+                     "what it holds is found");
 }
 
 void check_store_user(const Settings& settings, std::vector<std::string>& warnings) {
@@ -284,6 +299,7 @@ void look_at_serving(const Settings& settings, CheckedSettings& checked) {
   note(model(), checked);
   note(check_keys(settings, checked.warnings), checked);
   if (const auto store = store_options(settings); !store) note(store.error(), checked);
+  check_lost_secret(settings, checked.warnings);
 }
 
 }  // namespace
@@ -300,7 +316,12 @@ CheckedSettings check_configuration(const Settings& settings) {
   note(check_addresses(settings), checked);
   for (const Setting& setting : settings.all()) {
     if (setting.kind != Setting::Kind::directory || setting.value.empty()) continue;
-    note(check_directory(setting), checked);
+    const auto usable = check_directory(setting);
+    if (usable || setting.name != "store-dir" || !fs::is_directory(setting.value)) {
+      note(usable, checked);
+    } else {  // a start serves without it
+      checked.warnings.push_back(usable.error().message + ": nothing is stored (read_only)");
+    }
   }
   look_at_serving(settings, checked);
   check_privacy("api-key-file", settings.text("api-key-file"), checked.warnings);

@@ -51,7 +51,8 @@ std::string holds_text(const StoredKvPlan& stored) {
   const std::string without = holds(false);
   return "holds " + with_store + " by the default plan-max-age-s" +
          (without == with_store ? "" : ", without a store-dir " + without) +
-         "; for another model, machine or request a start measures anew\n";
+         "; for another model, machine or other settings that it depends on a start measures "
+         "anew\n";
 }
 
 std::string figures(const model::KvPlan& plan, const model::KvCandidate& candidate) {
@@ -70,17 +71,34 @@ std::string figures(const model::KvPlan& plan, const model::KvCandidate& candida
          "\n";
 }
 
-Result<std::vector<std::string>> plan_files(const std::string& path) {
+constexpr const char* k_extension = ".kv-plan";
+
+Result<void> add_plans_in(const std::string& directory, std::vector<std::string>& files) {
+  const auto before = static_cast<std::ptrdiff_t>(files.size());
   std::error_code error;
-  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
-  std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    if (entry.path().extension() == ".kv-plan") files.push_back(entry.path().string());
+  fs::directory_iterator at(directory, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    if (at->path().extension() == k_extension) files.push_back(at->path().string());
   }
-  if (error) return fail(ErrorCode::io, "cannot read " + path + ": " + error.message());
-  std::sort(files.begin(), files.end());
-  if (files.empty()) return fail(ErrorCode::not_found, "no *.kv-plan in " + path);
-  return files;
+  if (error) return fail(ErrorCode::io, "cannot read " + directory + ": " + error.message());
+  std::sort(files.begin() + before, files.end());
+  return {};
+}
+
+/// A file, what is in a directory, or what a store keeps in its own.
+Result<std::vector<std::string>> plan_files(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored) || fs::path(path).extension() == k_extension) {
+    return std::vector<std::string>{path};
+  }
+  std::vector<std::string> files;
+  OUTRIDER_TRY(add_plans_in(path, files));
+  const std::string of_store = (fs::path(path) / "plans").string();
+  const bool is_store = fs::is_directory(of_store, ignored);
+  if (is_store) OUTRIDER_TRY(add_plans_in(of_store, files));
+  if (!files.empty()) return files;
+  return fail(ErrorCode::not_found,
+              "no *.kv-plan in " + path + (is_store ? " or " + of_store : ""));
 }
 
 int inspect_plan(const std::string& path, bool json) {
@@ -127,11 +145,11 @@ void add_inspect_plan(CLI::App& inspect, Action& action) {
   auto* plan = inspect.add_subcommand("plan", "What kv-kind auto measured, chose and rejected");
   auto path = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  plan->add_option("plan", *path, "a plan, or what --plan-dir was; STORE-DIR/plans without one")
+  plan->add_option("plan", *path, "a plan, or what --plan-dir or --store-dir was")
       ->type_name("FILE|DIR")
       ->required();
   plan->add_flag("--json", *json, "as one JSON array");
-  plan->footer("Exit code 1 if a file is damaged. Example: outrider inspect plan data/plans");
+  plan->footer("Exit code 1 if a file is damaged. Example: outrider inspect plan data/kv");
   plan->callback(
       [path, json, &action] { action = [path, json] { return inspect_plan(*path, *json); }; });
 }

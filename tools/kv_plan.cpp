@@ -6,15 +6,20 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <sstream>
 
 #include "base/check.hpp"
+#include "base/limits.hpp"
 #include "kernels/kv_kind_flags.hpp"
 #include "model/kv_probe.hpp"
 
 namespace outrider::tools {
 namespace {
+
+namespace fs = std::filesystem;
 
 /// The processor's name, as the system has it; two machines of one name measure much the same.
 std::string processor_name() {
@@ -48,34 +53,50 @@ std::string plan_path(const Settings& settings, const model::LoadedModel& model,
                       const std::string& fingerprint) {
   const std::string directory = kv_plan_directory(settings);
   if (directory.empty()) return {};
-  const std::string stem = std::filesystem::path(model.path).stem().string();
-  return (std::filesystem::path(directory) / (stem + '-' + fingerprint.substr(0, 16) + ".kv-plan"))
-      .string();
+  const std::string stem = fs::path(model.path).stem().string();
+  return (fs::path(directory) / (stem + '-' + fingerprint.substr(0, 16) + ".kv-plan")).string();
 }
 
 bool is_noisy(const model::KvPlan& plan) {
   return plan.spread() > model::k_noisy_spread;
 }
 
-/// Of the model's plans the one that was made last, if it can be read.
-std::optional<StoredKvPlan> last_plan(const std::string& directory, const std::string& model) {
-  std::optional<StoredKvPlan> last;
+/// The files that were written last, the newest first.
+std::vector<std::string> newest_plans(const std::string& directory,
+                                      const std::function<bool()>& go_on) {
+  std::multimap<fs::file_time_type, std::string, std::greater<>> found;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    if (entry.path().extension() != ".kv-plan") continue;
-    auto plan = read_kv_plan(entry.path().string());
-    if (plan && plan->model == model && (!last || plan->made > last->made)) last = std::move(*plan);
+  fs::directory_iterator at(directory, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    if (go_on && !go_on()) break;
+    std::error_code gone;
+    if (at->path().extension() != ".kv-plan" || !at->is_regular_file(gone)) continue;
+    found.emplace(at->last_write_time(gone), at->path().string());
+    if (found.size() > limits::kv_plans_read_max) found.erase(std::prev(found.end()));
   }
-  return last;
+  std::vector<std::string> files;
+  for (auto& [time, path] : found) files.push_back(std::move(path));
+  return files;
+}
+
+/// Of the model's plans the one that was kept last, if it is among the newest that are there.
+std::optional<StoredKvPlan> last_plan(const std::string& directory, const std::string& model,
+                                      const std::function<bool()>& go_on) {
+  for (const std::string& path : newest_plans(directory, go_on)) {
+    if (go_on && !go_on()) break;
+    auto plan = read_kv_plan(path);
+    if (plan && plan->model == model) return std::move(*plan);
+  }
+  return std::nullopt;
 }
 
 /// What a new plan costs: blocks of other kinds stay in the store, but are not found.
 std::string lost_blocks_text(const Settings& settings, const model::LoadedModel& model,
-                             const kernels::KvKinds& chosen) {
+                             const kernels::KvKinds& chosen, const std::function<bool()>& go_on) {
   const std::string& store = settings.text("store-dir");
   std::error_code ignored;
-  if (store.empty() || !std::filesystem::exists(store + "/db", ignored)) return {};
-  const auto last = last_plan(kv_plan_directory(settings), model.name);
+  if (store.empty() || !fs::exists(store + "/db", ignored)) return {};
+  const auto last = last_plan(kv_plan_directory(settings), model.name, go_on);
   if (!last || last->plan.chosen()->kinds == chosen) return {};
   const std::string before = kernels::kv_kinds_text(last->plan.chosen()->kinds);
   return "KV plan: the blocks in " + store + " were stored with the KV kind " + before +
@@ -86,7 +107,7 @@ std::string lost_blocks_text(const Settings& settings, const model::LoadedModel&
 /// Why the plan cannot be used now; empty: it can.
 std::string why_stale(const StoredKvPlan& stored, const std::string& fingerprint,
                       const Settings& settings, UnixTime now) {
-  if (stored.fingerprint != fingerprint) return "of another model, machine or request";
+  if (stored.fingerprint != fingerprint) return "of another model, machine or settings";
   const auto age = (now - stored.made).count();
   const auto most = static_cast<int64_t>(settings.count("plan-max-age-s"));
   if (age < 0) return "made in the future";
@@ -142,7 +163,7 @@ Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& mode
     world.inform(kv_plan_line(plan) + " [" + source + "]");
   };
   std::error_code ignored;
-  if (!path.empty() && std::filesystem::exists(path, ignored)) {
+  if (!path.empty() && fs::exists(path, ignored)) {
     auto stored = read_kv_plan(path);
     const std::string fault =
         stored ? why_stale(*stored, fingerprint, settings, world.now) : stored.error().message;
@@ -165,7 +186,7 @@ Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& mode
     use(*plan, source.str());
     return {};
   }
-  const std::string lost = lost_blocks_text(settings, *model, plan->chosen()->kinds);
+  const std::string lost = lost_blocks_text(settings, *model, plan->chosen()->kinds, world.go_on);
   const auto written =
       write_kv_plan(path, {.model = model->name,
                            .device = processor + ", " + std::string(model->ops->description()),
@@ -173,7 +194,9 @@ Result<void> plan_kv_kinds(const std::shared_ptr<const model::LoadedModel>& mode
                            .made = world.now,
                            .plan = *plan});
   use(*plan, source.str() + (written ? "; kept in " + path : ""));
-  if (!written) world.warn("KV plan: " + written.error().message);
+  if (!written) {
+    world.warn("KV plan: " + written.error().message + "; not kept: each start measures anew");
+  }
   if (!lost.empty()) world.warn(lost);
   return {};
 }

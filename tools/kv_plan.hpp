@@ -13,8 +13,8 @@
 #include "tools/settings.hpp"
 
 /// `--kv-kind auto`: plans are measured once and kept as JSON files, one for each model, machine
-/// and request. A file is believed only if it is whole, its fingerprint is the wanted one, and its
-/// figures lead to the choice that it names.
+/// and the settings that it depends on. A file is believed only if it is whole, its fingerprint is
+/// the wanted one, and its figures lead to the choice that it names.
 namespace outrider::tools {
 
 struct StoredKvPlan {
@@ -28,6 +28,7 @@ struct StoredKvPlan {
 std::string kv_plan_json(const StoredKvPlan& stored);
 /// `corrupt` for anything that `kv_plan_json` did not write.
 Result<StoredKvPlan> parse_kv_plan(std::string_view text);
+/// Of a regular file of limits::kv_plan_bytes_max at most.
 Result<StoredKvPlan> read_kv_plan(const std::string& path);
 /// Replaces the file at once, or not at all; makes the directory.
 Result<void> write_kv_plan(const std::string& path, const StoredKvPlan& stored);

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -100,6 +102,121 @@ TEST(KvPlanFile, IsRefusedIfItsFiguresLeadElsewhere) {
       parse_kv_plan(forged([](auto& json) { json["candidates"][0]["kinds"] = "int1"; })).ok());
 }
 
+TEST(KvPlanFile, IsRefusedIfItNestsDeepHoweverDeep) {
+  for (const size_t depth : {65u, 1'000'000u}) {
+    const std::string arrays = std::string(depth, '[') + std::string(depth, ']');
+    for (const std::string& text :
+         {arrays, R"({"sha256":"","a":)" + arrays + "}", std::string(depth, '[')}) {
+      const auto parsed = parse_kv_plan(text);
+      ASSERT_FALSE(parsed.ok());
+      EXPECT_EQ(parsed.error().code, ErrorCode::corrupt);
+      EXPECT_THAT(parsed.error().message, HasSubstr("nests deeper than 64 levels"));
+    }
+  }
+}
+
+/// A directory of its own for files that are no plans.
+class Plans : public testing::Test {
+ protected:
+  Plans() {
+    fs::remove_all(directory_);
+    fs::create_directories(directory_);
+  }
+  ~Plans() override { fs::remove_all(directory_); }
+
+  /// Of `inspect plan`: the exit code, what it printed, what it said of faults.
+  struct Inspected {
+    int code = -1;
+    std::string out;
+    std::string faults;
+  };
+  static Inspected inspected(const std::string& path) {
+    CLI::App app;
+    Action action;
+    add_inspect_plan(app, action);
+    app.parse("plan " + path);
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    Inspected out;
+    out.code = action();
+    out.out = testing::internal::GetCapturedStdout();
+    out.faults = testing::internal::GetCapturedStderr();
+    return out;
+  }
+
+  const std::string directory_ = testing::TempDir() + "outrider_kv_plan_files";
+};
+
+TEST_F(Plans, AreReadFromRegularFilesOnly) {
+  const std::string pipe = directory_ + "/x.kv-plan";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const auto of_pipe = read_kv_plan(pipe);
+  ASSERT_FALSE(of_pipe.ok());
+  EXPECT_EQ(of_pipe.error().message, "not a regular file");
+  const std::string link = directory_ + "/y.kv-plan";
+  fs::create_symlink("/dev/zero", link);
+  EXPECT_EQ(read_kv_plan(link).error().message, "not a regular file");
+  fs::remove(link);
+  ASSERT_TRUE(write_kv_plan(directory_ + "/real", a_plan()).ok());
+  fs::create_symlink(directory_ + "/real", link);
+  EXPECT_TRUE(read_kv_plan(link).ok());
+  const auto told = inspected(directory_);
+  EXPECT_EQ(told.code, k_exit_failed);
+  EXPECT_EQ(told.faults, "outrider: " + pipe + ": not a regular file\n");
+  EXPECT_THAT(told.out, HasSubstr("y.kv-plan"));
+}
+
+TEST_F(Plans, AreSmallFiles) {
+  const std::string path = directory_ + "/x.kv-plan";
+  StoredKvPlan all_pairs = a_plan();
+  while (all_pairs.plan.candidates.size() < 256) {
+    all_pairs.plan.candidates.push_back(all_pairs.plan.candidates[1]);
+  }
+  ASSERT_TRUE(write_kv_plan(path, all_pairs).ok());
+  EXPECT_TRUE(read_kv_plan(path).ok()) << "of more kinds than there are";
+  ASSERT_TRUE(write_kv_plan(path, a_plan()).ok());
+  std::ofstream(path, std::ios::app) << std::string(300'000, ' ');
+  const auto large = read_kv_plan(path);
+  ASSERT_FALSE(large.ok()) << "white space, but too much of it";
+  EXPECT_THAT(large.error().message, HasSubstr("over 262144 bytes"));
+}
+
+TEST_F(Plans, ReplaceWhatAKilledProcessLeft) {
+  const std::string path = directory_ + "/x.kv-plan";
+  const std::string part = path + ".part-" + std::to_string(::getpid());
+  ASSERT_EQ(::mkfifo(part.c_str(), 0600), 0);
+  ASSERT_TRUE(write_kv_plan(path, a_plan()).ok());
+  EXPECT_TRUE(read_kv_plan(path).ok());
+  EXPECT_FALSE(fs::exists(part));
+}
+
+TEST_F(Plans, OfAStoreAreFoundInItsDirectory) {
+  fs::create_directories(directory_ + "/db");
+  const auto none = inspected(directory_);
+  EXPECT_EQ(none.code, k_exit_failed);
+  EXPECT_EQ(none.faults, "outrider: no *.kv-plan in " + directory_ + "\n");
+  fs::create_directories(directory_ + "/plans");
+  EXPECT_EQ(inspected(directory_).faults,
+            "outrider: no *.kv-plan in " + directory_ + " or " + directory_ + "/plans\n");
+  const std::string path = directory_ + "/plans/x.kv-plan";
+  ASSERT_TRUE(write_kv_plan(path, a_plan()).ok());
+  const auto found = inspected(directory_);
+  EXPECT_EQ(found.code, k_exit_done) << found.faults;
+  EXPECT_THAT(found.out, testing::StartsWith(path + "\n"));
+}
+
+TEST_F(Plans, InspectionNamesADirectoryInTheirPlace) {
+  const std::string path = directory_ + "/x.kv-plan";
+  fs::create_directories(path);
+  for (const std::string& asked : {directory_, path}) {
+    const auto told = inspected(asked);
+    EXPECT_EQ(told.code, k_exit_failed);
+    EXPECT_EQ(told.faults, "outrider: " + path +
+                               ": a directory in a plan's place: no plan can be kept under this "
+                               "name until it is removed\n");
+  }
+}
+
 TEST(InspectPlan, ShowsEachCandidateWithItsFiguresAndMovesNoCursor) {
   StoredKvPlan stored = a_plan();
   stored.model = "evil\x1b[2J";
@@ -125,7 +242,8 @@ TEST(InspectPlan, SaysOnceWhichFileItCannotRead) {
   app.parse("plan /nowhere");
   testing::internal::CaptureStderr();
   EXPECT_EQ(action(), k_exit_failed);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "outrider: /nowhere: cannot be read\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "outrider: /nowhere: No such file or directory\n");
 }
 
 /// Starts of one model with one directory of plans.
@@ -151,11 +269,12 @@ class Starts : public testing::Test {
   std::string start() {
     said_.clear();
     warned_.clear();
+    asked_ = 0;
     options_ = engine_options(settings_);
     const auto done = plan_kv_kinds(model(), settings_,
                                     {.clock = clock_,
                                      .now = UnixTime(std::chrono::seconds(now_)),
-                                     .go_on = {},
+                                     .go_on = [this] { return ++asked_ > 0; },
                                      .inform = [this](const std::string& text) { said_ += text; },
                                      .warn = [this](const std::string& text) { warned_ += text; }},
                                     options_);
@@ -172,6 +291,7 @@ class Starts : public testing::Test {
     auto stored = read_kv_plan(only_file());
     ASSERT_TRUE(stored.ok());
     for (auto& candidate : stored->plan.candidates) candidate.spread = spread;
+    ASSERT_TRUE(choose_kv(stored->plan).ok());
     ASSERT_TRUE(write_kv_plan(only_file(), *stored).ok());
   }
   std::string only_file() const { return only_file(directory_); }
@@ -187,6 +307,7 @@ class Starts : public testing::Test {
   SteadyClock clock_;
   int64_t now_ = 1'700'000'000;
   model::EngineOptions options_;
+  int asked_ = 0;  ///< how often it asked whether to go on
   std::string said_;
   std::string warned_;
 };
@@ -299,6 +420,43 @@ TEST_F(Starts, WarnWhenANewPlanLeavesTheStoredBlocksBehind) {
                                  "q8_0 and are not found with fp16; --kv-kind q8_0 finds them"));
   start();
   EXPECT_EQ(warned_, "") << "once";
+}
+
+TEST_F(Starts, AskBetweenOtherFilesWhetherToGoOnAndWaitForNoPipe) {
+  set("plan-dir", "");
+  set("store-dir", directory_);
+  start();
+  const int alone = asked_;
+  const std::string plans = directory_ + "/plans";
+  fs::create_directories(directory_ + "/db");
+  constexpr int k_files = 10;
+  for (int i = 0; i < k_files; ++i) {
+    std::ofstream(plans + "/" + std::to_string(i) + ".kv-plan") << std::string(100'000, '[');
+  }
+  ASSERT_EQ(::mkfifo((plans + "/pipe.kv-plan").c_str(), 0600), 0);
+  now_ += 604'800;
+  EXPECT_THAT(start(), HasSubstr("measured in"));
+  EXPECT_GE(asked_, alone + k_files);
+}
+
+TEST_F(Starts, SayThatADirectoryStandsInThePlansPlaceAndServeWithTheNewPlan) {
+  set("kv-candidates", "fp16");
+  start();
+  const std::string path = only_file();
+  const kernels::KvKinds kinds = options_.kv_kinds;
+  fs::remove(path);
+  fs::create_directories(path);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(start(), HasSubstr("measured in"));
+    EXPECT_EQ(options_.kv_kinds, kinds);
+    EXPECT_THAT(warned_, HasSubstr("KV plan " + path +
+                                   ": a directory in a plan's place: no plan can be kept under "
+                                   "this name until it is removed; measuring anew"));
+    EXPECT_THAT(warned_, HasSubstr("not kept: each start measures anew"));
+  }
+  fs::remove(path);
+  EXPECT_THAT(start(), HasSubstr("kept in " + path));
+  EXPECT_EQ(warned_, "");
 }
 
 TEST_F(Starts, MeasureOnceForAllKvMemoryThatHoldsTheSameCandidates) {

@@ -9,6 +9,8 @@
 
 #include "base/hash.hpp"
 #include "base/limits.hpp"
+#include "base/regular_file.hpp"
+#include "gateway/json_body.hpp"
 #include "kernels/kv_kind_flags.hpp"
 #include "tools/kv_plan.hpp"
 
@@ -17,9 +19,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
+namespace fs = std::filesystem;
+
 constexpr int k_format = 1;
-/// No file is longer than what the wire takes.
-constexpr size_t k_bytes_max = limits::http_body_bytes_max;
 
 ordered_json quality_json(const model::KvQuality& quality) {
   return {{"nll", quality.nll}, {"mean_kl", quality.mean_kl}, {"needle_kl", quality.needle_kl}};
@@ -125,8 +127,12 @@ std::string kv_plan_json(const StoredKvPlan& stored) {
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
+/// The checksum is of the values, so they are parsed before it can be looked at: as hostile text.
 Result<StoredKvPlan> parse_kv_plan(std::string_view text) {
-  ordered_json json = ordered_json::parse(text, nullptr, false);
+  gateway::JsonBudget budget;
+  auto parsed = gateway::parse_json_body(text, budget, "the file");
+  if (!parsed) return fail(ErrorCode::corrupt, "not a KV plan: " + parsed.error().message);
+  ordered_json& json = *parsed;
   if (!json.is_object() || !json.contains("sha256") || !json["sha256"].is_string()) {
     return fail(ErrorCode::corrupt, "not a KV plan");
   }
@@ -144,23 +150,24 @@ Result<StoredKvPlan> parse_kv_plan(std::string_view text) {
 }
 
 Result<StoredKvPlan> read_kv_plan(const std::string& path) {
-  std::error_code ignored;
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    return fail(ErrorCode::io, "cannot be read");
+  const auto text = read_regular_file(path, limits::kv_plan_bytes_max);
+  if (text) return parse_kv_plan(*text);
+  if (text.error().code == ErrorCode::too_large) {
+    return fail(ErrorCode::corrupt, "not a KV plan: " + text.error().message);
   }
-  std::string text(k_bytes_max + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > k_bytes_max) return fail(ErrorCode::corrupt, "not a KV plan");
-  return parse_kv_plan(text);
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return text.error();
+  return fail(ErrorCode::invalid_argument,
+              "a directory in a plan's place: no plan can be kept under this name until it is "
+              "removed");
 }
 
 Result<void> write_kv_plan(const std::string& path, const StoredKvPlan& stored) {
-  namespace fs = std::filesystem;
   const std::string part = path + ".part-" + std::to_string(::getpid());
   std::error_code error;
   fs::create_directories(fs::path(path).parent_path(), error);
+  std::error_code absent;
+  fs::remove(part, absent);  // of a process with this id that was killed
   std::ofstream file(part, std::ios::binary | std::ios::trunc);
   file << kv_plan_json(stored) << std::flush;
   if (!error && file) fs::rename(part, path, error);

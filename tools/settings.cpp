@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <set>
 
 #include "base/comma_list.hpp"
+#include "base/limits.hpp"
+#include "base/regular_file.hpp"
 #include "base/sampling_ranges.hpp"
 #include "base/utf8.hpp"
 #include "kernels/kv_kind_flags.hpp"
@@ -256,16 +254,14 @@ Result<void> Settings::set(std::string_view name, std::string_view value,
 }
 
 Result<void> Settings::load_yaml(const std::string& path) {
-  std::error_code ignored;
-  std::ifstream file(path);
-  const int reason = std::filesystem::is_directory(path, ignored) ? EISDIR : file ? 0 : errno;
-  if (reason != 0) {
+  const auto text = read_regular_file(path, limits::config_file_bytes_max);
+  if (!text) {
     return fail(ErrorCode::invalid_argument,
-                "config: cannot read \"" + path + "\": " + std::strerror(reason), "config");
+                "config: cannot read \"" + path + "\": " + text.error().message, "config");
   }
   YAML::Node root;
   try {
-    root = YAML::Load(file);
+    root = YAML::Load(*text);
   } catch (const YAML::Exception& error) {
     return fail(ErrorCode::invalid_argument, path + ": " + error.what(), "config");
   }

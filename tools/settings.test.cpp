@@ -187,7 +187,7 @@ TEST(Settings, RefusesAFileThatIsNoMapOfScalars) {
   EXPECT_THAT(missing.error().message, HasSubstr("No such file"));
   const auto directory = settings.load_yaml(testing::TempDir());
   ASSERT_FALSE(directory.ok());
-  EXPECT_THAT(directory.error().message, HasSubstr("Is a directory"));
+  EXPECT_THAT(directory.error().message, HasSubstr("a directory, not a regular file"));
 }
 
 TEST(Settings, AKeyThatStandsTwiceIsAnErrorThatNamesIt) {

@@ -414,8 +414,11 @@ class LifeSuite(unittest.TestCase):
             self.assertEqual(list(pathlib.Path(directory).iterdir()), [])
 
     def test_a_prompt_file_is_a_file_of_bounded_size(self):
-        self.assertIn("is a directory", self.generate("--file", "/tmp").stderr)
-        self.assertIn("longer than", self.generate("--file", "/dev/zero").stderr)
+        self.assertIn("a directory, not a regular file", self.generate("--file", "/tmp").stderr)
+        self.assertIn("not a regular file", self.generate("--file", "/dev/zero").stderr)
+        with tempfile.NamedTemporaryFile() as file:
+            file.truncate(1 << 31)
+            self.assertIn("longer than", self.generate("--file", file.name).stderr)
 
     def test_the_cpp_example_streams(self):
         self.assertIsNotNone(cpp_client, "--cpp-client is needed")
