@@ -101,7 +101,9 @@ TEST_F(Contradictions, TablesWithTheSameWritesAreToldApart) {
     for (const std::string& path : {db_path(), twin}) {
       const auto opened = open_at(path);
       ASSERT_TRUE(opened.database) << opened.error.text();
-      if (compacted) ASSERT_TRUE(opened.database->compact_pinned());
+      if (compacted) {
+        ASSERT_TRUE(opened.database->compact_pinned());
+      }
     }
     uint64_t number = 900;
     for (const auto& file : fs::directory_iterator(twin)) {
@@ -228,7 +230,9 @@ TEST_F(Contradictions, ADatabaseThatIsNoDirectoryIsMovedAside) {
   fs::create_directories(store_path());
   for (const bool pipe : {false, true}) {
     fs::remove_all(db_path());
-    if (pipe) ASSERT_EQ(mkfifo(db_path().c_str(), 0600), 0);
+    if (pipe) {
+      ASSERT_EQ(mkfifo(db_path().c_str(), 0600), 0);
+    }
     if (!pipe) write_file(db_path(), "not a directory");
     auto store = open();
     EXPECT_EQ(store->stats().counters.quarantined, 1u);

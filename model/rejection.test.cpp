@@ -194,8 +194,9 @@ TEST(Rejection, ASabotagedResidualIsNoticed) {
 TEST(Rejection, ADraftThatDrewFromAnotherDistributionIsNoticed) {
   const auto claimed = [](const SampleRow& row, int32_t drafted, const DraftDistribution& from) {
     DraftDistribution wrong = from;
-    wrong.entries[0].weight += k_draft_weights / 50;
-    wrong.entries[1].weight -= k_draft_weights / 50;
+    constexpr uint16_t shifted = k_draft_weights / 50;
+    wrong.entries[0].weight += shifted;
+    wrong.entries[1].weight = static_cast<uint16_t>(wrong.entries[1].weight - shifted);
     return right(row, drafted, wrong);
   };
   EXPECT_GT(play({}, claimed, k_draws / 10).chi_square, k_critical);
