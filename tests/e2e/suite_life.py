@@ -188,6 +188,20 @@ class LifeSuite(unittest.TestCase):
             server.wait_until(lambda: answers(server), "an answer after the flood")
             self.assertEqual(server.terminate(), 0, server.log())
 
+    def test_accepts_again_after_descriptors_ran_out(self):
+        with Server(binary, model) as server:
+            descriptors = server.process.pid, resource.RLIMIT_NOFILE
+            before = resource.prlimit(*descriptors)
+            resource.prlimit(*descriptors, (3, before[1]))
+            with socket.create_connection(("127.0.0.1", server.http_port), timeout=60) as waiting:
+                server.wait_until(lambda: "accept failed" in server.log(), "a refused descriptor")
+                resource.prlimit(*descriptors, before)
+                waiting.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+                self.assertIn(b'"status":"ready"', waiting.makefile("rb").read())
+            self.assertTrue(answers(server))
+            self.assertEqual(server.log().count("accept failed"), 1)
+            self.assertEqual(server.terminate(), 0, server.log())
+
     def test_connections_end_when_clients_ask_for_it(self):
         body = b'{"prompt":"x","max_tokens":3,"stream":true}'
         head = (b"Host: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % len(body))
