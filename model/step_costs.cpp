@@ -20,11 +20,14 @@ constexpr uint32_t k_contexts[] = {0, 1024, 4096};
 /// steps of this time; a machine on which they take longer has come to that line before.
 constexpr double k_full_price = 1.7;
 constexpr Duration k_wide_step_max = std::chrono::milliseconds(100);
+/// Rounds over the rows of one sequence: as many as begin within this time.
+constexpr Duration k_narrow_for = std::chrono::seconds(2);
+constexpr int k_narrow_rounds = 8;
 /// Rows of the prefill chunk, and the context that tells what a pair costs.
 constexpr uint32_t k_chunk_rows = 128;
 constexpr uint32_t k_chunk_context = 1024;
-/// A step is repeated within this time, up to so often: the least time is what it takes when nobody
-/// disturbs.
+/// Any other step is repeated within this time, up to so often. The least time is what it takes
+/// when nobody disturbs.
 constexpr Duration k_repeat_for = std::chrono::milliseconds(60);
 constexpr int k_repeats_max = 5;
 
@@ -75,47 +78,53 @@ uint32_t next_rows(uint32_t rows) {
   return rows + std::bit_floor(rows) / 4;
 }
 
-/// Without context. The first `narrow` counts of rows are those of one sequence.
-size_t measure_rows(StepProbe& probe, const Clock& clock, StepCosts& costs) {
+/// The rows of one sequence behind each context, as costs of their own. Rounds go over all of them
+/// in turn, so that a slow moment is no cell's own.
+void measure_narrow(StepProbe& probe, const Clock& clock, StepCosts& costs) {
   const uint32_t most = std::min(probe.probe_tokens_max(), probe.batch_tokens());
-  const auto add = [&](uint32_t rows) {
-    const Duration time = least_time(probe, clock, rows, 0, rows);
-    costs.times.push_back(costs.rows.empty() ? time : std::max(time, costs.times.back()));
-    costs.rows.push_back(rows);
-  };
-  for (const uint32_t rows : k_rows) {
-    if (rows <= most) add(rows);
-  }
-  const size_t narrow = costs.rows.size();
-  if (narrow < std::size(k_rows)) return narrow;
-  for (uint32_t rows = next_rows(k_rows[narrow - 1]); rows <= most; rows = next_rows(rows)) {
-    const double last = ns(costs.times.back());
-    if (last >= k_full_price * costs.rows_ns(costs.rows.back() / 2.0)) break;
-    if (last >= ns(k_wide_step_max)) break;
-    add(rows);
-  }
-  return narrow;
-}
-
-/// What a context costs is a sequence's own, so it is measured for the rows of one only.
-void measure_contexts(StepProbe& probe, const Clock& clock, size_t narrow, StepCosts& costs) {
+  std::ranges::copy_if(k_rows, std::back_inserter(costs.rows),
+                       [&](uint32_t rows) { return rows <= most; });
+  std::ranges::copy_if(k_contexts, std::back_inserter(costs.contexts), [&](uint32_t context) {
+    return context + costs.rows.back() <= probe.probe_tokens_max();
+  });
   const size_t width = costs.rows.size();
-  for (const uint32_t context : k_contexts) {
-    if (context + costs.rows[narrow - 1] > probe.probe_tokens_max()) break;
-    costs.contexts.push_back(context);
-    if (context == 0) continue;
-    for (size_t i = 0; i < width; ++i) {
-      const size_t shallower = costs.times.size() - width;
-      Duration time = costs.times[shallower];
-      if (i < narrow) {
-        time = std::max(time, least_time(probe, clock, costs.rows[i], context, costs.rows[i]));
-        if (i > 0) time = std::max(time, costs.times.back());
-      } else {
-        time += costs.times.back() - costs.times[shallower - 1];
-      }
-      costs.times.push_back(time);
+  costs.times.assign(costs.contexts.size() * width, Duration::max());
+  const TimePoint end = clock.now() + k_narrow_for;
+  for (int round = 0; round < k_narrow_rounds && (round == 0 || clock.now() < end); ++round) {
+    for (size_t at = 0; at < costs.times.size(); ++at) {
+      const uint32_t rows = costs.rows[at % width];
+      const uint32_t context = costs.contexts[at / width];
+      costs.times[at] = std::min(costs.times[at], probe.time_step(rows, context, rows));
     }
   }
+  for (size_t at = 0; at < costs.times.size(); ++at) {
+    if (at % width > 0) costs.times[at] = std::max(costs.times[at], costs.times[at - 1]);
+    if (at >= width) costs.times[at] = std::max(costs.times[at], costs.times[at - width]);
+  }
+}
+
+/// More rows, those of many sequences. What a context costs is a sequence's own: as measured.
+void measure_wide(StepProbe& probe, const Clock& clock, StepCosts& costs) {
+  const uint32_t most = std::min(probe.probe_tokens_max(), probe.batch_tokens());
+  const size_t narrow = costs.rows.size();
+  if (narrow < std::size(k_rows)) return;
+  StepCosts wide{.rows = costs.rows, .times = {costs.times.begin(), costs.times.begin() + narrow}};
+  for (uint32_t rows = next_rows(wide.rows.back()); rows <= most; rows = next_rows(rows)) {
+    const double last = ns(wide.times.back());
+    if (last >= k_full_price * wide.rows_ns(wide.rows.back() / 2.0)) break;
+    if (last >= ns(k_wide_step_max)) break;
+    wide.times.push_back(std::max(least_time(probe, clock, rows, 0, rows), wide.times.back()));
+    wide.rows.push_back(rows);
+  }
+  std::vector<Duration> times = wide.times;
+  for (size_t c = 1; c < costs.contexts.size(); ++c) {
+    const auto measured = costs.times.begin() + static_cast<std::ptrdiff_t>(c * narrow);
+    const Duration extra = measured[narrow - 1] - wide.times[narrow - 1];
+    times.insert(times.end(), measured, measured + narrow);
+    for (size_t i = narrow; i < wide.rows.size(); ++i) times.push_back(wide.times[i] + extra);
+  }
+  costs.rows = std::move(wide.rows);
+  costs.times = std::move(times);
 }
 
 void measure_prefill(StepProbe& probe, const Clock& clock, StepCosts& costs) {
@@ -208,8 +217,8 @@ StepCosts measure_step_costs(StepProbe& probe, const Clock& clock) {
   probe.time_step(1, 0, 1);  // Cold caches and pages are not the machine.
   StepCosts costs;
   costs.local_window = probe.local_window();
-  const size_t narrow = measure_rows(probe, clock, costs);
-  measure_contexts(probe, clock, narrow, costs);
+  measure_narrow(probe, clock, costs);
+  measure_wide(probe, clock, costs);
   measure_prefill(probe, clock, costs);
   return costs;
 }

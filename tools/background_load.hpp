@@ -14,7 +14,13 @@
 
 namespace outrider::tools {
 
-/// Resolves at the next SIGTERM or SIGINT, which the port must have captured.
+/// Before any thread exists, or a thread of a library takes the signal's default action.
+inline void capture_stop_signals() {
+  kj::UnixEventPort::captureSignal(SIGTERM);
+  kj::UnixEventPort::captureSignal(SIGINT);
+}
+
+/// Resolves at the next SIGTERM or SIGINT; capture_stop_signals was called.
 inline kj::Promise<void> stop_signal(kj::UnixEventPort& port) {
   return port.onSignal(SIGTERM).ignoreResult().exclusiveJoin(port.onSignal(SIGINT).ignoreResult());
 }

@@ -127,8 +127,7 @@ void add_node(CLI::App& app, Action& action) {
   command->footer("Example: outrider node --join 127.0.0.1:8090 --model qwen2.5-coder-0.5b");
   command->callback([flags, &action] {
     action = [flags]() -> int {
-      kj::UnixEventPort::captureSignal(SIGTERM);
-      kj::UnixEventPort::captureSignal(SIGINT);
+      capture_stop_signals();
       const auto settings = flags->resolve();
       if (!settings) return report(settings.error());
       return run_node(*settings);

@@ -228,9 +228,7 @@ void add_serve(CLI::App& app, Action& action) {
   command->footer("Example: outrider serve --model smollm2-135m --http 127.0.0.1:8080");
   command->callback([flags, &action] {
     action = [flags]() -> int {
-      // Before any thread exists, or a thread of a library takes the signal's default action.
-      kj::UnixEventPort::captureSignal(SIGTERM);
-      kj::UnixEventPort::captureSignal(SIGINT);
+      capture_stop_signals();
       const auto settings = flags->resolve();
       if (!settings) return report(settings.error());
       return serve(*settings);
