@@ -74,6 +74,7 @@ schema::RouterHandle::behavior_type moody_router(schema::RouterHandle::pointer s
           [](const schema::Load&) {},
           [](const schema::LeaseDraft&) {},
           [](const schema::EndLease&) {},
+          [](const schema::ServesModel&) {},
           [](const schema::ListWorkers&) { return schema::WorkerList{}; }};
 }
 
@@ -87,7 +88,7 @@ class Chaos : public World, public ::testing::WithParamInterface<uint64_t> {
 
   Chaos() {
     moody_ = own(system_.spawn(moody_router, fleet_, random_, faults_));
-    desk_ = own(system_.spawn(front_desk, FrontDeskSetup{moody_, "tiny"}));
+    desk_ = own(system_.spawn(front_desk, FrontDeskSetup{moody_, "tiny", {}}));
     for (int i = 0; i < 3; ++i) add_node();
   }
 

@@ -1,7 +1,5 @@
 #include "actors/draft_actor.hpp"
 
-#include <spdlog/sinks/ostream_sink.h>
-
 #include <sstream>
 
 #include "actors/world.test.hpp"
@@ -39,7 +37,8 @@ schema::TargetHandle::behavior_type listening_target(std::shared_ptr<Told> told)
           [told](const schema::DraftHints& m) { told->hints.push_back(m); },
           [told](const schema::DraftResync& m) { told->resyncs.push_back(m); },
           [told](const schema::DraftClose& m) { told->closes.push_back(m); },
-          [](const schema::DraftsKnown&) {}};
+          [](const schema::DraftsKnown&) {},
+          [](const schema::WorkerRefused&) {}};
 }
 
 class DraftWorld : public World {
@@ -75,9 +74,6 @@ class DraftWorld : public World {
     run();
   }
 
-  std::ostringstream lines_;
-  std::shared_ptr<spdlog::logger> log_ = std::make_shared<spdlog::logger>(
-      "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines_));
   Port* port_ = nullptr;
   DraftListener listener_;
   DraftActor draft_;

@@ -16,6 +16,7 @@ void FrontDeskState::start(schema::FrontDeskHandle::pointer self, FrontDeskSetup
   self_ = self;
   setup_ = std::move(setup);
   self_->set_down_handler([this](caf::down_msg& down) { closed(down.source); });
+  self_->send(setup_.router, schema::ServesModel{setup_.model, setup_.fingerprint});
 }
 
 Result<void> FrontDeskState::admit(const schema::OpenSession& message) const {

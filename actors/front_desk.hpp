@@ -11,7 +11,8 @@ namespace outrider::actors {
 
 struct FrontDeskSetup {
   schema::RouterHandle router;
-  std::string model;  ///< The name that workers announce.
+  std::string model;        ///< The name that workers announce.
+  std::string fingerprint;  ///< That answers promise.
   uint32_t sessions_max = limits::sessions_open_max;
 };
 

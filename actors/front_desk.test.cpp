@@ -11,7 +11,7 @@ class FrontDesk : public World {
  protected:
   FrontDesk() {
     request_.prompt = {1, 2, 3};
-    desk_ = own(system_.spawn(front_desk, FrontDeskSetup{router_, "tiny", 2}));
+    desk_ = own(system_.spawn(front_desk, FrontDeskSetup{router_, "tiny", "fp", 2}));
   }
 
   std::shared_ptr<Collector> open(uint64_t session) {
@@ -32,6 +32,13 @@ class FrontDesk : public World {
   schema::FrontDeskHandle desk_;
   GenerationRequest request_;
 };
+
+TEST_F(FrontDesk, TellsItsRouterWhatClientsArePromised) {
+  run();
+  ASSERT_EQ(router_log_->served.size(), 1u);
+  EXPECT_EQ(router_log_->served[0].model, "tiny");
+  EXPECT_EQ(router_log_->served[0].fingerprint, "fp");
+}
 
 TEST_F(FrontDesk, SpawnsASessionPerRequestAndForgetsItAtItsEnd) {
   const auto client = open(1);

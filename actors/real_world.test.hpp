@@ -122,6 +122,7 @@ inline schema::RouterHandle::behavior_type first_router(
               return lease.first.request == ended.request && lease.first.target == ended.target;
             });
           },
+          [](const schema::ServesModel&) {},
           [](const schema::ListWorkers&) { return schema::WorkerList{}; }};
 }
 
@@ -147,7 +148,7 @@ class RealWorld : public ::testing::Test {
  protected:
   RealWorld() {
     router_ = system_.spawn(first_router, workers_);
-    desk_ = system_.spawn(front_desk, FrontDeskSetup{router_, "tiny"});
+    desk_ = system_.spawn(front_desk, FrontDeskSetup{router_, "tiny", {}});
   }
   ~RealWorld() override {
     for (const auto& target : targets_) kill(target);

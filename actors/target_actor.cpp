@@ -16,7 +16,7 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
   self_ = self;
   announce_ = std::move(setup.announce);
   announce_.target = caf::actor_cast<schema::TargetHandle>(self);
-  router_ = std::move(setup.router);
+  log_ = std::move(setup.log);
   setup.drafts.target = announce_.worker;
   setup.drafts.tokenizer = announce_.tokenizer;
   drafts_ = DraftFeed(std::move(setup.drafts));
@@ -28,8 +28,19 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
       caf::anon_send(target, EngineReport{std::make_shared<EngineEvents>(std::move(events))});
     }
   });
-  self_->send(router_, announce_);
+  join(setup.router);
   heartbeat();
+}
+
+void TargetState::join(const schema::RouterHandle& router) {
+  router_ = router;
+  if (router_) self_->send(router_, announce_);
+}
+
+/// Whoever started it has to know: it serves nobody.
+void TargetState::refused(const schema::Refusal& refusal) {
+  log_->error("{} stops: {}", announce_.name, refusal.message);
+  self_->quit();
 }
 
 void TargetState::begin(const schema::SubmitBegin& message) {
@@ -167,11 +178,13 @@ void TargetState::lease(const schema::DraftLease& lease) {
 void TargetState::send_drafts() {
   FeedOutbox outbox = drafts_.take_outbox();
   const auto self = caf::actor_cast<schema::TargetHandle>(self_);
-  for (schema::LeaseDraft& ask : outbox.asks) {
-    ask.reply_to = self;
-    self_->send(router_, std::move(ask));
+  if (router_) {
+    for (schema::LeaseDraft& ask : outbox.asks) {
+      ask.reply_to = self;
+      self_->send(router_, std::move(ask));
+    }
+    for (const schema::EndLease& ended : outbox.ends) self_->send(router_, ended);
   }
-  for (const schema::EndLease& ended : outbox.ends) self_->send(router_, ended);
   for (auto& [worker, message] : outbox.to_drafts) {
     const schema::DraftHandle& draft = draft_handles_[worker];
     if (!draft) continue;
@@ -220,7 +233,7 @@ void TargetState::heartbeat() {
   load.rows_per_s = engine.rows_per_s;
   load.draft_runs = drafts_.open();
   load.drafting = drafts_.on();
-  self_->send(router_, load);
+  if (router_) self_->send(router_, load);
   drafts_.beat();
   send_drafts();
   self_->delayed_send(caf::actor_cast<TargetActor>(self_), k_heartbeat, caf::tick_atom_v);
@@ -265,15 +278,17 @@ TargetActor::behavior_type TargetState::make_behavior() {
       },
       [this](const schema::Resend& message) { resend(message); },
       [this](const schema::DoneAck& message) { cancel(message.key); },
-      [this](const schema::AnnounceAgain&) { self_->send(router_, announce_); },
+      [this](const schema::AnnounceAgain&) { join(router_); },
       [this](const schema::DraftLease& message) { lease(message); },
       [this](const schema::DraftReady& message) { draft_said(message); },
       [this](const schema::DraftHints& message) { draft_said(message); },
       [this](const schema::DraftResync& message) { draft_said(message); },
       [this](const schema::DraftClose& message) { draft_said(message); },
       [this](const schema::DraftsKnown& message) { draft(message); },
+      [this](const schema::WorkerRefused& message) { refused(message.refusal); },
       [this](const EngineReport& message) { report(*message.events); },
       [this](caf::tick_atom) { heartbeat(); },
+      [this](const schema::RouterFound& found) { join(found.router); },
   };
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <spdlog/logger.h>
+
 #include <caf/allowed_unsafe_message_type.hpp>
 #include <caf/typed_event_based_actor.hpp>
 #include <deque>
@@ -21,13 +23,15 @@ struct EngineReport {
 };
 
 using TargetActor =
-    schema::TargetHandle::extend<caf::reacts_to<EngineReport>, caf::reacts_to<caf::tick_atom>>;
+    schema::TargetHandle::extend<caf::reacts_to<EngineReport>, caf::reacts_to<caf::tick_atom>,
+                                 caf::reacts_to<schema::RouterFound>>;
 
 struct TargetSetup {
-  schema::Announce announce;  ///< `target` is filled in by the actor.
-  schema::RouterHandle router;
+  schema::Announce announce;    ///< `target` is filled in by the actor.
+  schema::RouterHandle router;  ///< Null: it is told by RouterFound.
   EngineFactory engine;
   DraftFeed::Options drafts;  ///< By models. Without a depth there are none.
+  std::shared_ptr<spdlog::logger> log;
 };
 
 /// The mailbox of one engine: checks what comes in, puts it into the engine's inbox, remembers the
@@ -43,6 +47,8 @@ class TargetState {
  private:
   using Keys = std::set<RequestKey>;
 
+  void join(const schema::RouterHandle& router);
+  void refused(const schema::Refusal& refusal);
   void begin(const schema::SubmitBegin& message);
   Result<void> admit(const schema::SubmitBegin& message) const;
   void part(const schema::PromptPart& message);
@@ -69,6 +75,7 @@ class TargetState {
   TargetActor::pointer self_ = nullptr;
   schema::Announce announce_;
   schema::RouterHandle router_;
+  std::shared_ptr<spdlog::logger> log_;
   std::map<RequestKey, PromptAssembly> assemblies_;
   std::map<RequestKey, RequestRecord> records_;
   std::map<RequestKey, schema::SessionHandle> owners_;

@@ -16,9 +16,11 @@ class Target : public World {
     TargetSetup setup;
     setup.announce.worker = 9;
     setup.announce.incarnation = 4;
+    setup.announce.name = "target-9";
     setup.announce.model = "tiny";
     setup.announce.context_tokens = 64;
     setup.router = router_;
+    setup.log = log_;
     setup.engine = [this](EngineListener listener) {
       auto engine = std::make_unique<ManualEngine>(std::move(listener), engine_);
       port_ = engine.get();
@@ -237,6 +239,28 @@ TEST_F(Target, KeepsABoundedNumberOfFinishedRequests) {
   EXPECT_EQ(rejected(), ErrorCode::not_found) << "the oldest was forgotten";
   from_session(schema::Resend{{5, count}, 0, 0, 0});
   EXPECT_EQ(all<schema::Done>().size(), count + 1);
+}
+
+TEST_F(Target, AnnouncesItselfToEachRouterThatIsFound) {
+  ASSERT_EQ(router_log_->announces.size(), 1u);
+  const auto log = std::make_shared<RouterLog>();
+  const auto other = own(system_.spawn(scripted_router, log));
+  tell(target_, schema::RouterFound{other});
+  ASSERT_EQ(log->announces.size(), 1u);
+  EXPECT_EQ(log->announces[0].worker, 9u);
+  EXPECT_EQ(log->announces[0].incarnation, 4u);
+  EXPECT_EQ(log->announces[0].target, caf::actor_cast<schema::TargetHandle>(target_));
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(log->loads.size(), 1u);
+}
+
+TEST_F(Target, StopsLoudlyWhenItIsRefused) {
+  tell(target_, schema::WorkerRefused{
+                    9, schema::Refusal::of(fail(ErrorCode::invalid_argument, "other weights"))});
+  EXPECT_NE(lines_.str().find("target-9 stops: other weights"), std::string::npos) << lines_.str();
+  const size_t before = router_log_->loads.size();
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(router_log_->loads.size(), before);
 }
 
 }  // namespace

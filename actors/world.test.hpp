@@ -1,12 +1,14 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
 
 #include <caf/actor_system.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
 #include <memory>
+#include <sstream>
 #include <variant>
 #include <vector>
 
@@ -97,7 +99,8 @@ inline schema::TargetHandle::behavior_type scripted_target(std::shared_ptr<Targe
           [](const schema::DraftHints&) {},
           [](const schema::DraftResync&) {},
           [](const schema::DraftClose&) {},
-          [](const schema::DraftsKnown&) {}};
+          [](const schema::DraftsKnown&) {},
+          [](const schema::WorkerRefused&) {}};
 }
 
 struct RouterLog {
@@ -106,6 +109,7 @@ struct RouterLog {
   std::vector<schema::Load> loads;
   std::vector<schema::LeaseDraft> asks;
   std::vector<schema::EndLease> ends;
+  std::vector<schema::ServesModel> served;
 };
 
 inline schema::RouterHandle::behavior_type scripted_router(std::shared_ptr<RouterLog> log) {
@@ -114,6 +118,7 @@ inline schema::RouterHandle::behavior_type scripted_router(std::shared_ptr<Route
           [log](const schema::Load& m) { log->loads.push_back(m); },
           [log](const schema::LeaseDraft& m) { log->asks.push_back(m); },
           [log](const schema::EndLease& m) { log->ends.push_back(m); },
+          [log](const schema::ServesModel& m) { log->served.push_back(m); },
           [](const schema::ListWorkers&) { return schema::WorkerList{}; }};
 }
 
@@ -154,6 +159,9 @@ class World : public ::testing::Test {
     run();
   }
 
+  std::ostringstream lines_;
+  std::shared_ptr<spdlog::logger> log_ = std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines_));
   TestConfig config_;
   caf::actor_system system_{config_};
   Scheduler& scheduler_ = dynamic_cast<Scheduler&>(system_.scheduler());

@@ -64,6 +64,7 @@ struct Server {
               [heard](const schema::Load& load) { heard->push(load.sequence); },
               [](const schema::LeaseDraft&) {},
               [](const schema::EndLease&) {},
+              [](const schema::ServesModel&) {},
               [](const schema::ListWorkers&) { return schema::WorkerList(); }};
     });
   }

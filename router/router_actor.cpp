@@ -76,48 +76,79 @@ void RouterState::retry_held() {
 
 void RouterState::announce(const schema::Announce& announce) {
   const caf::actor_addr worker = address_of(announce);
-  if (!worker || refuse_draft(announce)) return;
+  if (!worker) return;
+  const auto known = table_.workers().find(announce.worker);
+  const bool is_known = known != table_.workers().end();
+  if (refuse_worker(announce)) {
+    if (is_known && address_of(known->second.announce) == worker) remove(announce.worker);
+    return;
+  }
   self_->demonitor(worker);  // Repeated announcements: one monitor is enough.
   if (announce.role == schema::Role::draft) {
     self_->monitor(announce.draft);
   } else {
     self_->monitor(announce.target);
   }
-  const auto known = table_.workers().find(announce.worker);
-  if (known != table_.workers().end() &&
-      known->second.announce.incarnation != announce.incarnation) {
+  if (is_known && known->second.announce.incarnation != announce.incarnation) {
     remove(announce.worker);
   }
   table_.announce(announce, now());
   drafts_told_.erase(announce.worker);
   if (announce.role == schema::Role::target &&
       target_tokenizers_.emplace(announce.tokenizer, announce.model).second) {
-    refuse_other_drafts();
+    refuse_others();
   }
   retry_held();
   send(leases_.grant_waiting(table_));
   tell_drafts();
 }
 
-bool RouterState::refuse_draft(const schema::Announce& announce) {
-  if (announce.role != schema::Role::draft || target_tokenizers_.empty()) return false;
-  if (target_tokenizers_.contains(announce.tokenizer)) return false;
-  const Error error =
-      fail(ErrorCode::invalid_argument,
-           "draft: the tokenizer of \"" + announce.model + "\" is another than that of \"" +
-               target_tokenizers_.begin()->second + "\"",
-           "draft");
-  log_->error("worker {} is refused: {}", announce.name, error.message);
-  self_->send(announce.draft, schema::WorkerRefused{announce.worker, schema::Refusal::of(error)});
+Result<void> RouterState::check_target(const schema::Announce& announce) const {
+  if (served_.empty()) return {};
+  const auto served = served_.find(announce.fingerprint);
+  if (served != served_.end() && served->second == announce.model) return {};
+  if (served != served_.end()) {
+    return fail(ErrorCode::invalid_argument,
+                "model: it is \"" + announce.model + "\" here and \"" + served->second +
+                    "\" there; --model-name " + served->second + " gives it the same name",
+                "model");
+  }
+  return fail(ErrorCode::invalid_argument,
+              "model: answers of \"" + announce.model + "\" (fingerprint " + announce.fingerprint +
+                  ") would be others than those of \"" + served_.begin()->second + "\" (" +
+                  served_.begin()->first +
+                  "): weights, --ctx, KV kinds and window have to be the same",
+              "model");
+}
+
+Result<void> RouterState::check_draft(const schema::Announce& announce) const {
+  if (target_tokenizers_.empty() || target_tokenizers_.contains(announce.tokenizer)) return {};
+  return fail(ErrorCode::invalid_argument,
+              "draft: the tokenizer of \"" + announce.model + "\" is another than that of \"" +
+                  target_tokenizers_.begin()->second + "\"",
+              "draft");
+}
+
+bool RouterState::refuse_worker(const schema::Announce& announce) {
+  const bool drafts = announce.role == schema::Role::draft;
+  const auto fits = drafts ? check_draft(announce) : check_target(announce);
+  if (fits) return false;
+  log_->error("worker {} is refused: {}", announce.name, fits.error().message);
+  const schema::WorkerRefused why{announce.worker, schema::Refusal::of(fits.error())};
+  if (drafts) {
+    self_->send(announce.draft, why);
+  } else {
+    self_->send(announce.target, why);
+  }
   return true;
 }
 
-void RouterState::refuse_other_drafts() {
+void RouterState::refuse_others() {
   std::vector<uint64_t> refused;
   for (const auto& [id, worker] : table_.workers()) {
-    if (refuse_draft(worker.announce)) refused.push_back(id);
+    if (refuse_worker(worker.announce)) refused.push_back(id);
   }
-  for (const uint64_t draft : refused) remove(draft);
+  for (const uint64_t worker : refused) remove(worker);
 }
 
 void RouterState::send(const std::vector<LeaseTable::Grant>& grants) {
@@ -221,6 +252,10 @@ RouterActor::behavior_type RouterState::make_behavior() {
       },
       [this](const schema::LeaseDraft& ask) { send(leases_.ask(ask, table_)); },
       [this](const schema::EndLease& ended) { send(leases_.end(ended, table_)); },
+      [this](const schema::ServesModel& serves) {
+        served_.insert_or_assign(serves.fingerprint, serves.model);
+        refuse_others();
+      },
       [this](const schema::ListWorkers&) { return list(); },
       [this](caf::tick_atom) { tick(); },
   };

@@ -45,9 +45,14 @@ class RouterState {
   void hold(const schema::PlaceRequest& request);
   void retry_held();
   void announce(const schema::Announce& announce);
-  /// Of a draft whose tokenizer no target has, or had: one that is away for a moment comes back.
-  bool refuse_draft(const schema::Announce& announce);
-  void refuse_other_drafts();
+  /// Tells a worker that nobody here has use for it: a target that would answer otherwise than is
+  /// served here, a draft whose tokenizer no target has, or had (one that is away for a moment
+  /// comes back).
+  bool refuse_worker(const schema::Announce& announce);
+  Result<void> check_target(const schema::Announce& announce) const;
+  Result<void> check_draft(const schema::Announce& announce) const;
+  /// Of those that it has.
+  void refuse_others();
   void send(const std::vector<LeaseTable::Grant>& grants);
   /// Each target how many drafts it may have, where that has changed.
   void tell_drafts();
@@ -66,6 +71,7 @@ class RouterState {
   LeaseTable leases_;
   std::map<uint64_t, uint32_t> drafts_told_;              ///< By target.
   std::map<std::string, std::string> target_tokenizers_;  ///< And a model that has it.
+  std::map<std::string, std::string> served_;             ///< Fingerprints, and the model's name.
   std::map<caf::actor_addr, Client> clients_;
   std::map<std::string, uint32_t> tenants_;  ///< Choices in flight.
   uint32_t in_flight_ = 0;                   ///< Sum of tenants_.

@@ -56,23 +56,24 @@ class Router : public ::testing::Test {
     const auto asked = asked_;
     const auto leases = leases_;
     const auto known = known_;
+    const auto refused = refused_;
     auto handle =
-        own(system_.spawn([asked, leases, known]() -> schema::TargetHandle::behavior_type {
-          return {
-              [](const schema::SubmitBegin&) {},
-              [](const schema::PromptPart&) {},
-              [](const schema::SubmitEnd&) {},
-              [](const schema::CancelRequest&) {},
-              [](const schema::SetParked&) {},
-              [](const schema::Resend&) {},
-              [](const schema::DoneAck&) {},
-              [asked](const schema::AnnounceAgain&) { ++*asked; },
-              [leases](const schema::DraftLease& lease) { leases->push_back(lease); },
-              [](const schema::DraftReady&) {},
-              [](const schema::DraftHints&) {},
-              [](const schema::DraftResync&) {},
-              [](const schema::DraftClose&) {},
-              [known](const schema::DraftsKnown& message) { known->push_back(message.drafts); }};
+        own(system_.spawn([asked, leases, known, refused]() -> schema::TargetHandle::behavior_type {
+          return {[](const schema::SubmitBegin&) {},
+                  [](const schema::PromptPart&) {},
+                  [](const schema::SubmitEnd&) {},
+                  [](const schema::CancelRequest&) {},
+                  [](const schema::SetParked&) {},
+                  [](const schema::Resend&) {},
+                  [](const schema::DoneAck&) {},
+                  [asked](const schema::AnnounceAgain&) { ++*asked; },
+                  [leases](const schema::DraftLease& lease) { leases->push_back(lease); },
+                  [](const schema::DraftReady&) {},
+                  [](const schema::DraftHints&) {},
+                  [](const schema::DraftResync&) {},
+                  [](const schema::DraftClose&) {},
+                  [known](const schema::DraftsKnown& message) { known->push_back(message.drafts); },
+                  [refused](const schema::WorkerRefused& why) { refused->push_back(why); }};
         }));
     announce(handle, announce_of(id));
     return handle;
@@ -392,6 +393,39 @@ TEST_F(Router, RefusesADraftThatCameBeforeTheTargetThatItDoesNotFit) {
   kill(target);
   draft(4);
   EXPECT_EQ(refused_->size(), 1u) << "its target is away for a moment";
+}
+
+TEST_F(Router, RefusesTargetsThatWouldAnswerOtherwise) {
+  worker(1);
+  schema::Announce other = announce_of(2);
+  other.fingerprint = "other weights";
+  const auto early = worker(3);
+  announce(early, [&] {
+    schema::Announce changed = other;
+    changed.worker = 3;
+    return changed;
+  }());
+  EXPECT_TRUE(refused_->empty()) << "nobody has said what is served";
+  caf::anon_send(router_, schema::ServesModel{announce_of(1).model, "fp"});
+  run();
+  ASSERT_EQ(refused_->size(), 1u);
+  EXPECT_EQ(refused_->at(0).worker, 3u);
+  EXPECT_EQ(refused_->at(0).refusal.field, "model");
+  EXPECT_NE(refused_->at(0).refusal.message.find("--ctx"), std::string::npos)
+      << refused_->at(0).refusal.message;
+  EXPECT_EQ(workers().size(), 1u);
+
+  const auto late = worker(2);
+  EXPECT_EQ(workers().size(), 2u) << "a twin";
+  announce(late, other);
+  EXPECT_EQ(refused_->size(), 2u);
+  EXPECT_EQ(workers().size(), 1u);
+  other.fingerprint = "fp";
+  other.model = "another name";
+  announce(late, other);
+  ASSERT_EQ(refused_->size(), 3u);
+  EXPECT_NE(refused_->at(2).refusal.message.find("--model-name"), std::string::npos)
+      << refused_->at(2).refusal.message;
 }
 
 }  // namespace

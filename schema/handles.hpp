@@ -36,6 +36,7 @@ struct Rejected;
 struct Resend;
 struct ResumeSession;
 struct RouterFound;
+struct ServesModel;
 struct SessionCount;
 struct SetParked;
 struct SubmitBegin;
@@ -56,7 +57,7 @@ using TargetHandle = caf::typed_actor<
     caf::reacts_to<CancelRequest>, caf::reacts_to<SetParked>, caf::reacts_to<Resend>,
     caf::reacts_to<DoneAck>, caf::reacts_to<AnnounceAgain>, caf::reacts_to<DraftLease>,
     caf::reacts_to<DraftReady>, caf::reacts_to<DraftHints>, caf::reacts_to<DraftResync>,
-    caf::reacts_to<DraftClose>, caf::reacts_to<DraftsKnown>>;
+    caf::reacts_to<DraftClose>, caf::reacts_to<DraftsKnown>, caf::reacts_to<WorkerRefused>>;
 
 /// A model that drafts for targets.
 using DraftHandle = caf::typed_actor<caf::reacts_to<DraftOpen>, caf::reacts_to<DraftCommits>,
@@ -71,7 +72,7 @@ using WorkerHandle = caf::typed_actor<caf::reacts_to<AnnounceAgain>>;
 using RouterHandle =
     caf::typed_actor<caf::reacts_to<PlaceRequest>, caf::reacts_to<Announce>, caf::reacts_to<Load>,
                      caf::reacts_to<LeaseDraft>, caf::reacts_to<EndLease>,
-                     caf::replies_to<ListWorkers>::with<WorkerList>>;
+                     caf::reacts_to<ServesModel>, caf::replies_to<ListWorkers>::with<WorkerList>>;
 
 /// Spawns a session per request. Only its own process talks to it.
 using FrontDeskHandle = caf::typed_actor<caf::reacts_to<OpenSession>, caf::reacts_to<CancelSession>,

@@ -46,7 +46,9 @@
 ///
 /// Announcing. target -> router: Announce once, then Load each limits::heartbeat_interval_ms. A
 /// router that gets a Load from a worker or an incarnation that it does not know answers
-/// AnnounceAgain. A worker is dropped on its DOWN or after limits::heartbeat_timeout_ms of silence.
+/// AnnounceAgain. One that fits nothing that is served here is told so (WorkerRefused) and ends;
+/// what is served is said by each front desk (ServesModel). A worker is dropped on its DOWN or
+/// after limits::heartbeat_timeout_ms of silence.
 ///
 /// Rules: under limits::control_message_bytes_max each, no float or double, every type in the block
 /// at the end of this file, ids only appended.
@@ -75,6 +77,15 @@ struct CountSessions {};
 
 struct SessionCount {
   uint32_t open = 0;
+};
+
+// -- front desk -> router ------------------------------------------------------------------------
+
+/// What the clients of a gateway are told that they get: targets that would answer otherwise are
+/// refused.
+struct ServesModel {
+  std::string model;
+  std::string fingerprint;
 };
 
 // -- session -> router -> session ----------------------------------------------------------------
@@ -224,7 +235,8 @@ struct AnnounceAgain {
   uint64_t worker = 0;
 };
 
-/// router -> a worker that it will not have: its tokenizer is none of its targets', say.
+/// router -> a worker that it will not have: a draft whose tokenizer is none of its targets', a
+/// target that would answer otherwise than those it has.
 struct WorkerRefused {
   uint64_t worker = 0;
   Refusal refusal;
@@ -301,4 +313,5 @@ CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftHints))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftResync))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftClose))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftsKnown))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::ServesModel))
 CAF_END_TYPE_ID_BLOCK(outrider)

@@ -107,7 +107,8 @@ using AllTypes =
                      Resend, DoneAck, Accepted, Rejected, Tokens, Done, Announce, Load,
                      AnnounceAgain, ListWorkers, WorkerInfo, WorkerList, WorkerRefused, LeaseDraft,
                      DraftLease, EndLease, DraftOpen, DraftCommit, DraftCommits, DraftReady,
-                     DraftBranch, DraftHint, DraftHints, DraftResync, DraftClose, DraftsKnown>;
+                     DraftBranch, DraftHint, DraftHints, DraftResync, DraftClose, DraftsKnown,
+                     ServesModel>;
 TYPED_TEST_SUITE(EveryMessage, AllTypes);
 
 constexpr size_t k_registered = caf::id_block::outrider::end - caf::id_block::outrider::begin;

@@ -285,9 +285,9 @@ void note(const Result<void>& looked, CheckedSettings& checked) {
   if (!known) checked.errors.push_back(error);
 }
 
-void look_at_serving(const Settings& settings, CheckedSettings& checked) {
+void look_at_serving(const Settings& settings, Command command, CheckedSettings& checked) {
   const auto together = [&]() -> Result<void> {
-    OUTRIDER_ASSIGN(checked.warnings, check_together(settings));
+    OUTRIDER_ASSIGN(checked.warnings, check_together(settings, command));
     return {};
   };
   const auto model = [&]() -> Result<void> {
@@ -297,18 +297,26 @@ void look_at_serving(const Settings& settings, CheckedSettings& checked) {
   };
   note(together(), checked);
   note(model(), checked);
-  note(check_keys(settings, checked.warnings), checked);
+  if (command == Command::serve) note(check_keys(settings, checked.warnings), checked);
   if (const auto store = store_options(settings); !store) note(store.error(), checked);
   check_lost_secret(settings, checked.warnings);
+}
+
+Result<CheckedSettings> check(const Settings& settings, Command command) {
+  CheckedSettings checked;
+  look_at_serving(settings, command, checked);
+  if (!checked.errors.empty()) return checked.errors.front();
+  return checked;
 }
 
 }  // namespace
 
 Result<CheckedSettings> check_serving(const Settings& settings) {
-  CheckedSettings checked;
-  look_at_serving(settings, checked);
-  if (!checked.errors.empty()) return checked.errors.front();
-  return checked;
+  return check(settings, Command::serve);
+}
+
+Result<CheckedSettings> check_target_node(const Settings& settings) {
+  return check(settings, Command::node);
 }
 
 CheckedSettings check_configuration(const Settings& settings) {
@@ -323,7 +331,7 @@ CheckedSettings check_configuration(const Settings& settings) {
       checked.warnings.push_back(usable.error().message + ": nothing is stored (read_only)");
     }
   }
-  look_at_serving(settings, checked);
+  look_at_serving(settings, Command::serve, checked);
   check_privacy("api-key-file", settings.text("api-key-file"), checked.warnings);
   check_privacy("store-dir", settings.text("store-dir"), checked.warnings);
   note(check_secret(settings, checked.warnings), checked);

@@ -19,6 +19,9 @@ struct CheckedSettings {
 /// how these and the settings go together. The first error, if there is one.
 Result<CheckedSettings> check_serving(const Settings& settings);
 
+/// Likewise of a node that is a target: it has no keys.
+Result<CheckedSettings> check_target_node(const Settings& settings);
+
 /// That, and without making it what serving would open: the addresses, directories and secret.
 CheckedSettings check_configuration(const Settings& settings);
 

@@ -1,32 +1,23 @@
 #include "tools/embedded_cluster.hpp"
 
-#include <atomic>
 #include <caf/actor_system.hpp>
 #include <caf/io/middleman.hpp>
 #include <caf/send.hpp>
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "actors/engine_loop.hpp"
 #include "actors/front_desk.hpp"
-#include "actors/store_tier.hpp"
 #include "actors/system_config.hpp"
-#include "actors/target_actor.hpp"
 #include "base/system.hpp"
 #include "cluster/publish.hpp"
 #include "gateway/caf_bridge.hpp"
-#include "kernels/kv_kind_flags.hpp"
 #include "model/hint_trie.hpp"
-#include "model/step_costs.hpp"
 #include "router/router_actor.hpp"
 #include "tools/cluster_view.hpp"
 #include "tools/kv_store.hpp"
 
 namespace outrider::tools {
 namespace {
-
-/// Of a start, for the KV store to open: a salvage of gigabytes takes longer.
-constexpr Duration k_store_wait = std::chrono::seconds(10);
 
 const char* role_name(schema::Role role) {
   switch (role) {
@@ -36,13 +27,6 @@ const char* role_name(schema::Role role) {
       return "draft";
   }
   return "unknown";
-}
-
-/// Of the blocks that an engine with these options computes.
-std::string describe_blocks(const std::string& model, const model::EngineOptions& options) {
-  std::string text = model + ' ' + kernels::kv_kinds_text(options.kv_kinds);
-  if (options.local_window != 0) text += " window " + std::to_string(options.local_window);
-  return text;
 }
 
 void update_hint_metrics(const model::HintCounters& hints, ServingMetrics& metrics) {
@@ -93,34 +77,6 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
           {"hints", std::move(outcomes)}};
 }
 
-schema::Announce announcement(const model::Engine& engine, const model::LoadedModel& model,
-                              const std::string& name, const model::EngineOptions& options) {
-  schema::Announce announce;
-  announce.worker = random_bits();
-  announce.incarnation = random_bits();
-  announce.role = schema::Role::target;
-  announce.name = "target-0";
-  announce.model = name;
-  announce.fingerprint = to_hex(engine.fingerprint());
-  announce.tokenizer = to_hex(model.tokenizer->fingerprint());
-  announce.context_tokens = engine.context_tokens();
-  announce.sequences = options.sequences;
-  announce.waiting = options.waiting;
-  announce.blocks_total = engine.stats().blocks_total;
-  announce.block_tokens = options.block_tokens;
-  return announce;
-}
-
-void announce_costs(const model::StepCosts& costs, schema::Announce& announce) {
-  announce.prefill_row_ns = costs.prefill_row_ns;
-  announce.attention_pair_ps = costs.attention_pair_ps;
-  announce.step_rows = costs.rows;
-  announce.step_contexts = costs.contexts;
-  for (const Duration time : costs.times) {
-    announce.step_ns.push_back(static_cast<uint64_t>(time.count()));
-  }
-}
-
 /// {"rows": […], "contexts": […], "ms": [contexts][rows], …}
 nlohmann::ordered_json describe_costs(const schema::Announce& announce) {
   auto table = nlohmann::ordered_json::array();
@@ -138,27 +94,6 @@ nlohmann::ordered_json describe_costs(const schema::Announce& announce) {
           {"prefill_row_ns", announce.prefill_row_ns},
           {"attention_pair_ps", announce.attention_pair_ps}};
 }
-
-/// The target actor's hold on its engine. Shared, so that metrics can look at a live engine without
-/// keeping a stopped one.
-class EngineHold final : public actors::EnginePort {
- public:
-  explicit EngineHold(std::shared_ptr<actors::EngineLoop> loop) : loop_(std::move(loop)) {}
-
-  Result<void> submit(RequestKey key, GenerationRequest request) override {
-    return loop_->submit(key, std::move(request));
-  }
-  void cancel(RequestKey key) override { loop_->cancel(key); }
-  void set_parked(RequestKey key, bool parked) override { loop_->set_parked(key, parked); }
-  void hint(std::vector<actors::DraftedHint> hints) override { loop_->hint(std::move(hints)); }
-  void count_hints(model::HintOutcome outcome, uint64_t count) override {
-    loop_->count_hints(outcome, count);
-  }
-  actors::EngineSnapshot snapshot() const override { return loop_->snapshot(); }
-
- private:
-  std::shared_ptr<actors::EngineLoop> loop_;
-};
 
 }  // namespace
 
@@ -188,13 +123,11 @@ struct EmbeddedCluster::State {
   gateway::ServedModel served;
   model::DecodePlan decode_plan;
   model::SpeculationOptions speculation;
-  schema::TargetHandle target;
+  std::optional<RunningTarget> target;
   std::optional<RunningDraft> draft;
   schema::FrontDeskHandle front_desk;
   std::shared_ptr<ClusterView> view = std::make_shared<ClusterView>();
   std::unique_ptr<gateway::Backend> backend;
-  std::shared_ptr<std::atomic<std::weak_ptr<actors::EngineLoop>>> engine =
-      std::make_shared<std::atomic<std::weak_ptr<actors::EngineLoop>>>();
 };
 
 EmbeddedCluster::EmbeddedCluster(const Clock& clock, ServingMetrics& metrics,
@@ -215,51 +148,17 @@ Result<uint16_t> EmbeddedCluster::listen(const cluster::Endpoint& endpoint) {
 
 EmbeddedCluster::~EmbeddedCluster() {
   if (!state_) return;
-  for (caf::actor actor : {caf::actor_cast<caf::actor>(state_->front_desk),
-                           caf::actor_cast<caf::actor>(state_->target)}) {
-    caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
-  }
+  caf::anon_send_exit(state_->front_desk, caf::exit_reason::user_shutdown);
   state_->view->stop();
   state_->backend.reset();
   state_->front_desk = nullptr;
-  state_->target = nullptr;
+  state_->target.reset();
   state_->draft.reset();
   actors_.reset();  // waits for the actors, and with the last of them the engine goes
 }
 
-Result<EmbeddedCluster::Prepared> EmbeddedCluster::prepare(
-    std::shared_ptr<const model::LoadedModel> model, const std::string& name,
-    const model::EngineOptions& options) const {
-  auto engine = model::Engine::create(model, options, clock_);
-  if (!engine) return engine.error();
-  const model::DecodePlan& plan = (*engine)->decode_plan();
-  if (options.decode_plan.is_automatic || !plan.bounds_nothing()) {
-    log_->info("decode plan: {}", model::to_string(plan));
-  }
-  schema::Announce announce = announcement(**engine, *model, name, options);
-  const model::StepCosts costs = model::measure_step_costs(**engine, clock_);
-  announce_costs(costs, announce);
-  (*engine)->set_step_costs(costs);
-  if (store_) {
-    // It has been opening meanwhile: from the first request on it answers, unless that is a
-    // salvage.
-    if (!store_->wait_open(k_store_wait)) {
-      log_->warn("the KV store is not open yet: requests compute until it is");
-    }
-    store_->describe((*engine)->kv_namespace(), describe_blocks(name, options));
-    (*engine)->attach_tier(actors::make_store_tier(store_));
-  }
-  return Prepared{std::move(model),
-                  std::move(*engine),
-                  std::move(announce),
-                  kernels::kv_kinds_text(options.kv_kinds),
-                  options.speculation,
-                  false,
-                  {}};
-}
-
 Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepared) const {
-  if (draft.model->tokenizer->fingerprint() != prepared.model->tokenizer->fingerprint()) {
+  if (draft.model->tokenizer->fingerprint() != prepared.target.model->tokenizer->fingerprint()) {
     return fail(ErrorCode::invalid_argument,
                 "draft: the tokenizer of " + draft.name + " is another than the model's", "draft");
   }
@@ -272,13 +171,14 @@ Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepa
 }
 
 void EmbeddedCluster::start(Prepared prepared) {
-  const model::LoadedModel& model = *prepared.model;
-  const schema::Announce& announce = prepared.announce;
+  PreparedTarget& target = prepared.target;
+  const model::LoadedModel& model = *target.model;
+  const schema::Announce announce = target.announce;
   auto state = std::make_unique<State>();
-  state->model = prepared.model;
-  state->kv_kind = std::move(prepared.kv_kind);
-  state->decode_plan = prepared.engine->decode_plan();
-  state->speculation = prepared.speculation;
+  state->model = target.model;
+  state->kv_kind = target.kv_kind;
+  state->decode_plan = target.engine->decode_plan();
+  state->speculation = target.speculation;
   state->served.name = announce.model;
   state->served.text = {announce.model, model.config, model.tokenizer, model.chat_template};
   state->served.context_tokens = announce.context_tokens;
@@ -288,28 +188,15 @@ void EmbeddedCluster::start(Prepared prepared) {
   if (!actors_) actors_ = std::make_unique<Actors>(log_, false);
   caf::actor_system& system = *actors_->system;
   const schema::RouterHandle& router = actors_->router;
-  auto shared_engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(prepared.engine));
-  const Clock& clock = clock_;
-  const auto make_engine = [shared_engine, &clock,
-                            watched = state->engine](actors::EngineListener listener) {
-    auto loop = std::make_shared<actors::EngineLoop>(
-        actors::make_stepper(std::move(*shared_engine)), std::move(listener), clock);
-    watched->store(loop);
-    return std::unique_ptr<actors::EnginePort>(std::make_unique<EngineHold>(std::move(loop)));
-  };
-  actors::TargetSetup target{
-      .announce = announce, .router = router, .engine = make_engine, .drafts = {}};
-  if (prepared.takes_drafts) {
-    target.drafts.depth_max = prepared.speculation.depth_max;
-    target.drafts.duty = {.always = prepared.speculation.fixed_depth,
-                          .competes = prepared.draft && prepared.draft->competes};
-  }
-  state->target = system.spawn(actors::target_actor, std::move(target));
+  target.draft_competes = prepared.draft && prepared.draft->competes;
+  state->target.emplace(system, router, std::move(target), clock_, log_);
   if (prepared.draft) {
     state->draft.emplace(system, router, std::move(*prepared.draft), clock_, log_);
   }
-  state->front_desk = system.spawn(
-      actors::front_desk, actors::FrontDeskSetup{.router = router, .model = announce.model});
+  state->front_desk =
+      system.spawn(actors::front_desk, actors::FrontDeskSetup{.router = router,
+                                                              .model = announce.model,
+                                                              .fingerprint = announce.fingerprint});
   state->view->start(system, router, state->front_desk);
   state->backend = gateway::make_caf_bridge(state->front_desk);
   state_ = std::move(state);
@@ -359,7 +246,7 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
   if (state_) {
     const model::DecodePlan& plan = state_->decode_plan;
     out["decode_plan"] = {{"contexts", plan.contexts}, {"rows", plan.rows}};
-    if (const auto loop = state_->engine->load().lock()) {
+    if (const auto loop = state_->target->engine()) {
       out["drafts"] = describe_drafts(state_->speculation, draft_model(snapshot.workers),
                                       loop->snapshot().stats.hints);
     }
@@ -373,7 +260,7 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
 
 void EmbeddedCluster::reset_cache(const gateway::CacheReset& what,
                                   gateway::CacheResetAnswer answer) {
-  const auto loop = state_ ? state_->engine->load().lock() : nullptr;
+  const auto loop = state_ ? state_->target->engine() : nullptr;
   if (!loop) return answer(fail(ErrorCode::unavailable, "the engine has stopped"));
   const auto pool_reset = [what, answer, store = store_](model::CacheReset pool) {
     gateway::CacheResetDone done{pool.forgotten, pool.held, std::nullopt};
@@ -395,7 +282,7 @@ void EmbeddedCluster::update_metrics() {
   if (store_) update_store_metrics(store_->stats(), metrics_.store());
   if (!state_) return;
   metrics_.sessions_open.Set(state_->view->snapshot().sessions_open);
-  const auto loop = state_->engine->load().lock();
+  const auto loop = state_->target->engine();
   if (!loop) return;
   const actors::EngineSnapshot snapshot = loop->snapshot();
   const model::EngineStats& stats = snapshot.stats;

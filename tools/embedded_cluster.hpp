@@ -19,6 +19,7 @@
 #include "model/loaded_model.hpp"
 #include "schema/messages.hpp"
 #include "tools/draft_model.hpp"
+#include "tools/target_model.hpp"
 
 namespace outrider::tools {
 
@@ -35,18 +36,12 @@ class EmbeddedCluster {
   /// Ends all sessions, stops the engine and closes the store: what is queued becomes durable.
   ~EmbeddedCluster();
 
-  /// What takes seconds: the engine's memory, and a probe of the machine's speed. Any thread.
+  /// What takes memory and time. Any thread.
   struct Prepared {
-    std::shared_ptr<const model::LoadedModel> model;
-    std::unique_ptr<model::Engine> engine;
-    schema::Announce announce;
-    std::string kv_kind;  ///< as kv_kinds_text writes it
-    model::SpeculationOptions speculation;
-    bool takes_drafts = false;           ///< Of models, here or in other processes.
+    PreparedTarget target;
     std::optional<PreparedDraft> draft;  ///< A model that drafts for it.
   };
-  Result<Prepared> prepare(std::shared_ptr<const model::LoadedModel> model, const std::string& name,
-                           const model::EngineOptions& options) const;
+  TargetSurroundings surroundings() const { return {clock_, log_, store_}; }
   Result<void> add_draft(const DraftModel& draft, Prepared& prepared) const;
   /// Spawns the actors.
   void start(Prepared prepared);

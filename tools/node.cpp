@@ -1,38 +1,49 @@
 #include <kj/async-io.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <caf/actor_system.hpp>
 #include <caf/io/middleman.hpp>
 #include <caf/send.hpp>
+#include <climits>
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "actors/system_config.hpp"
 #include "base/log.hpp"
 #include "cluster/router_link.hpp"
 #include "tools/background_load.hpp"
 #include "tools/command.hpp"
+#include "tools/config_check.hpp"
 #include "tools/draft_model.hpp"
 #include "tools/engine_options.hpp"
+#include "tools/target_load.hpp"
 
 namespace outrider::tools {
 namespace {
 
+/// Of all roles: what a role does not use has no effect in it.
 const std::vector<std::string>& node_setting_names() {
-  static const std::vector<std::string> names = {"roles",
-                                                 "join",
-                                                 "model",
-                                                 "model-name",
-                                                 "device",
-                                                 "threads",
-                                                 "pin-threads",
-                                                 "ctx",
-                                                 "kv-memory-mb",
-                                                 "block-tokens",
-                                                 "max-batch-tokens",
-                                                 "weights-cache",
-                                                 "draft-rows",
-                                                 "log-level",
-                                                 "log-json"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {"roles",
+                                    "join",
+                                    "model-name",
+                                    "max-seqs",
+                                    "max-waiting",
+                                    "draft-rows",
+                                    "store-dir",
+                                    "store-cap-mb",
+                                    "store-quota-mb",
+                                    "store-tenant-quota-mb",
+                                    "store-write-mb-s",
+                                    "cluster-secret-file",
+                                    "log-level",
+                                    "log-json"};
+    const auto& engine = engine_setting_names();
+    all.insert(all.end(), engine.begin(), engine.end());
+    return all;
+  }();
   return names;
 }
 
@@ -49,8 +60,17 @@ Result<cluster::Endpoint> router_address(const Settings& settings) {
   return endpoint;
 }
 
-Result<PreparedDraft> load(const Settings& settings, const Clock& clock, spdlog::logger& log,
-                           const std::atomic<bool>& stop) {
+/// One of the roles.
+struct Prepared {
+  std::shared_ptr<kvstore::ColdStore> store;
+  std::optional<PreparedTarget> target;
+  std::optional<PreparedDraft> draft;
+
+  schema::Announce& announce() { return target ? target->announce : draft->announce; }
+};
+
+Result<Prepared> load_draft(const Settings& settings, const Clock& clock, spdlog::logger& log,
+                            const std::atomic<bool>& stop) {
   std::string path;
   OUTRIDER_ASSIGN(path, resolve_model(settings.text("model")));
   const LoadWords words = {.inform = [&](const std::string& text) { log.info("{}", text); },
@@ -63,35 +83,73 @@ Result<PreparedDraft> load(const Settings& settings, const Clock& clock, spdlog:
   draft.options = draft_engine_options(settings, settings.count("kv-memory-mb"));
   draft.rows = static_cast<uint32_t>(settings.count("draft-rows"));
   draft.options.context_tokens = static_cast<uint32_t>(settings.count("ctx"));
-  return prepare_draft(draft, clock);
+  auto prepared = prepare_draft(draft, clock);
+  if (!prepared) return prepared.error();
+  return Prepared{{}, {}, std::move(*prepared)};
+}
+
+Result<Prepared> load_target(const Settings& settings, const std::string& name, TargetPlan plan,
+                             const Clock& clock, const std::shared_ptr<spdlog::logger>& log,
+                             const std::atomic<bool>& stop) {
+  Prepared prepared;
+  if (plan.store) {
+    prepared.store = std::make_shared<kvstore::ColdStore>(
+        std::move(*plan.store), kvstore::Surroundings{.clock = clock, .log = log});
+  }
+  auto target =
+      load_target(settings, name, std::move(plan.options), {clock, log, prepared.store}, stop);
+  if (!target) return target.error();
+  target->takes_drafts = takes_draft_models(settings);
+  prepared.target.emplace(std::move(*target));
+  return prepared;
+}
+
+/// For people: several nodes are members of one cluster.
+std::string node_name(const char* role) {
+  char host[HOST_NAME_MAX + 1] = {};
+  ::gethostname(host, HOST_NAME_MAX);
+  return std::string(role) + "-" + host + "-" + std::to_string(::getpid());
 }
 
 /// Its actors, for as long as it lives.
 class Node {
  public:
-  Node(const cluster::Endpoint& router, PreparedDraft draft, const Clock& clock,
-       const std::shared_ptr<spdlog::logger>& log) {
+  Node(const cluster::Endpoint& router, Prepared prepared, const Clock& clock,
+       const std::shared_ptr<spdlog::logger>& log)
+      : store_(std::move(prepared.store)) {
     config_.load<caf::io::middleman>();
     system_ = std::make_unique<caf::actor_system>(config_);
-    auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
-    refused_ = kj::mv(pair.promise);
-    auto ended =
-        std::make_shared<kj::Own<kj::CrossThreadPromiseFulfiller<void>>>(kj::mv(pair.fulfiller));
-    draft_ = std::make_unique<RunningDraft>(*system_, schema::RouterHandle(), std::move(draft),
-                                            clock, log);
-    draft_->actor()->attach_functor([ended] { (*ended)->fulfill(); });
-    link_ = cluster::spawn_router_link(
-        *system_, {router, caf::actor_cast<cluster::RoutedHandle>(draft_->actor()), log});
+    if (prepared.target) {
+      target_.emplace(*system_, schema::RouterHandle(), std::move(*prepared.target), clock, log);
+      join(router, target_->actor(), log);
+    } else {
+      draft_.emplace(*system_, schema::RouterHandle(), std::move(*prepared.draft), clock, log);
+      join(router, draft_->actor(), log);
+    }
   }
 
   /// Resolves when the cluster will not have it.
   kj::Promise<void> refused() { return kj::mv(refused_); }
 
  private:
+  template <class Worker>
+  void join(const cluster::Endpoint& router, const Worker& worker,
+            const std::shared_ptr<spdlog::logger>& log) {
+    auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
+    refused_ = kj::mv(pair.promise);
+    auto ended =
+        std::make_shared<kj::Own<kj::CrossThreadPromiseFulfiller<void>>>(kj::mv(pair.fulfiller));
+    worker->attach_functor([ended] { (*ended)->fulfill(); });
+    link_ = cluster::spawn_router_link(
+        *system_, {router, caf::actor_cast<cluster::RoutedHandle>(worker), log});
+  }
+
+  std::shared_ptr<kvstore::ColdStore> store_;  ///< Closed last: what is queued becomes durable.
   actors::SystemConfig config_;
   std::unique_ptr<caf::actor_system> system_;  ///< Waits for its actors when it goes.
   kj::Promise<void> refused_ = nullptr;
-  std::unique_ptr<RunningDraft> draft_;
+  std::optional<RunningTarget> target_;
+  std::optional<RunningDraft> draft_;
   cluster::RouterLink link_;
 };
 
@@ -100,17 +158,33 @@ int run_node(const Settings& settings) {
   if (!log) return report(log.error());
   const auto router = router_address(settings);
   if (!router) return report(router.error());
-  auto io = kj::setupAsyncIo();
+  const std::string& role = settings.text("roles");
   const SteadyClock clock;
-  BackgroundLoad<PreparedDraft> loading(
-      [&](const std::atomic<bool>& stop) { return load(settings, clock, **log, stop); });
-  auto* draft = loading.wait(io);
-  if (draft == nullptr) return k_exit_interrupted;
-  if (!*draft) return report(draft->error());
-  const schema::Announce& announce = (*draft)->announce;
-  (*log)->info("draft model {}: context {} tokens; joining {}", announce.model,
-               announce.context_tokens, cluster::to_string(*router));
-  Node node(*router, std::move(**draft), clock, *log);
+  std::function<Result<Prepared>(const std::atomic<bool>& stop)> load;
+  if (role == "target") {
+    const auto checked = check_target_node(settings);
+    if (!checked) return report(checked.error());
+    for (const std::string& warning : checked->warnings) (*log)->warn("{}", warning);
+    auto plan = plan_target(settings);
+    if (!plan) return report(plan.error());
+    load = [&, plan = std::move(*plan),
+            name = served_name(settings, checked->model)](const std::atomic<bool>& stop) {
+      return load_target(settings, name, plan, clock, *log, stop);
+    };
+  } else {
+    load = [&](const std::atomic<bool>& stop) { return load_draft(settings, clock, **log, stop); };
+  }
+  auto io = kj::setupAsyncIo();
+  BackgroundLoad<Prepared> loading(load);
+  auto* loaded = loading.wait(io);
+  if (loaded == nullptr) return k_exit_interrupted;
+  if (!*loaded) return report(loaded->error());
+  Prepared& prepared = **loaded;
+  schema::Announce& announce = prepared.announce();
+  announce.name = node_name(role.c_str());
+  (*log)->info("{} {}: model {}, context {} tokens; joining {}", role, announce.name,
+               announce.model, announce.context_tokens, cluster::to_string(*router));
+  Node node(*router, std::move(prepared), clock, *log);
   auto stopped = stop_signal(io.unixEventPort).then([] { return k_exit_done; });
   auto refused = node.refused().then([] { return k_exit_failed; });
   const int code = stopped.exclusiveJoin(kj::mv(refused)).wait(io.waitScope);
@@ -121,7 +195,7 @@ int run_node(const Settings& settings) {
 }  // namespace
 
 void add_node(CLI::App& app, Action& action) {
-  auto* command = app.add_subcommand("node", "A draft model that joins a server");
+  auto* command = app.add_subcommand("node", "A target or a draft model that joins a server");
   auto flags = std::make_shared<SettingFlags>();
   flags->add(*command, node_setting_names());
   command->footer("Example: outrider node --join 127.0.0.1:8090 --model qwen2.5-coder-0.5b");

@@ -19,8 +19,7 @@
 #include "tools/counted.hpp"
 #include "tools/embedded_cluster.hpp"
 #include "tools/engine_options.hpp"
-#include "tools/kv_plan.hpp"
-#include "tools/kv_store.hpp"
+#include "tools/target_load.hpp"
 #include "tools/version.hpp"
 
 namespace outrider::tools {
@@ -104,28 +103,16 @@ Result<void> load_draft(const Settings& settings, const EmbeddedCluster& cluster
 Result<Prepared> load(const Settings& settings, const EmbeddedCluster& cluster,
                       const std::string& name, model::EngineOptions options, spdlog::logger& log,
                       const std::atomic<bool>& stop) {
-  const SteadyClock clock;
-  const TimePoint start = clock.now();
-  const LoadWords words = {.inform = [&](const std::string& text) { log.info("{}", text); },
-                           .warn = [&](const std::string& text) { log.warn("{}", text); }};
-  words.inform("loading " + settings.text("model"));
-  auto model = load_with_progress(settings, &stop, words);
-  if (!model) return model.error();
-  log.info("loaded in {:.1f} s; measuring this machine", to_seconds(clock.now() - start));
-  OUTRIDER_TRY(plan_kv_kinds(*model, settings,
-                             {.clock = clock,
-                              .now = wall_time(),
-                              .go_on = [&] { return !stop; },
-                              .inform = words.inform,
-                              .warn = words.warn},
-                             options));
-  auto prepared = cluster.prepare(std::move(*model), name, options);
-  if (!prepared) return prepared;
+  auto target = load_target(settings, name, std::move(options), cluster.surroundings(), stop);
+  if (!target) return target.error();
+  Prepared prepared{std::move(*target), {}};
   const bool may_be_joined = settings.text("cluster") != "off";
-  prepared->takes_drafts =
+  prepared.target.takes_drafts =
       takes_draft_models(settings) && (may_be_joined || uses_draft_model(settings));
   if (uses_draft_model(settings)) {
-    OUTRIDER_TRY(load_draft(settings, cluster, words, stop, *prepared));
+    const LoadWords words = {.inform = [&](const std::string& text) { log.info("{}", text); },
+                             .warn = [&](const std::string& text) { log.warn("{}", text); }};
+    OUTRIDER_TRY(load_draft(settings, cluster, words, stop, prepared));
   }
   return prepared;
 }
@@ -161,21 +148,13 @@ int serve(const Settings& settings) {
   const auto checked = check_serving(settings);
   if (!checked) return report(checked.error());
   for (const std::string& warning : checked->warnings) (*log)->warn("{}", warning);
-  auto store = store_options(settings);
-  if (!store) return report(store.error());
-  model::EngineOptions options = engine_options(settings);
-  if (auto secret = cluster_secret(settings); secret) {
-    options.cluster_secret = std::move(*secret);
-    const bool own = settings.text("cluster-secret-file").empty();
-    if (*store && own) keep_own_secret(**store, options.cluster_secret);
-  } else {
-    return report(secret.error());
-  }
+  auto plan = plan_target(settings);
+  if (!plan) return report(plan.error());
   auto io = kj::setupAsyncIo();
   const SteadyClock clock;
   const std::string name = served_name(settings, checked->model);
   ServingMetrics metrics(name);
-  EmbeddedCluster cluster(clock, metrics, *log, std::move(*store));
+  EmbeddedCluster cluster(clock, metrics, *log, std::move(plan->store));
 
   auto gateway = gateway::Gateway::open(
       io, gateway_options(settings),
@@ -197,7 +176,7 @@ int serve(const Settings& settings) {
   if (!listening.cluster.empty()) (*log)->info("nodes join at {}", listening.cluster);
 
   BackgroundLoad<Prepared> loading([&](const std::atomic<bool>& stop) {
-    return load(settings, cluster, name, options, **log, stop);
+    return load(settings, cluster, name, plan->options, **log, stop);
   });
   auto* loaded = loading.wait(io);
   if (loaded == nullptr) {
@@ -206,7 +185,7 @@ int serve(const Settings& settings) {
   }
   if (!*loaded) return report(loaded->error());
 
-  const uint32_t blocks = (*loaded)->announce.blocks_total;
+  const uint32_t blocks = (*loaded)->target.announce.blocks_total;
   cluster.start(std::move(**loaded));
   const gateway::ServedModel served = cluster.served_model();
   const auto warning =

@@ -13,6 +13,7 @@ struct Need {
   std::string_view prefix;
   bool (*met)(const Settings&);
   const char* condition;
+  bool of_nodes = true;  ///< Else only of commands that are no node.
 };
 
 bool is_automatic(const Settings& settings) {
@@ -31,7 +32,7 @@ constexpr Need k_needs[] = {
      [](const Settings& s) { return !s.text("plan-dir").empty() || !s.text("store-dir").empty(); },
      "without plan-dir or store-dir"},
     {"store-tenant-", [](const Settings& s) { return !s.text("api-key-file").empty(); },
-     "without api-key-file"},
+     "without api-key-file", false},
     {"admin-tenant", [](const Settings& s) { return !s.text("api-key-file").empty(); },
      "without api-key-file"},
     {"spec-", [](const Settings& s) { return s.text("spec") != "off"; }, "with spec off"},
@@ -40,8 +41,8 @@ constexpr Need k_needs[] = {
     {"draft",
      [](const Settings& s) { return s.text("spec") == "auto" || s.text("spec") == "draft"; },
      "unless spec is auto or draft"},
-    {"join", [](const Settings&) { return false; }, "but in outrider node"},
-    {"roles", [](const Settings&) { return false; }, "but in outrider node"},
+    {"join", [](const Settings&) { return false; }, "but in outrider node", false},
+    {"roles", [](const Settings&) { return false; }, "but in outrider node", false},
     {"decode-chunks", [](const Settings& s) { return s.text("decode-plan") == "fixed"; },
      "unless decode-plan is fixed"},
 };
@@ -78,10 +79,11 @@ Result<void> check_quotas(const Settings& settings, std::vector<std::string>& wa
 
 }  // namespace
 
-Result<std::vector<std::string>> check_together(const Settings& settings) {
+Result<std::vector<std::string>> check_together(const Settings& settings, Command command) {
+  const bool is_node = command == Command::node;
   std::vector<std::string> warnings;
   OUTRIDER_TRY(check_quotas(settings, warnings));
-  if (settings.text("spec") == "draft" && settings.text("draft").empty() &&
+  if (!is_node && settings.text("spec") == "draft" && settings.text("draft").empty() &&
       settings.text("cluster") == "off") {
     return fail(ErrorCode::invalid_argument,
                 "spec: draft needs a draft model, by draft, or by cluster from a node", "spec");
@@ -89,7 +91,8 @@ Result<std::vector<std::string>> check_together(const Settings& settings) {
   for (const Setting& setting : settings.all()) {
     if (!settings.is_given(setting.name) || setting.value.empty()) continue;
     const auto unmet = std::find_if(std::begin(k_needs), std::end(k_needs), [&](const Need& need) {
-      return setting.name.starts_with(need.prefix) && !need.met(settings);
+      return (need.of_nodes || !is_node) && setting.name.starts_with(need.prefix) &&
+             !need.met(settings);
     });
     if (unmet != std::end(k_needs)) {
       warnings.push_back(setting.name + " has no effect " + unmet->condition);

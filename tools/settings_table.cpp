@@ -67,8 +67,10 @@ std::vector<Setting> cluster_settings() {
       {.name = "roles",
        .kind = Kind::choice,
        .default_value = "draft",
-       .help = "node: what it is; draft: its model drafts for the server's",
-       .choices = {"draft"}},
+       .help =
+           "node: what it is; target: it serves as the server's own model does; draft: its model "
+           "drafts for such",
+       .choices = {"target", "draft"}},
   };
 }
 

@@ -1,14 +1,13 @@
-"""`outrider node`: a draft model in another process. It may come, go, hang and come back; answers stay
-the same and no request fails."""
+"""`outrider node`: a draft model or a target in another process. It may come, go, hang and come back;
+answers stay the same and no request fails."""
 
 import json
-import re
 import signal
 import socket
 import subprocess
-import tempfile
 import unittest
 
+from node import Node, cluster_port
 from server import ROOT, Server
 from suite_draft import answers
 
@@ -18,46 +17,26 @@ OTHER = ROOT / "tests/support/models/tiny-qwen2.gguf"
 DRAFTING = ["--cluster", "127.0.0.1:0", "--spec", "draft", "--spec-k", "4"]
 
 
-class Node:
-    """`outrider node`, one thread, ended with the test."""
-
-    def __init__(self, port, model_file=None):
-        self.log_file = tempfile.NamedTemporaryFile("w+", prefix="outrider-node-", suffix=".log")
-        command = [str(binary), "node", "--join", f"127.0.0.1:{port}", "--model",
-                   str(model_file or model), "--threads", "1", "--kv-memory-mb", "64"]
-        self.process = subprocess.Popen(command, stdout=self.log_file, stderr=self.log_file, cwd=ROOT)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-        self.process.wait()
-
-    def log(self):
-        with open(self.log_file.name) as file:
-            return file.read()
-
-    def send(self, number):
-        self.process.send_signal(number)
+def draft_node(port, model_file=None):
+    return Node(binary, model_file or model, port)
 
 
-def cluster_port(server):
-    found = []
+def target_node(port, flags):
+    return Node(binary, model, port, ["--roles", "target", "--threads", "1", *flags])
 
-    def listens():
-        found[:] = re.findall(r"nodes join at 127\.0\.0\.1:(\d+)", server.log())
-        return bool(found)
-    server.wait_until(listens, "the cluster address")
-    return int(found[0])
+
+def members(server, role):
+    listed = json.loads(server.request("GET", "/cluster")[2])["members"]
+    return [member for member in listed if member["role"] == role]
+
+
+def targets(server):
+    return members(server, "target")
 
 
 def drafts(server):
     """Models of the draft members that the router lists."""
-    members = json.loads(server.request("GET", "/cluster")[2])["members"]
-    return [member["model"] for member in members if member["role"] == "draft"]
+    return [member["model"] for member in members(server, "draft")]
 
 
 def used(server):
@@ -84,7 +63,7 @@ class NodeSuite(unittest.TestCase):
             port = cluster_port(server)
             self.assertEqual(answers(server)[0], plain)
             self.assertEqual(used(server), 0)
-            with Node(port) as node:
+            with draft_node(port) as node:
                 self.expect_hints(server, plain, "the first node")
                 server.wait_until(lambda: drafts(server), "the draft to be listed")
                 told = json.loads(server.request("GET", "/cluster")[2])["drafts"]["model"]
@@ -92,7 +71,7 @@ class NodeSuite(unittest.TestCase):
                 node.send(signal.SIGKILL)
                 self.assertEqual(answers(server)[0], plain)
                 server.wait_until(lambda: not drafts(server), "the dead draft to be forgotten")
-            with Node(port) as node:
+            with draft_node(port) as node:
                 self.expect_hints(server, plain, "the second node")
                 node.send(signal.SIGTERM)
                 self.assertEqual(node.process.wait(60), 0, node.log())
@@ -101,7 +80,7 @@ class NodeSuite(unittest.TestCase):
 
     def test_a_draft_that_hangs_is_done_without_and_used_again(self):
         plain = self.plain()
-        with Server(binary, model, DRAFTING) as server, Node(cluster_port(server)) as node:
+        with Server(binary, model, DRAFTING) as server, draft_node(cluster_port(server)) as node:
             self.expect_hints(server, plain, "the node")
             node.send(signal.SIGSTOP)
             self.assertEqual(answers(server)[0], plain)
@@ -117,7 +96,7 @@ class NodeSuite(unittest.TestCase):
             chosen.bind(("127.0.0.1", 0))
             port = chosen.getsockname()[1]
         flags = ["--cluster", f"127.0.0.1:{port}", *DRAFTING[2:]]
-        with Node(port) as node:
+        with draft_node(port) as node:
             for _ in range(2):
                 with Server(binary, model, flags) as server:
                     self.expect_hints(server, plain, "the node")
@@ -126,11 +105,40 @@ class NodeSuite(unittest.TestCase):
             self.assertEqual(node.process.wait(60), 0, node.log())
 
     def test_a_draft_of_another_tokenizer_is_refused_loudly(self):
-        with Server(binary, model, DRAFTING) as server, Node(cluster_port(server), OTHER) as node:
+        with Server(binary, model, DRAFTING) as server, draft_node(cluster_port(server), OTHER) as node:
             self.assertEqual(node.process.wait(60), 1, node.log())
             self.assertIn("tokenizer", node.log())
             self.assertIn("tokenizer", server.log())
             self.assertEqual(drafts(server), [])
+
+    def test_a_target_of_another_process_serves_like_the_servers_own(self):
+        plain = self.plain()
+        flags = ["--ctx", "512"]
+        with Server(binary, model, [*flags, "--cluster", "127.0.0.1:0"]) as server:
+            with target_node(cluster_port(server), flags) as node:
+                server.wait_until(lambda: len(targets(server)) == 2, "the second target")
+                self.assertEqual(len({member["fingerprint"] for member in targets(server)}), 1)
+
+                def both_served():
+                    self.assertEqual(answers(server)[0], plain)
+                    return all(member["load"]["rows_per_s"] > 0 for member in targets(server))
+                server.wait_until(both_served, "answers of both")
+                node.send(signal.SIGTERM)
+                self.assertEqual(node.process.wait(60), 0, node.log())
+            server.wait_until(lambda: len(targets(server)) == 1, "the target to be forgotten")
+            self.assertEqual(answers(server)[0], plain)
+            self.assertEqual(server.terminate(), 0)
+
+    def test_a_target_that_would_answer_otherwise_is_refused_loudly(self):
+        with Server(binary, model, ["--ctx", "512", "--cluster", "127.0.0.1:0"]) as server:
+            port = cluster_port(server)
+            for flags, word in ((["--ctx", "256"], "--ctx"), (["--ctx", "512", "--kv-kind", "q8_0"], "KV kinds"),
+                                (["--ctx", "512", "--model-name", "mine"], "--model-name")):
+                with target_node(port, flags) as node:
+                    self.assertEqual(node.process.wait(60), 1, node.log())
+                    self.assertIn(word, node.log())
+            self.assertEqual(len(targets(server)), 1)
+            self.assertEqual(server.terminate(), 0)
 
     def test_wrong_usage_is_said_before_anything_is_loaded(self):
         for flags, word in (([], "join"), (["--join", "here"], "HOST:PORT"),

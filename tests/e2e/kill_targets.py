@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""Kills target nodes under streams of every kind; each client must read what it would have read.
+
+Usage: kill_targets.py --binary build/release/outrider [--model M.gguf] [--kills 20] [--seed 1]
+                       [--nodes 2] [--streams 8] [--tokens 64] [--how kill,stop,term]
+
+One server with a target of its own, and nodes that are its twins. Requests of every kind (greedy,
+sampled, penalties, stop strings, logprobs, several choices, prompt logprobs, streamed and whole)
+run so many at a time; after a random number of tokens a node is killed (SIGKILL), stopped for four
+seconds (SIGSTOP, then SIGCONT) or asked to leave (SIGTERM); another takes the place of one that is
+gone. Each answer is compared with that of a server without nodes, logprobs to the bit. A stall is
+the longest time in which a stream that was under way at a fault got nothing. Exit code 1: an answer
+differed, a request failed, or no request ever moved.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import pathlib
+import random
+import re
+import signal
+import statistics
+import sys
+import threading
+import time
+
+from node import Node, cluster_port
+from server import ROOT, Server
+
+TINY = ROOT / "tests/support/models/tiny-llama.gguf"
+# Of all: what a fingerprint covers has to be the same everywhere.
+ENGINE = ["--threads", "1", "--kv-memory-mb", "128", "--ctx", "512"]
+WORDS = ("the model rides ahead of its target and a draft that is lost costs nothing but time "
+         "so write about rivers tests numbers letters birds and the sea").split()
+STOP_S = 4  # longer than the silence that a router allows
+KINDS = ("greedy", "sampled", "filtered", "penalties", "stop", "logprobs", "choices",
+         "prompt_logprobs", "chat")
+
+
+def make_request(draw, kind, tokens):
+    """Path and body. The seed is always given: what is repeated must repeat."""
+    text = " ".join(draw.choice(WORDS) for _ in range(draw.randrange(4, 40)))
+    body = {"prompt": text, "max_tokens": draw.randrange(tokens // 2, tokens + 1),
+            "temperature": 0.8, "seed": draw.getrandbits(32), "stream": draw.random() < 0.75,
+            "ignore_eos": True}
+    if kind in ("greedy", "logprobs"):
+        body["temperature"] = 0
+    if kind == "filtered":
+        body.update(top_p=0.9, top_k=40, min_p=0.02)
+    if kind == "penalties":
+        body.update(presence_penalty=0.6, frequency_penalty=0.4, repetition_penalty=1.1)
+    if kind == "stop":
+        body.update(stop=[draw.choice("etaoin") + draw.choice("rst "), "qq"], ignore_eos=False)
+    if kind == "choices":
+        body["n"] = 3
+    if kind == "prompt_logprobs":
+        body.update(prompt_logprobs=2, stream=False)
+    if kind == "chat":
+        body["messages"] = [{"role": "user", "content": body.pop("prompt")}]
+        body.update(logprobs=True, top_logprobs=2)
+        return "/v1/chat/completions", body
+    body["logprobs"] = 2
+    return "/v1/completions", body
+
+
+class Stream:
+    """One request: what came, when, and how it ended."""
+
+    def __init__(self, port, path, body):
+        self.port, self.path, self.body = port, path, body
+        self.arrivals = []
+        self.begun = self.ended = None
+
+    def run(self, heard):
+        self.begun = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request("POST", self.path, json.dumps(self.body),
+                               {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            if response.status != 200:
+                return f"{response.status} {response.read().decode()[:300]}"
+            if not self.body["stream"]:
+                return self.summary([json.loads(response.read())], heard)
+            return self.summary(self.events(response, heard), None)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return f"{type(error).__name__}: {error}"
+        finally:
+            self.ended = time.monotonic()
+            connection.close()
+
+    def events(self, response, heard):
+        for line in response:
+            if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
+                self.arrivals.append(time.monotonic())
+                heard(1)
+                yield json.loads(line[6:])
+
+    @staticmethod
+    def summary(bodies, heard):
+        """By choice: text, what is said of its tokens, and its end; all floats as they were sent."""
+        choices = {}
+        for body in bodies:
+            if "error" in body:
+                return json.dumps(body["error"])
+            for choice in body["choices"]:
+                mine = choices.setdefault(choice["index"], {"text": "", "tokens": [], "end": None,
+                                                            "prompt": None})
+                said = choice.get("delta") or choice.get("message") or {}
+                mine["text"] += choice.get("text") or said.get("content") or ""
+                logprobs = choice.get("logprobs") or {}
+                if "content" in logprobs:
+                    mine["tokens"] += logprobs["content"] or []
+                elif logprobs:
+                    mine["tokens"] += list(zip(logprobs["tokens"], logprobs["token_logprobs"],
+                                               logprobs["top_logprobs"]))
+                mine["end"] = choice.get("finish_reason") or mine["end"]
+                mine["prompt"] = choice.get("prompt_logprobs") or mine["prompt"]
+        if heard:
+            heard(sum(len(choice["tokens"]) for choice in choices.values()))
+        return json.loads(json.dumps(choices, sort_keys=True))
+
+    def stall(self, fault):
+        """Seconds around the fault without anything; none where it was not under way."""
+        if not self.body["stream"] or not self.begun < fault < self.ended:
+            return None
+        times = [self.begun, *self.arrivals, self.ended]
+        after = next(i for i, at in enumerate(times) if at > fault)
+        return times[after] - max(times[after - 1], fault)
+
+
+class Cluster:
+    """A server and the nodes that joined it."""
+
+    def __init__(self, args):
+        self.args = args
+        self.server = Server(args.binary, args.model, [*ENGINE, "--cluster", "127.0.0.1:0",
+                                                       "--log-level", "debug"])
+        self.port = cluster_port(self.server)
+        self.nodes = [self.new_node() for _ in range(args.nodes)]
+        self.wait_members()
+
+    def new_node(self):
+        return Node(self.args.binary, self.args.model, self.port, ["--roles", "target", *ENGINE])
+
+    def targets(self):
+        members = json.loads(self.server.request("GET", "/cluster")[2])["members"]
+        return [member for member in members if member["role"] == "target"]
+
+    def wait_members(self):
+        self.server.wait_until(lambda: len(self.targets()) == 1 + self.args.nodes, "all targets")
+
+    def fault(self, how, at):
+        """What it does; when it is over the node, or another, is a member again."""
+        node = self.nodes[at]
+        if how == "stop":
+            node.send(signal.SIGSTOP)
+            threading.Timer(STOP_S, node.send, [signal.SIGCONT]).start()
+            return
+        node.send(signal.SIGKILL if how == "kill" else signal.SIGTERM)
+        node.process.wait(60)
+        self.nodes[at] = self.new_node()
+
+    def close(self):
+        for node in self.nodes:
+            node.end()
+        return self.server.terminate()
+
+
+class Meter:
+    """Tokens that all clients heard of."""
+
+    def __init__(self):
+        self.count = 0
+        self.changed = threading.Condition()
+
+    def heard(self, tokens):
+        with self.changed:
+            self.count += tokens
+            self.changed.notify_all()
+
+    def wait_for(self, count, timeout_s):
+        with self.changed:
+            return self.changed.wait_for(lambda: self.count >= count, timeout_s)
+
+
+def ask_all(port, requests, streams, meter):
+    """Streams and their answers in the order of the requests."""
+    made = [Stream(port, path, body) for path, body in requests]
+    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+        answers = list(pool.map(lambda stream: stream.run(meter.heard), made))
+    return made, answers
+
+
+def percentile(values, share):
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def play(args):
+    draw = random.Random(args.seed)
+    requests = [make_request(draw, KINDS[i % len(KINDS)], args.tokens) for i in range(8 * len(KINDS))]
+    with Server(args.binary, args.model, ENGINE) as undisturbed:
+        _, expected = ask_all(undisturbed.http_port, requests, args.streams, Meter())
+    if any(isinstance(answer, str) for answer in expected):
+        sys.exit(f"kill_targets: an undisturbed request failed: "
+                 f"{next(a for a in expected if isinstance(a, str))}")
+    cluster = Cluster(args)
+    faults, stalls = {how: 0 for how in args.how}, {how: [] for how in args.how}
+    asked = differed = failed = 0
+    while sum(faults.values()) < args.kills:
+        order = draw.sample(range(len(requests)), 4 * args.streams)
+        how, at = draw.choice(args.how), draw.randrange(args.nodes)
+        meter = Meter()
+        after = draw.randrange(1, args.streams * args.tokens)
+        when = []
+
+        def strike():
+            meter.wait_for(after, 30)
+            when.append(time.monotonic())
+            cluster.fault(how, at)
+        striker = threading.Thread(target=strike)
+        striker.start()
+        made, answers = ask_all(cluster.server.http_port, [requests[i] for i in order],
+                                args.streams, meter)
+        striker.join()
+        faults[how] += 1
+        asked += len(order)
+        for i, stream, answer in zip(order, made, answers):
+            stall = stream.stall(when[0])
+            stalls[how] += [stall] if stall is not None else []
+            if isinstance(answer, str):
+                failed += 1
+                print(f"seed {args.seed}, {how}: failed: {answer} {json.dumps(stream.body)[:200]}")
+            elif answer != expected[i]:
+                differed += 1
+                print(f"seed {args.seed}, {how}: differs: {json.dumps(stream.body)[:300]}")
+        cluster.wait_members()
+    cluster.server.wait_idle()
+    placed = re.findall(r"session [0-9a-f]+\.(\d+): worker", cluster.server.log())
+    moved = sum(int(generation) > 1 for generation in placed)
+    code = cluster.close()
+    print(f"{sum(faults.values())} faults ({', '.join(f'{n} {how}' for how, n in faults.items())}), "
+          f"{asked} requests: {failed} failed, {differed} differed; {moved} times one was placed again")
+    for how, seconds in stalls.items():
+        if seconds:
+            print(f"  stalls by {how}, of {len(seconds)} streams under way: median "
+                  f"{statistics.median(seconds):.2f} s, p99 {percentile(seconds, 0.99):.2f} s, "
+                  f"most {max(seconds):.2f} s")
+    if code != 0:
+        print(f"the server ended with code {code}")
+    return 1 if failed or differed or code != 0 or moved == 0 else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", required=True, type=pathlib.Path)
+    parser.add_argument("--model", default=TINY, type=pathlib.Path)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--how", default="kill", help="faults, by commas, at random")
+    args = parser.parse_args()
+    args.how = args.how.split(",")
+    args.binary = args.binary.resolve()
+    args.model = args.model.resolve()
+    print(f"kill_targets: seed {args.seed}", flush=True)
+    return play(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+#include "tools/target_load.hpp"
+
+#include <utility>
+
+#include "base/system.hpp"
+#include "tools/engine_options.hpp"
+#include "tools/kv_plan.hpp"
+#include "tools/kv_store.hpp"
+
+namespace outrider::tools {
+
+Result<TargetPlan> plan_target(const Settings& settings) {
+  TargetPlan plan;
+  OUTRIDER_ASSIGN(plan.store, store_options(settings));
+  plan.options = engine_options(settings);
+  OUTRIDER_ASSIGN(plan.options.cluster_secret, cluster_secret(settings));
+  const bool own = settings.text("cluster-secret-file").empty();
+  if (plan.store && own) keep_own_secret(*plan.store, plan.options.cluster_secret);
+  return plan;
+}
+
+Result<PreparedTarget> load_target(const Settings& settings, const std::string& name,
+                                   model::EngineOptions options, const TargetSurroundings& around,
+                                   const std::atomic<bool>& stop) {
+  spdlog::logger& log = *around.log;
+  const TimePoint start = around.clock.now();
+  const LoadWords words = {.inform = [&](const std::string& text) { log.info("{}", text); },
+                           .warn = [&](const std::string& text) { log.warn("{}", text); }};
+  words.inform("loading " + settings.text("model"));
+  auto model = load_with_progress(settings, &stop, words);
+  if (!model) return model.error();
+  log.info("loaded in {:.1f} s; measuring this machine", to_seconds(around.clock.now() - start));
+  OUTRIDER_TRY(plan_kv_kinds(*model, settings,
+                             {.clock = around.clock,
+                              .now = wall_time(),
+                              .go_on = [&] { return !stop; },
+                              .inform = words.inform,
+                              .warn = words.warn},
+                             options));
+  return prepare_target(std::move(*model), name, options, around);
+}
+
+}  // namespace outrider::tools

@@ -1,0 +1,133 @@
+#include "tools/target_model.hpp"
+
+#include <caf/send.hpp>
+#include <utility>
+
+#include "actors/store_tier.hpp"
+#include "base/hash.hpp"
+#include "base/system.hpp"
+#include "kernels/kv_kind_flags.hpp"
+#include "model/step_costs.hpp"
+
+namespace outrider::tools {
+namespace {
+
+/// Of a start, for the KV store to open: a salvage of gigabytes takes longer.
+constexpr Duration k_store_wait = std::chrono::seconds(10);
+
+/// Of the blocks that an engine with these options computes.
+std::string describe_blocks(const std::string& model, const model::EngineOptions& options) {
+  std::string text = model + ' ' + kernels::kv_kinds_text(options.kv_kinds);
+  if (options.local_window != 0) text += " window " + std::to_string(options.local_window);
+  return text;
+}
+
+schema::Announce announcement(const model::Engine& engine, const model::LoadedModel& model,
+                              const std::string& name, const model::EngineOptions& options) {
+  schema::Announce announce;
+  announce.worker = random_bits();
+  announce.incarnation = random_bits();
+  announce.role = schema::Role::target;
+  announce.name = "target-0";
+  announce.model = name;
+  announce.fingerprint = to_hex(engine.fingerprint());
+  announce.tokenizer = to_hex(model.tokenizer->fingerprint());
+  announce.context_tokens = engine.context_tokens();
+  announce.sequences = options.sequences;
+  announce.waiting = options.waiting;
+  announce.blocks_total = engine.stats().blocks_total;
+  announce.block_tokens = options.block_tokens;
+  return announce;
+}
+
+void announce_costs(const model::StepCosts& costs, schema::Announce& announce) {
+  announce.prefill_row_ns = costs.prefill_row_ns;
+  announce.attention_pair_ps = costs.attention_pair_ps;
+  announce.step_rows = costs.rows;
+  announce.step_contexts = costs.contexts;
+  for (const Duration time : costs.times) {
+    announce.step_ns.push_back(static_cast<uint64_t>(time.count()));
+  }
+}
+
+/// The target actor's hold on its engine. Shared, so that metrics can look at a live engine without
+/// keeping a stopped one.
+class EngineHold final : public actors::EnginePort {
+ public:
+  explicit EngineHold(std::shared_ptr<actors::EngineLoop> loop) : loop_(std::move(loop)) {}
+
+  Result<void> submit(RequestKey key, GenerationRequest request) override {
+    return loop_->submit(key, std::move(request));
+  }
+  void cancel(RequestKey key) override { loop_->cancel(key); }
+  void set_parked(RequestKey key, bool parked) override { loop_->set_parked(key, parked); }
+  void hint(std::vector<actors::DraftedHint> hints) override { loop_->hint(std::move(hints)); }
+  void count_hints(model::HintOutcome outcome, uint64_t count) override {
+    loop_->count_hints(outcome, count);
+  }
+  actors::EngineSnapshot snapshot() const override { return loop_->snapshot(); }
+
+ private:
+  std::shared_ptr<actors::EngineLoop> loop_;
+};
+
+}  // namespace
+
+Result<PreparedTarget> prepare_target(std::shared_ptr<const model::LoadedModel> model,
+                                      const std::string& name, const model::EngineOptions& options,
+                                      const TargetSurroundings& around) {
+  auto engine = model::Engine::create(model, options, around.clock);
+  if (!engine) return engine.error();
+  const model::DecodePlan& plan = (*engine)->decode_plan();
+  if (options.decode_plan.is_automatic || !plan.bounds_nothing()) {
+    around.log->info("decode plan: {}", model::to_string(plan));
+  }
+  PreparedTarget prepared;
+  prepared.announce = announcement(**engine, *model, name, options);
+  const model::StepCosts costs = model::measure_step_costs(**engine, around.clock);
+  announce_costs(costs, prepared.announce);
+  (*engine)->set_step_costs(costs);
+  if (around.store) {
+    // It has been opening meanwhile: from the first request on it answers, unless that is a
+    // salvage.
+    if (!around.store->wait_open(k_store_wait)) {
+      around.log->warn("the KV store is not open yet: requests compute until it is");
+    }
+    around.store->describe((*engine)->kv_namespace(), describe_blocks(name, options));
+    (*engine)->attach_tier(actors::make_store_tier(around.store));
+  }
+  prepared.model = std::move(model);
+  prepared.engine = std::move(*engine);
+  prepared.kv_kind = kernels::kv_kinds_text(options.kv_kinds);
+  prepared.speculation = options.speculation;
+  return prepared;
+}
+
+RunningTarget::RunningTarget(caf::actor_system& system, const schema::RouterHandle& router,
+                             PreparedTarget target, const Clock& clock,
+                             std::shared_ptr<spdlog::logger> log) {
+  auto engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(target.engine));
+  const auto make = [engine, &clock, watched = loop_](actors::EngineListener listener) {
+    auto loop = std::make_shared<actors::EngineLoop>(actors::make_stepper(std::move(*engine)),
+                                                     std::move(listener), clock);
+    watched->store(loop);
+    return std::unique_ptr<actors::EnginePort>(std::make_unique<EngineHold>(std::move(loop)));
+  };
+  actors::TargetSetup setup{.announce = std::move(target.announce),
+                            .router = router,
+                            .engine = make,
+                            .drafts = {},
+                            .log = std::move(log)};
+  if (target.takes_drafts) {
+    setup.drafts.depth_max = target.speculation.depth_max;
+    setup.drafts.duty = {.always = target.speculation.fixed_depth,
+                         .competes = target.draft_competes};
+  }
+  actor_ = system.spawn(actors::target_actor, std::move(setup));
+}
+
+RunningTarget::~RunningTarget() {
+  caf::anon_send_exit(actor_, caf::exit_reason::user_shutdown);
+}
+
+}  // namespace outrider::tools
