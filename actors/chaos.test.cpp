@@ -39,7 +39,8 @@ schema::TargetHandle::behavior_type lossy_wire(schema::TargetHandle::pointer sel
           [pass](const schema::DraftHints& m) { pass(m); },
           [pass](const schema::DraftResync& m) { pass(m); },
           [pass](const schema::DraftClose& m) { pass(m); },
-          [pass](const schema::DraftsKnown& m) { pass(m); }};
+          [pass](const schema::DraftsKnown& m) { pass(m); },
+          [pass](const schema::WorkerRefused& m) { pass(m); }};
 }
 
 struct Node {

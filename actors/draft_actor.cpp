@@ -4,6 +4,7 @@
 #include <caf/stateful_actor.hpp>
 
 #include "base/limits.hpp"
+#include "schema/survive.hpp"
 
 namespace outrider::actors {
 namespace {
@@ -25,6 +26,10 @@ void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
   announce_.role = schema::Role::draft;
   announce_.draft = caf::actor_cast<schema::DraftHandle>(self);
   log_ = std::move(setup.log);
+  schema::survive_unknown_messages(self_, [this](const caf::error& error) {
+    log_->warn("{}: a message was not understood: {}", announce_.name,
+               self_->system().render(error));
+  });
   self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
   // Weak, as a target's engine is: it must not keep its actor alive.
   engine_ = setup.engine([address = self->address()](DraftReplies replies) {

@@ -144,5 +144,13 @@ TEST_F(DraftWorld, AnnouncesItselfToEachRouterThatIsFound) {
   EXPECT_EQ(router_log_->announces[1].incarnation, router_log_->announces[0].incarnation);
 }
 
+TEST_F(DraftWorld, OutlivesATargetThatDoesNotUnderstandIt) {
+  tell(caf::actor_cast<caf::actor>(draft_), caf::make_error(caf::sec::unexpected_message));
+  EXPECT_NE(lines_.str().find("draft-0: a message was not understood"), std::string::npos);
+  const size_t before = router_log_->loads.size();
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(router_log_->loads.size(), before + 1);
+}
+
 }  // namespace
 }  // namespace outrider::actors

@@ -4,6 +4,7 @@
 #include <caf/stateful_actor.hpp>
 
 #include "actors/session_actor.hpp"
+#include "schema/survive.hpp"
 
 namespace outrider::actors {
 FrontDeskState::~FrontDeskState() {
@@ -15,6 +16,7 @@ FrontDeskState::~FrontDeskState() {
 void FrontDeskState::start(schema::FrontDeskHandle::pointer self, FrontDeskSetup setup) {
   self_ = self;
   setup_ = std::move(setup);
+  schema::survive_unknown_messages(self_);
   self_->set_down_handler([this](caf::down_msg& down) { closed(down.source); });
   self_->send(setup_.router, schema::ServesModel{setup_.model, setup_.fingerprint});
 }

@@ -33,6 +33,12 @@ class FrontDesk : public World {
   GenerationRequest request_;
 };
 
+TEST_F(FrontDesk, OutlivesARouterThatDoesNotUnderstandIt) {
+  tell(caf::actor_cast<caf::actor>(desk_), caf::make_error(caf::sec::unexpected_message));
+  open(1);
+  EXPECT_EQ(count(), 1u);
+}
+
 TEST_F(FrontDesk, TellsItsRouterWhatClientsArePromised) {
   run();
   ASSERT_EQ(router_log_->served.size(), 1u);

@@ -4,6 +4,8 @@
 #include <caf/actor_clock.hpp>
 #include <caf/stateful_actor.hpp>
 
+#include "schema/survive.hpp"
+
 namespace outrider::actors {
 namespace {
 
@@ -53,6 +55,7 @@ class SessionState::Ports final : public SessionPorts {
 void SessionState::start(SessionActor::pointer self, schema::RouterHandle router,
                          SessionSetup setup) {
   self_ = self;
+  schema::survive_unknown_messages(self_);
   self_->set_down_handler([this](caf::down_msg& down) {
     machine_->on_down(down.source, now());
     settle();

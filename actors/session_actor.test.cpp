@@ -60,6 +60,14 @@ TEST_F(Session, DropsTokensThatItAlreadyHas) {
   EXPECT_EQ(client_->events, 2u);
 }
 
+TEST_F(Session, OutlivesATargetThatDoesNotUnderstandIt) {
+  const Twin target = twin(1);
+  start_at(target);
+  tell(caf::actor_cast<caf::actor>(session_), caf::make_error(caf::sec::unexpected_message));
+  tell(session_, tokens(key(), 0, {10}));
+  EXPECT_EQ(client_->ids(), (Ids{10}));
+}
+
 TEST_F(Session, AsksOnceForAGapAndGoesOnWhenItIsFilled) {
   const Twin target = twin(1);
   start_at(target);

@@ -4,6 +4,7 @@
 #include <caf/stateful_actor.hpp>
 
 #include "base/limits.hpp"
+#include "schema/survive.hpp"
 
 namespace outrider::actors {
 namespace {
@@ -20,6 +21,10 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
   setup.drafts.target = announce_.worker;
   setup.drafts.tokenizer = announce_.tokenizer;
   drafts_ = DraftFeed(std::move(setup.drafts));
+  schema::survive_unknown_messages(self_, [this](const caf::error& error) {
+    log_->warn("{}: a message was not understood: {}", announce_.name,
+               self_->system().render(error));
+  });
   self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
   // Weak: the engine must not keep its actor alive, nor reach into it from its own thread.
   engine_ = setup.engine([address = self->address()](EngineEvents events) {

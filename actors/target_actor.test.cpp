@@ -263,5 +263,18 @@ TEST_F(Target, StopsLoudlyWhenItIsRefused) {
   EXPECT_EQ(router_log_->loads.size(), before);
 }
 
+TEST_F(Target, OutlivesWhatItDoesNotUnderstandAndWhoDoesNotUnderstandIt) {
+  const auto any = caf::actor_cast<caf::actor>(target_);
+  for (int i = 0; i < 2; ++i) {
+    tell(any, caf::make_error(caf::sec::unexpected_message));
+    tell(any, std::string("of another version"));
+  }
+  EXPECT_NE(lines_.str().find("target-9: a message was not understood"), std::string::npos);
+  EXPECT_EQ(lines_.str().find('\n'), lines_.str().size() - 1) << "told once: " << lines_.str();
+  submit(key_);
+  step();
+  EXPECT_FALSE(all<schema::Accepted>().empty());
+}
+
 }  // namespace
 }  // namespace outrider::actors

@@ -80,8 +80,10 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
                               "Of these, those that were the answer's.")),
       accepted_at(labelled("vllm:spec_decode_num_accepted_tokens_per_pos_total",
                            "The same, by place in the draft.", "position")),
-      hints(labelled("outrider_hints_total", "Drafts that came, by what was found of them.",
-                     "outcome")),
+      hints(labelled(
+          "outrider_hints_total",
+          "Drafts that came (one names tokens of one way to go on), by what was found of them.",
+          "outcome")),
       prompt_tokens(counter("vllm:prompt_tokens_total", "Prompt tokens of finished requests.")),
       generation_tokens(counter("vllm:generation_tokens_total", "Tokens sent to clients.")),
       time_to_first_token_seconds(histogram("vllm:time_to_first_token_seconds",

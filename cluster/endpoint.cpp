@@ -6,13 +6,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
 
+#include "base/limits.hpp"
+
 namespace outrider::cluster {
 namespace {
+
+/// Of CAF's wire format (BASP): a frame's head begins with its operation, and has the length of
+/// what follows it in bytes 4 to 7, big-endian.
+constexpr size_t k_greeting_head = 8;
+constexpr uint8_t k_server_handshake = 0;
 
 class Socket {
  public:
@@ -38,6 +46,19 @@ class Socket {
     int error = 0;
     socklen_t size = sizeof error;
     return ::getsockopt(number_, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+  }
+
+  /// Whether the peer's first words are those of CAF's server side.
+  bool is_greeted(Duration timeout) const {
+    std::array<uint8_t, k_greeting_head> head{};
+    pollfd wait{number_, POLLIN, 0};
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
+    if (::poll(&wait, 1, static_cast<int>(ms)) <= 0) return false;
+    // One segment: CAF writes it at once.
+    if (::recv(number_, head.data(), head.size(), MSG_DONTWAIT) != k_greeting_head) return false;
+    const uint32_t payload = uint32_t{head[4]} << 24 | uint32_t{head[5]} << 16 |
+                             uint32_t{head[6]} << 8 | uint32_t{head[7]};
+    return head[0] == k_server_handshake && payload <= limits::control_message_bytes_max;
   }
 
  private:
@@ -81,8 +102,12 @@ Result<void> probe(const Endpoint& endpoint, Duration timeout) {
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, ::freeaddrinfo);
   int error = 0;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    error = Socket(*at).connect(*at, timeout);
-    if (error == 0) return {};
+    const Socket socket(*at);
+    error = socket.connect(*at, timeout);
+    if (error != 0) continue;
+    if (socket.is_greeted(timeout)) return {};
+    return fail(ErrorCode::unavailable,
+                to_string(endpoint) + ": what listens there is no cluster port (serve --cluster)");
   }
   return fail(ErrorCode::unavailable, to_string(endpoint) + ": " + std::strerror(error));
 }

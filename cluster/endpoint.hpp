@@ -18,7 +18,8 @@ struct Endpoint {
 Result<Endpoint> parse_endpoint(const std::string& text, const std::string& field);
 std::string to_string(const Endpoint& endpoint);
 
-/// Whether somebody takes a TCP connection there within `timeout`, for each address of the host.
+/// Whether a published router takes a TCP connection there and greets within `timeout`, for each
+/// address of the host: CAF would believe any other peer's first bytes, and wait for gigabytes.
 /// Blocks as long; looking the name up may take longer.
 Result<void> probe(const Endpoint& endpoint, Duration timeout);
 

@@ -5,6 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <string>
+#include <thread>
+
 namespace outrider::cluster {
 namespace {
 
@@ -42,8 +45,25 @@ TEST(Endpoint, ProbeSeesWhetherSomebodyListens) {
   const auto bound_only = probe(there, std::chrono::seconds(5));
   ASSERT_FALSE(bound_only);
   EXPECT_NE(bound_only.error().message.find("refused"), std::string::npos);
-  ASSERT_EQ(::listen(listener, 1), 0);
-  EXPECT_TRUE(probe(there, std::chrono::seconds(5)));
+  ASSERT_EQ(::listen(listener, 4), 0);
+  const auto dumb = probe(there, std::chrono::milliseconds(20));
+  ASSERT_FALSE(dumb);
+  EXPECT_NE(dumb.error().message.find("no cluster port"), std::string::npos);
+  ::close(::accept(listener, nullptr, nullptr));
+  // A router's greeting, one of gigabytes, and another protocol's.
+  const std::string router("\0\0\0\0\0\0\1\xa7", 8);
+  for (const std::string& greeting :
+       {router, std::string("\0\0\0\0\x1c\0\0\0", 8), std::string("HTTP/1.1")}) {
+    std::thread greeter([&] {
+      const int peer = ::accept(listener, nullptr, nullptr);
+      EXPECT_EQ(::send(peer, greeting.data(), greeting.size(), 0), 8);
+      char end = 0;
+      ::recv(peer, &end, 1, 0);
+      ::close(peer);
+    });
+    EXPECT_EQ(probe(there, std::chrono::seconds(5)).ok(), greeting == router);
+    greeter.join();
+  }
   ::close(listener);
   EXPECT_FALSE(probe({"no.such.host.invalid", 1}, std::chrono::seconds(5)));
 }

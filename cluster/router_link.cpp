@@ -1,17 +1,19 @@
 #include "cluster/router_link.hpp"
 
+#include <caf/actor_clock.hpp>
 #include <caf/io/middleman.hpp>
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
 #include "schema/messages.hpp"
+#include "schema/survive.hpp"
 
 namespace outrider::cluster {
 namespace {
 
-/// Tries between two lines in the log.
-constexpr uint32_t k_quiet_tries = std::chrono::seconds(10) / k_reconnect_interval;
+/// Between two lines in the log on tries that fail.
+constexpr Duration k_quiet = std::chrono::seconds(10);
 
 class RouterLinkState {
  public:
@@ -20,6 +22,7 @@ class RouterLinkState {
   void start(RouterLink::pointer self, RouterLinkSetup setup) {
     self_ = self;
     setup_ = std::move(setup);
+    schema::survive_unknown_messages(self_);
     self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
     self_->monitor(setup_.worker);
     self_->send(caf::actor_cast<RouterLink>(self_), caf::tick_atom_v);
@@ -29,16 +32,15 @@ class RouterLinkState {
     if (router_) return;
     auto router = reach();
     if (!router) {
-      if (tries_++ % k_quiet_tries == 0) {
+      if (const TimePoint at = now(); at >= quiet_until_) {
         setup_.log->warn("no router: {}; trying again", router.error().message);
+        quiet_until_ = at + k_quiet;
       }
-      self_->delayed_send(caf::actor_cast<RouterLink>(self_), k_reconnect_interval,
-                          caf::tick_atom_v);
-      return;
+      return try_later();
     }
-    tries_ = 0;
+    quiet_until_ = {};
     router_ = std::move(*router);
-    setup_.log->info("joined the router at {}", to_string(setup_.endpoint));
+    setup_.log->info("connected to the router at {}", to_string(setup_.endpoint));
     self_->monitor(router_);
     self_->send(setup_.worker, schema::RouterFound{router_});
   }
@@ -58,13 +60,19 @@ class RouterLinkState {
     if (!router_ || actor != router_.address()) return;
     setup_.log->warn("the router at {} is gone", to_string(setup_.endpoint));
     router_ = nullptr;
-    connect();
+    try_later();  // one that is just ending would be found again at once
+  }
+  void try_later() {
+    self_->delayed_send(caf::actor_cast<RouterLink>(self_), k_reconnect_interval, caf::tick_atom_v);
+  }
+  TimePoint now() const {
+    return std::chrono::duration_cast<TimePoint>(self_->clock().now().time_since_epoch());
   }
 
   RouterLink::pointer self_ = nullptr;
   RouterLinkSetup setup_;
   schema::RouterHandle router_;
-  uint32_t tries_ = 0;  ///< Since it was reached.
+  TimePoint quiet_until_{0};  ///< Tries are not told before.
 };
 
 RouterLink::behavior_type router_link(RouterLink::stateful_pointer<RouterLinkState> self,

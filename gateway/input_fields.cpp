@@ -115,6 +115,11 @@ Result<void> read_speculation(const Json& v, R& r) {
   SpeculationParams& speculation = r.generation.speculation;
   speculation.enabled = v != "off";
   if (v == "off" || v == "auto") return {};
+  if (v.is_string()) {
+    return invalid("speculation",
+                   "speculation must be \"off\", \"auto\" or an object; what drafts is "
+                   "the server's choice (--spec)");
+  }
   if (!v.is_object()) return wrong_type("speculation", "\"off\", \"auto\" or an object", v);
   for (const auto& [key, value] : v.items()) {
     const std::string name = "speculation." + key.substr(0, 64);

@@ -180,8 +180,9 @@ TEST(WorkerTable, SilentWorkersAgeOut) {
   table.announce(announce_of(2), milliseconds(0));
   ASSERT_TRUE(table.update(load_of(2), milliseconds(1000)));
   EXPECT_TRUE(table.age_out(milliseconds(limits::heartbeat_timeout_ms)).empty());
-  EXPECT_EQ(table.age_out(milliseconds(limits::heartbeat_timeout_ms + 1)),
-            std::vector<uint64_t>{1});
+  const auto silent = table.age_out(milliseconds(limits::heartbeat_timeout_ms + 1));
+  ASSERT_EQ(silent.size(), 1u);
+  EXPECT_EQ(silent[0].worker, 1u);
   EXPECT_EQ(table.workers().size(), 1u);
 }
 

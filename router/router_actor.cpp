@@ -6,6 +6,7 @@
 
 #include "base/limits.hpp"
 #include "router/placement.hpp"
+#include "schema/survive.hpp"
 
 namespace outrider::router {
 namespace {
@@ -21,6 +22,9 @@ constexpr Duration k_hold = milliseconds(limits::control_timeout_ms / 2);
 void RouterState::start(RouterActor::pointer self, std::shared_ptr<spdlog::logger> log) {
   self_ = self;
   log_ = std::move(log);
+  schema::survive_unknown_messages(self_, [this](const caf::error& error) {
+    log_->warn("router: a message was not understood: {}", self_->system().render(error));
+  });
   self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
   self_->delayed_send(caf::actor_cast<RouterActor>(self_), k_tick, caf::tick_atom_v);
 }
@@ -92,7 +96,12 @@ void RouterState::announce(const schema::Announce& announce) {
   if (is_known && known->second.announce.incarnation != announce.incarnation) {
     remove(announce.worker);
   }
+  const bool is_new = table_.workers().find(announce.worker) == table_.workers().end();
   table_.announce(announce, now());
+  if (is_new) {
+    log_->info("{} joined: {}, context {} tokens", announce.name, announce.model,
+               announce.context_tokens);
+  }
   drafts_told_.erase(announce.worker);
   if (announce.role == schema::Role::target &&
       target_tokenizers_.emplace(announce.tokenizer, announce.model).second) {
@@ -186,13 +195,18 @@ void RouterState::lost(const caf::actor_addr& actor) {
     return;
   }
   for (const auto& [id, worker] : table_.workers()) {
-    if (address_of(worker.announce) == actor) return remove(id);
+    if (address_of(worker.announce) != actor) continue;
+    log_->warn("{} is gone", worker.announce.name);
+    return remove(id);
   }
 }
 
 void RouterState::tick() {
   const auto silent = table_.age_out(now());
-  for (const uint64_t worker : silent) send(leases_.drop(worker, table_));
+  for (const schema::Announce& worker : silent) {
+    log_->warn("{} is silent: done without", worker.name);
+    send(leases_.drop(worker.worker, table_));
+  }
   if (!silent.empty()) tell_drafts();
   while (!held_.empty() && held_.front().until <= now()) {
     const schema::PlaceRequest request = std::move(held_.front().request);

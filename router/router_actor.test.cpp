@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 
+#include <algorithm>
 #include <caf/actor_system.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 #include <caf/scoped_actor.hpp>
@@ -172,6 +173,7 @@ TEST_F(Router, PlacesOnAnAnnouncedWorker) {
 
 TEST_F(Router, ExplainsEachPlacementToWhoDebugs) {
   worker(1);
+  lines_.str("");
   ask(request_of(5));
   EXPECT_EQ(lines_.str(), "");
   log_->set_level(spdlog::level::debug);
@@ -426,6 +428,30 @@ TEST_F(Router, RefusesTargetsThatWouldAnswerOtherwise) {
   ASSERT_EQ(refused_->size(), 3u);
   EXPECT_NE(refused_->at(2).refusal.message.find("--model-name"), std::string::npos)
       << refused_->at(2).refusal.message;
+}
+
+TEST_F(Router, OutlivesAWorkerThatDoesNotUnderstandIt) {
+  const auto target = worker(1);
+  caf::anon_send(caf::actor_cast<caf::actor>(router_),
+                 caf::make_error(caf::sec::unexpected_message));
+  run();
+  ask(request_of(5));
+  ASSERT_EQ(replies_->size(), 1u);
+  EXPECT_EQ(replies_->at(0).target, target);
+}
+
+TEST_F(Router, TellsWhoCameWhoIsSilentAndWhoIsGone) {
+  const auto gone = worker(1);
+  worker(2);
+  announce(gone, announce_of(1));
+  const std::string joined = lines_.str();
+  EXPECT_EQ(std::count(joined.begin(), joined.end(), '\n'), 2) << joined;
+  EXPECT_NE(joined.find(" joined: "), std::string::npos) << joined;
+  kill(gone);
+  EXPECT_NE(lines_.str().find(" is gone"), std::string::npos) << lines_.str();
+  scheduler_.advance_time(std::chrono::milliseconds(limits::heartbeat_timeout_ms + 1000));
+  run();
+  EXPECT_NE(lines_.str().find(" is silent"), std::string::npos) << lines_.str();
 }
 
 }  // namespace

@@ -48,12 +48,12 @@ void WorkerTable::remove(uint64_t worker) {
   std::erase_if(charges_, [&](const Charge& charge) { return charge.worker == worker; });
 }
 
-std::vector<uint64_t> WorkerTable::age_out(TimePoint now) {
-  std::vector<uint64_t> silent;
+std::vector<schema::Announce> WorkerTable::age_out(TimePoint now) {
+  std::vector<schema::Announce> silent;
   for (const auto& [id, worker] : workers_) {
-    if (now - worker.heard > k_silence_max) silent.push_back(id);
+    if (now - worker.heard > k_silence_max) silent.push_back(worker.announce);
   }
-  for (const uint64_t id : silent) remove(id);
+  for (const schema::Announce& worker : silent) remove(worker.worker);
   return silent;
 }
 

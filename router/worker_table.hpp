@@ -54,7 +54,7 @@ class WorkerTable {
   bool update(const schema::Load& load, TimePoint now);
   void remove(uint64_t worker);
   /// Drops workers that were silent too long; returns them.
-  std::vector<uint64_t> age_out(TimePoint now);
+  std::vector<schema::Announce> age_out(TimePoint now);
 
   /// Not twice for the same key.
   void charge(const Charge& charge);

@@ -149,9 +149,13 @@ TEST(Messages, TravelWithALiveHandle) {
   Config config;
   caf::actor_system system{config};
   auto router = system.spawn([]() -> RouterHandle::behavior_type {
-    return {[](const PlaceRequest&) {}, [](const Announce&) {},
-            [](const Load&) {},         [](const LeaseDraft&) {},
-            [](const EndLease&) {},     [](ListWorkers) { return WorkerList{}; }};
+    return {[](const PlaceRequest&) {},
+            [](const Announce&) {},
+            [](const Load&) {},
+            [](const LeaseDraft&) {},
+            [](const EndLease&) {},
+            [](const ServesModel&) {},
+            [](ListWorkers) { return WorkerList{}; }};
   });
   std::vector<char> bytes;
   caf::binary_serializer sink(system, bytes);

@@ -123,6 +123,7 @@ struct EmbeddedCluster::State {
   gateway::ServedModel served;
   model::DecodePlan decode_plan;
   model::SpeculationOptions speculation;
+  bool takes_drafts = false;  ///< Of models.
   std::optional<RunningTarget> target;
   std::optional<RunningDraft> draft;
   schema::FrontDeskHandle front_desk;
@@ -166,6 +167,13 @@ Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepa
   if (!made) return made.error();
   log_->info("draft model {}: context {} tokens, {}", draft.name, made->announce.context_tokens,
              draft.competes ? "on cores that the model uses too" : "on cores of its own");
+  const uint32_t context = prepared.target.announce.context_tokens;
+  if (made->announce.context_tokens < context) {
+    log_->warn(
+        "draft-kv-memory-mb {} MiB: the draft model's context is {} of {} tokens; what is longer "
+        "is not drafted for by it",
+        draft.options.kv_memory_bytes >> 20, made->announce.context_tokens, context);
+  }
   prepared.draft = std::move(*made);
   return {};
 }
@@ -179,6 +187,7 @@ void EmbeddedCluster::start(Prepared prepared) {
   state->kv_kind = target.kv_kind;
   state->decode_plan = target.engine->decode_plan();
   state->speculation = target.speculation;
+  state->takes_drafts = target.takes_drafts;
   state->served.name = announce.model;
   state->served.text = {announce.model, model.config, model.tokenizer, model.chat_template};
   state->served.context_tokens = announce.context_tokens;
@@ -223,32 +232,37 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
   for (const schema::WorkerInfo& worker : snapshot.workers) {
     const schema::Announce& announce = worker.announce;
     const schema::Load& load = worker.load;
-    out["members"].push_back({{"name", announce.name},
-                              {"role", role_name(announce.role)},
-                              {"model", announce.model},
-                              {"fingerprint", announce.fingerprint},
-                              {"incarnation", announce.incarnation},
-                              {"context_tokens", announce.context_tokens},
-                              {"silent_ms", worker.silent_ms},
-                              {"charged_choices", worker.charged_choices},
-                              {"step_costs", describe_costs(announce)},
-                              {"load",
-                               {{"running", load.running},
-                                {"waiting", load.waiting},
-                                {"parked", load.parked},
-                                {"blocks_free", load.blocks_free},
-                                {"blocks_total", load.blocks_total},
-                                {"queued_rows", load.queued_rows},
-                                {"rows_per_s", load.rows_per_s},
-                                {"draft_runs", load.draft_runs},
-                                {"drafting", load.drafting}}}});
+    nlohmann::ordered_json member = {{"name", announce.name},
+                                     {"role", role_name(announce.role)},
+                                     {"model", announce.model},
+                                     {"fingerprint", announce.fingerprint},
+                                     {"incarnation", announce.incarnation},
+                                     {"context_tokens", announce.context_tokens},
+                                     {"silent_ms", worker.silent_ms},
+                                     {"charged_choices", worker.charged_choices},
+                                     {"step_costs", describe_costs(announce)},
+                                     {"load",
+                                      {{"running", load.running},
+                                       {"waiting", load.waiting},
+                                       {"parked", load.parked},
+                                       {"blocks_free", load.blocks_free},
+                                       {"blocks_total", load.blocks_total},
+                                       {"queued_rows", load.queued_rows},
+                                       {"rows_per_s", load.rows_per_s},
+                                       {"draft_runs", load.draft_runs},
+                                       {"drafting", load.drafting}}}};
+    if (announce.role == schema::Role::draft) {  // it has neither
+      member.erase("step_costs");
+      member["load"].erase("drafting");
+    }
+    out["members"].push_back(std::move(member));
   }
   if (state_) {
     const model::DecodePlan& plan = state_->decode_plan;
     out["decode_plan"] = {{"contexts", plan.contexts}, {"rows", plan.rows}};
     if (const auto loop = state_->target->engine()) {
-      out["drafts"] = describe_drafts(state_->speculation, draft_model(snapshot.workers),
-                                      loop->snapshot().stats.hints);
+      const std::string model = state_->takes_drafts ? draft_model(snapshot.workers) : "";
+      out["drafts"] = describe_drafts(state_->speculation, model, loop->snapshot().stats.hints);
     }
   }
   if (store_) {

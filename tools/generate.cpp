@@ -89,7 +89,9 @@ nlohmann::ordered_json result_json(const model::Generation& result, model::Gener
                   {"prompt_tokens_details", {{"cached_tokens", timings.cached_tokens}}}};
   out["timings"] = {{"queue_ms", static_cast<double>(timings.queue_us) / 1e3},
                     {"prefill_ms", static_cast<double>(timings.prefill_us) / 1e3},
-                    {"decode_ms", static_cast<double>(timings.decode_us) / 1e3}};
+                    {"decode_ms", static_cast<double>(timings.decode_us) / 1e3},
+                    {"draft_n", timings.draft_tokens},
+                    {"draft_n_accepted", timings.accepted_tokens}};
   return out;
 }
 

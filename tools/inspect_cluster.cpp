@@ -87,6 +87,32 @@ std::string tenants_text(const nlohmann::json& store) {
   return out;
 }
 
+/// "5, 3, 1"
+std::string counts_text(const nlohmann::json& counts) {
+  std::string out;
+  if (!counts.is_array()) return out;
+  for (const auto& count : counts) {
+    const bool is_count = count.is_number_unsigned();
+    out += (out.empty() ? "" : ", ") + (is_count ? std::to_string(count.get<uint64_t>()) : "?");
+  }
+  return out;
+}
+
+std::string drafts_text(const nlohmann::json& drafts) {
+  if (!drafts.is_object()) return "";
+  const bool texts = member_of(drafts, "ngram") == true;
+  const std::string model = line_of(text_of(drafts, "model"));
+  std::string by = texts ? "texts" : "";
+  if (!model.empty()) by += (by.empty() ? "" : " and ") + model;
+  std::string out = "drafts by " + (by.empty() ? "nobody yet" : by) + ": " +
+                    whole(drafts, "accepted_tokens") + " of " + whole(drafts, "draft_tokens") +
+                    " tokens came true";
+  const std::string places = counts_text(member_of(drafts, "accepted_tokens_per_pos"));
+  if (!places.empty()) out += ", by place " + places;
+  const std::string hints = reasons_text(member_of(drafts, "hints"));
+  return out + (hints.empty() ? "\n" : "; hints: " + hints + "\n");
+}
+
 std::string store_text(const nlohmann::json& store) {
   const std::string outage = word(store, "outage");
   const std::string why = line_of(text_of(store, "outage_text"));
@@ -140,6 +166,7 @@ std::string cluster_text(const nlohmann::json& cluster) {
   const nlohmann::json& members = member_of(cluster, "members");
   if (!members.is_array() || members.empty()) out += "no members yet\n";
   for (const auto& member : members) out += member_text(member);
+  out += drafts_text(member_of(cluster, "drafts"));
   if (const auto& store = member_of(cluster, "kv_store"); store.is_object()) {
     out += store_text(store);
   }

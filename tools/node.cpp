@@ -75,6 +75,7 @@ Result<Prepared> load_draft(const Settings& settings, const Clock& clock, spdlog
   OUTRIDER_ASSIGN(path, resolve_model(settings.text("model")));
   const LoadWords words = {.inform = [&](const std::string& text) { log.info("{}", text); },
                            .warn = [&](const std::string& text) { log.warn("{}", text); }};
+  words.inform("loading the draft model " + path);
   std::shared_ptr<const model::LoadedModel> model;
   OUTRIDER_ASSIGN(model, load_with_progress(settings, &stop, words));
   DraftModel draft;

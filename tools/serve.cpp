@@ -87,7 +87,7 @@ using Prepared = EmbeddedCluster::Prepared;
 
 Result<void> load_draft(const Settings& settings, const EmbeddedCluster& cluster,
                         const LoadWords& words, const std::atomic<bool>& stop, Prepared& prepared) {
-  words.inform("loading " + settings.text("draft"));
+  words.inform("loading the draft model " + settings.text("draft"));
   auto model = load_draft_with_progress(settings, &stop, words);
   if (!model) return model.error();
   return cluster.add_draft(

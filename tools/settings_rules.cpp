@@ -98,6 +98,10 @@ Result<std::vector<std::string>> check_together(const Settings& settings, Comman
       warnings.push_back(setting.name + " has no effect " + unmet->condition);
     }
   }
+  const std::string& spec = settings.text("spec");
+  if (!is_node && settings.text("cluster") != "off" && spec != "auto" && spec != "draft") {
+    warnings.push_back("cluster: draft models that join have no effect with spec " + spec);
+  }
   const auto chunks = settings.counts("decode-chunks");
   const uint64_t rows = settings.count("max-batch-tokens");
   if (settings.text("decode-plan") == "fixed" && settings.is_given("decode-chunks") &&

@@ -25,6 +25,19 @@ TEST(SettingsTogether, AreGoodByDefault) {
               IsEmpty());
 }
 
+TEST(SettingsTogether, ANodeHasNoClientsOfItsOwn) {
+  Settings settings;
+  for (const auto& [name, value] : Values{{"join", "a:1"},
+                                          {"roles", "target"},
+                                          {"store-dir", "kv"},
+                                          {"store-tenant-quota-mb", "ann=64"},
+                                          {"spec", "draft"}}) {
+    EXPECT_TRUE(settings.set(name, value, "flag")) << name;
+  }
+  EXPECT_THAT(*check_together(settings, Command::node), IsEmpty());
+  EXPECT_FALSE(check_together(settings, Command::serve).ok());
+}
+
 TEST(SettingsTogether, RefuseAQuotaOverTheCapAndNameIt) {
   for (const char* cap : {"64", "99"}) {
     for (const auto& [name, value] :
@@ -42,6 +55,9 @@ TEST(SettingsTogether, ADraftModelNeedsADrafterAndTheOtherWayRound) {
   EXPECT_THAT(*checked({{"draft", "d.gguf"}, {"spec", "draft"}}), IsEmpty());
   EXPECT_THAT(*checked({{"draft", "d.gguf"}, {"spec", "ngram"}}),
               ElementsAre("draft has no effect unless spec is auto or draft"));
+  EXPECT_THAT(*checked({{"cluster", ":8090"}, {"spec", "ngram"}}),
+              ElementsAre("cluster: draft models that join have no effect with spec ngram"));
+  EXPECT_THAT(*checked({{"cluster", ":8090"}, {"spec", "draft"}}), IsEmpty());
   EXPECT_THAT(*checked({{"draft-kv-memory-mb", "9"}}),
               ElementsAre("draft-kv-memory-mb has no effect without draft"));
   const auto refused = checked({{"spec", "draft"}});
