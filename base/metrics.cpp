@@ -80,6 +80,10 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
                               "Of these, those that were the answer's.")),
       accepted_at(labelled("vllm:spec_decode_num_accepted_tokens_per_pos_total",
                            "The same, by place in the draft.", "position")),
+      draft_tokens_of(labelled("outrider_draft_tokens_total",
+                               "Drafted tokens that were verified, by who drafted.", "source")),
+      accepted_tokens_of(labelled("outrider_accepted_draft_tokens_total",
+                                  "Of these, those that were the answer's.", "source")),
       hints(labelled(
           "outrider_hints_total",
           "Drafts that came (one names tokens of one way to go on), by what was found of them.",

@@ -123,6 +123,8 @@ class ServingMetrics {
   prometheus::Counter& draft_tokens;         ///< hints verified
   prometheus::Counter& accepted_tokens;      ///< of these, those that came true
   LabelledCounter accepted_at;               ///< the same, by place in the draft
+  LabelledCounter draft_tokens_of;           ///< hints verified, by source
+  LabelledCounter accepted_tokens_of;        ///< of these, those that came true
   LabelledCounter hints;                     ///< that came, by outcome
   // -- recorded as requests move ---------------------------------------------------------------
   prometheus::Counter& prompt_tokens;

@@ -11,8 +11,9 @@ Result<uint16_t> publish(caf::actor_system& system, const schema::RouterHandle& 
   const char* host = endpoint.host.empty() ? nullptr : endpoint.host.c_str();
   const auto port = system.middleman().publish(router, endpoint.port, host, true);
   if (port) return *port;
-  return fail(ErrorCode::unavailable,
-              "cannot listen on " + to_string(endpoint) + ": " + system.render(port.error()));
+  return fail(ErrorCode::unavailable, "cannot listen on " + to_string(endpoint) +
+                                          ": it is in use, or no address of this machine (" +
+                                          system.render(port.error()) + ")");
 }
 
 }  // namespace outrider::cluster

@@ -50,6 +50,11 @@ struct HintCounters {
   uint64_t draft_tokens = 0;                      ///< Hints verified.
   uint64_t accepted_tokens = 0;                   ///< Of these, those that were the token drawn.
   std::array<uint64_t, limits::draft_depth_max> accepted_at{};  ///< By place in the draft.
+  struct OfSource {
+    uint64_t draft_tokens = 0;
+    uint64_t accepted_tokens = 0;
+  };
+  std::array<OfSource, k_hint_sources> by_source{};  ///< Of whoever drafted them.
 };
 
 /// What one step did for one choice of one request. In order of token index, no gaps.

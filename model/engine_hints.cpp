@@ -161,7 +161,12 @@ void Engine::State::learn(ActiveRequest& request, Choice& choice, size_t drawn) 
   ++seen.drafts;
   seen.draft_tokens += verified;
   request.draft_tokens += static_cast<uint32_t>(verified);
-  for (size_t i = 0; i + 1 < drawn; ++i) {
+  for (size_t i = 0; i < verified; ++i) {
+    HintCounters::OfSource& source =
+        seen.by_source[static_cast<size_t>(choice.drafts->path[i].source)];
+    ++source.draft_tokens;
+    if (i + 1 >= drawn) continue;
+    ++source.accepted_tokens;
     ++seen.accepted_tokens;
     ++request.accepted_tokens;
     ++seen.accepted_at[i];

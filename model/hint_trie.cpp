@@ -20,6 +20,20 @@ uint64_t text_hash(uint64_t before, std::span<const int32_t> tokens) {
   return before;
 }
 
+std::string_view to_string(HintSource source) {
+  switch (source) {
+    case HintSource::own_text:
+      return "own_text";
+    case HintSource::past_outputs:
+      return "past_outputs";
+    case HintSource::draft_model:
+      return "draft_model";
+    case HintSource::other:
+      return "other";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(HintOutcome outcome) {
   switch (outcome) {
     case HintOutcome::used:

@@ -24,6 +24,7 @@ uint64_t text_hash(uint64_t before, std::span<const int32_t> tokens);
 /// Who drafted a hint: each is believed as it deserves.
 enum class HintSource : uint8_t { own_text, past_outputs, draft_model, other };
 inline constexpr size_t k_hint_sources = 4;
+std::string_view to_string(HintSource source);
 
 /// One token of a hint. Parents come before their children.
 struct HintBranch {

@@ -40,6 +40,8 @@ class LocalChat final : public ChatBackend {
     stats.prompt_tokens = result.timings.prompt_tokens;
     stats.cached_tokens = result.timings.cached_tokens;
     stats.answer_tokens = static_cast<uint32_t>(result.tokens.size());
+    stats.draft_tokens = result.timings.draft_tokens;
+    stats.accepted_draft_tokens = result.timings.accepted_tokens;
     stats.prefill_ms = static_cast<double>(result.timings.prefill_us) / 1e3;
     stats.decode_ms = static_cast<double>(result.timings.decode_us) / 1e3;
     stats.finish_reason = std::string(to_string(result.finish.reason));
@@ -86,6 +88,8 @@ std::string take_event(std::string_view data, ChatStats& stats,
     stats.answer_tokens = count_of(usage, "completion_tokens");
   }
   if (const auto& timings = member_of(event, "timings"); timings.is_object()) {
+    stats.draft_tokens = count_of(timings, "draft_n");
+    stats.accepted_draft_tokens = count_of(timings, "draft_n_accepted");
     stats.prefill_ms = number_of(timings, "prefill_ms");
     stats.decode_ms = number_of(timings, "decode_ms");
   }

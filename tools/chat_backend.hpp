@@ -17,6 +17,8 @@ struct ChatStats {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  ///< of the prompt
   uint32_t answer_tokens = 0;
+  uint32_t draft_tokens = 0;           ///< that were verified
+  uint32_t accepted_draft_tokens = 0;  ///< of these, the answer's
   double prefill_ms = 0;
   double decode_ms = 0;
   std::string finish_reason;

@@ -178,11 +178,11 @@ std::string Conversation::describe_stats() const {
   char text[256];
   std::snprintf(text, sizeof(text),
                 "prompt %u tokens: %u cached, %u computed in %.0f ms (%.1f/s), answer %u tokens in "
-                "%.0f ms (%.1f/s), finish %s, %zu messages",
+                "%.0f ms (%.1f/s), %u of %u drafted ones taken, finish %s, %zu messages",
                 last_.prompt_tokens, cached, computed, last_.prefill_ms,
                 rate(computed, last_.prefill_ms), last_.answer_tokens, last_.decode_ms,
-                rate(last_.answer_tokens, last_.decode_ms), last_.finish_reason.c_str(),
-                messages.size());
+                rate(last_.answer_tokens, last_.decode_ms), last_.accepted_draft_tokens,
+                last_.draft_tokens, last_.finish_reason.c_str(), messages.size());
   return text;
 }
 

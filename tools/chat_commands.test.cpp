@@ -80,13 +80,16 @@ TEST(Conversation, StatsCountCachedTokensApart) {
   stats.prompt_tokens = 10;
   stats.cached_tokens = 4;
   stats.answer_tokens = 5;
+  stats.draft_tokens = 4;
+  stats.accepted_draft_tokens = 3;
   stats.prefill_ms = 100;
   stats.decode_ms = 50;
   stats.finish_reason = "stop";
   conversation.add_answer("yo", stats);
   EXPECT_THAT(conversation.command("/stats").text,
               testing::StartsWith("prompt 10 tokens: 4 cached, 6 computed in 100 ms (60.0/s), "
-                                  "answer 5 tokens in 50 ms (100.0/s), finish stop"));
+                                  "answer 5 tokens in 50 ms (100.0/s), 3 of 4 drafted ones taken, "
+                                  "finish stop"));
   stats.cached_tokens = 11;  // a server's word
   conversation.add_answer("yo", stats);
   EXPECT_THAT(conversation.command("/stats").text, HasSubstr("10 cached, 0 computed"));

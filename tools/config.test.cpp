@@ -133,6 +133,10 @@ TEST(ConfigCheck, HttpAndRpcHavePortsOfTheirOwn) {
         Pair{":8080", ":8081"}, Pair{":8080", "off"}}) {
     EXPECT_EQ(problem_of({{"http", http}, {"rpc", rpc}}), "") << rpc;
   }
+  for (const char* other : {"http", "rpc"}) {
+    EXPECT_THAT(problem_of({{other, "127.0.0.1:8090"}, {"cluster", ":8090"}}),
+                testing::HasSubstr(std::string("cluster: \":8090\" is the port of ") + other));
+  }
 }
 
 TEST(ConfigCheck, ADirectoryIsNoFileNorBelowOne) {

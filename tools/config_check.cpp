@@ -49,14 +49,23 @@ struct Address {
 };
 
 Result<void> check_addresses(const Settings& settings) {
-  const Address http(settings.text("http"));
-  const Address rpc(settings.text("rpc"));
-  if (http.port == 0 || http.port != rpc.port) return {};  // port 0 lets the system choose
-  if (http.host != rpc.host && !http.is_everywhere() && !rpc.is_everywhere()) return {};
-  return fail(ErrorCode::invalid_argument,
-              "rpc: \"" + settings.text("rpc") + "\" is the port of http, \"" +
-                  settings.text("http") + "\"",
-              "rpc");
+  constexpr const char* k_names[] = {"http", "rpc", "cluster"};
+  for (const char* name : k_names) {
+    const Address address(settings.text(name));
+    if (address.port == 0) continue;  // off, or the system chooses
+    for (const char* other : k_names) {
+      if (std::string_view(other) == name) break;
+      const Address taken(settings.text(other));
+      const bool apart =
+          address.host != taken.host && !address.is_everywhere() && !taken.is_everywhere();
+      if (address.port != taken.port || apart) continue;
+      return fail(ErrorCode::invalid_argument,
+                  std::string(name) + ": \"" + settings.text(name) + "\" is the port of " + other +
+                      ", \"" + settings.text(other) + "\"",
+                  name);
+    }
+  }
+  return {};
 }
 
 namespace fs = std::filesystem;

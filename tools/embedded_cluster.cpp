@@ -36,6 +36,13 @@ void update_hint_metrics(const model::HintCounters& hints, ServingMetrics& metri
   for (size_t i = 0; i < hints.accepted_at.size() && hints.accepted_at[i] > 0; ++i) {
     raise_to(metrics.accepted_at.of(std::to_string(i)), static_cast<double>(hints.accepted_at[i]));
   }
+  for (size_t i = 0; i < hints.by_source.size(); ++i) {
+    const model::HintCounters::OfSource& source = hints.by_source[i];
+    if (source.draft_tokens == 0) continue;
+    const auto name = model::to_string(static_cast<model::HintSource>(i));
+    raise_to(metrics.draft_tokens_of.of(name), static_cast<double>(source.draft_tokens));
+    raise_to(metrics.accepted_tokens_of.of(name), static_cast<double>(source.accepted_tokens));
+  }
   for (size_t i = 0; i < hints.hints.size(); ++i) {
     if (hints.hints[i] == 0) continue;
     const auto outcome = static_cast<model::HintOutcome>(i);
@@ -61,6 +68,13 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
       outcomes[model::to_string(static_cast<model::HintOutcome>(i))] = hints.hints[i];
     }
   }
+  nlohmann::ordered_json sources = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < hints.by_source.size(); ++i) {
+    const model::HintCounters::OfSource& source = hints.by_source[i];
+    if (source.draft_tokens == 0) continue;
+    sources[model::to_string(static_cast<model::HintSource>(i))] = {
+        {"draft_tokens", source.draft_tokens}, {"accepted_tokens", source.accepted_tokens}};
+  }
   auto places = nlohmann::ordered_json::array();
   for (const uint64_t accepted : hints.accepted_at) {
     if (accepted == 0) break;
@@ -74,6 +88,7 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
           {"draft_tokens", hints.draft_tokens},
           {"accepted_tokens", hints.accepted_tokens},
           {"accepted_tokens_per_pos", std::move(places)},
+          {"sources", std::move(sources)},
           {"hints", std::move(outcomes)}};
 }
 

@@ -268,7 +268,7 @@ Loaded load_draft_with_progress(const Settings& settings, const std::atomic<bool
 Result<std::shared_ptr<const model::LoadedModel>> load_with_progress(const Settings& settings) {
   const auto say = [](const std::string& text) { std::cerr << "outrider: " << text << '\n'; };
   std::vector<std::string> warnings;
-  OUTRIDER_ASSIGN(warnings, check_together(settings));
+  OUTRIDER_ASSIGN(warnings, check_together(settings, Command::local));
   for (const std::string& text : warnings) say(text);
   return load_with_progress(settings, nullptr, {.inform = say, .warn = say});
 }

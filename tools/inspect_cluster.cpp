@@ -109,6 +109,12 @@ std::string drafts_text(const nlohmann::json& drafts) {
                     " tokens came true";
   const std::string places = counts_text(member_of(drafts, "accepted_tokens_per_pos"));
   if (!places.empty()) out += ", by place " + places;
+  if (const auto& sources = member_of(drafts, "sources"); sources.is_object()) {
+    for (const auto& [name, source] : sources.items()) {
+      out += "; " + line_of(name) + " " + whole(source, "accepted_tokens") + " of " +
+             whole(source, "draft_tokens");
+    }
+  }
   const std::string hints = reasons_text(member_of(drafts, "hints"));
   return out + (hints.empty() ? "\n" : "; hints: " + hints + "\n");
 }

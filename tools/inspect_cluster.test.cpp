@@ -73,11 +73,12 @@ TEST(InspectCluster, TellsOfTheStoreWhatItDoesAndForWhom) {
 
 TEST(InspectCluster, TellsWhoDraftsAndWhatBecameOfIt) {
   const char* const drafts = R"({"drafts":{"ngram":true,"model":"small","draft_tokens":922,
-      "accepted_tokens":860,"accepted_tokens_per_pos":[500,360],"hints":{"used":488,"late":2}}})";
+      "accepted_tokens":860,"accepted_tokens_per_pos":[500,360],"sources":{"own_text":{
+      "draft_tokens":22,"accepted_tokens":10}},"hints":{"used":488,"late":2}}})";
   EXPECT_THAT(
       cluster_text(nlohmann::json::parse(drafts)),
       HasSubstr("drafts by texts and small: 860 of 922 tokens came true, by place 500, 360; "
-                "hints: late 2, used 488\n"));
+                "own_text 10 of 22; hints: late 2, used 488\n"));
   EXPECT_THAT(cluster_text(nlohmann::json::parse(R"({"drafts":{"ngram":false,"model":null}})")),
               HasSubstr("drafts by nobody yet: 0 of 0 tokens came true\n"));
   EXPECT_THAT(cluster_text(nlohmann::json::parse(R"({"drafts":null})")),

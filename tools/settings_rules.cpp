@@ -83,6 +83,10 @@ Result<std::vector<std::string>> check_together(const Settings& settings, Comman
   const bool is_node = command == Command::node;
   std::vector<std::string> warnings;
   OUTRIDER_TRY(check_quotas(settings, warnings));
+  if (command == Command::local && settings.text("spec") == "draft") {
+    return fail(ErrorCode::invalid_argument, "spec: draft models draft for serve and nodes only",
+                "spec");
+  }
   if (!is_node && settings.text("spec") == "draft" && settings.text("draft").empty() &&
       settings.text("cluster") == "off") {
     return fail(ErrorCode::invalid_argument,

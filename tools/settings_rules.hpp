@@ -9,8 +9,9 @@
 
 namespace outrider::tools {
 
-/// Of which command settings are: a node has no clients of its own.
-enum class Command : uint8_t { serve, node };
+/// Whose settings they are: a node has no clients of its own, a local command (`generate`) no draft
+/// model.
+enum class Command : uint8_t { serve, node, local };
 
 /// Looks at settings that are good one by one. A contradiction is an error that names the setting;
 /// what was given and has no effect is a warning.

@@ -36,6 +36,9 @@ TEST(SettingsTogether, ANodeHasNoClientsOfItsOwn) {
   }
   EXPECT_THAT(*check_together(settings, Command::node), IsEmpty());
   EXPECT_FALSE(check_together(settings, Command::serve).ok());
+  const auto local = check_together(settings, Command::local);
+  ASSERT_FALSE(local.ok());
+  EXPECT_THAT(local.error().message, HasSubstr("serve and nodes only"));
 }
 
 TEST(SettingsTogether, RefuseAQuotaOverTheCapAndNameIt) {
