@@ -3,8 +3,10 @@
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 
 from server import ROOT
 
@@ -35,6 +37,44 @@ class Node:
 
     def send(self, number):
         self.process.send_signal(number)
+
+
+class Renaming:
+    """A way to a cluster port on which one word of what the server says becomes another, as long: to
+    the node it is a message that it does not know. Use as a context manager."""
+
+    def __init__(self, port, word, other):
+        assert len(word) == len(other)
+        self.there, self.word, self.other = ("127.0.0.1", port), word.encode(), other.encode()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                node = self.listener.accept()[0]
+                server = socket.create_connection(self.there)
+            except OSError:
+                return
+            for source, sink in ((node, server), (server, node)):
+                threading.Thread(target=self._pass, args=(source, sink, source is server),
+                                 daemon=True).start()
+
+    def _pass(self, source, sink, renames):
+        try:
+            while data := source.recv(1 << 20):
+                sink.sendall(data.replace(self.word, self.other) if renames else data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            end.close()
 
 
 def cluster_port(server):

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import unittest
 
-from node import Node, cluster_port
+from node import Node, Renaming, cluster_port
 from server import ROOT, Server
 from suite_draft import answers
 
@@ -89,6 +89,28 @@ class NodeSuite(unittest.TestCase):
             node.send(signal.SIGCONT)
             self.expect_hints(server, plain, "the node that goes on")
             self.assertEqual(server.terminate(), 0)
+
+    def test_a_node_that_does_not_know_a_message_costs_no_answer(self):
+        plain = self.plain()
+        for word in ("DraftCommits", "DraftOpen"):
+            with Server(binary, model, DRAFTING) as server, \
+                    Renaming(cluster_port(server), f"schema::{word}", f"schema::{word[:-1]}X") as way, \
+                    draft_node(way.port):
+                server.wait_until(lambda: drafts(server), "the node")
+
+                def not_understood():
+                    self.assertEqual(answers(server)[0], plain)
+                    return "was not understood" in server.log()
+                server.wait_until(not_understood, "a message that is not understood")
+                self.assertEqual(answers(server)[0], plain)
+                self.assertEqual(len(targets(server)), 1)
+                self.assertEqual(server.terminate(), 0)
+
+    def test_a_node_that_joins_what_is_no_cluster_port_says_so(self):
+        with Server(binary, model, DRAFTING) as server:
+            for port in (server.rpc_port, server.http_port):
+                with draft_node(port) as node:
+                    server.wait_until(lambda: "no cluster port" in node.log(), "the node's word")
 
     def test_a_node_joins_the_server_that_comes_after_it_and_its_successor(self):
         plain = self.plain()
