@@ -43,8 +43,13 @@ void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
 }
 
 void DraftState::join(const schema::RouterHandle& router) {
-  router_ = router;
-  if (router_) self_->send(router_, announce_);
+  if (!router) return;
+  if (routers_.add(router)) self_->monitor(router);
+  self_->send(router, announce_);
+}
+
+void DraftState::announce() {
+  for (const schema::RouterHandle& router : routers_.all()) self_->send(router, announce_);
 }
 
 void DraftState::open(const schema::DraftOpen& message) {
@@ -58,9 +63,10 @@ void DraftState::open(const schema::DraftOpen& message) {
   engine_->give(message);
 }
 
-void DraftState::lost(const caf::actor_addr& target) {
+void DraftState::lost(const caf::actor_addr& actor) {
+  if (routers_.remove(actor)) return;
   std::erase_if(targets_, [&](const auto& entry) {
-    if (entry.second.address() != target) return false;
+    if (entry.second.address() != actor) return false;
     engine_->give(TargetGone{entry.first});
     return true;
   });
@@ -115,7 +121,7 @@ void DraftState::heartbeat() {
   load.blocks_total = engine.stats.blocks_total;
   load.rows_per_s = engine.rows_per_s;
   load.draft_runs = engine_->runs();
-  if (router_) self_->send(router_, load);
+  for (const schema::RouterHandle& router : routers_.all()) self_->send(router, load);
   self_->delayed_send(caf::actor_cast<DraftActor>(self_), k_heartbeat, caf::tick_atom_v);
 }
 
@@ -124,7 +130,7 @@ DraftActor::behavior_type DraftState::make_behavior() {
       [this](const schema::DraftOpen& message) { open(message); },
       [this](const schema::DraftCommits& message) { engine_->give(message); },
       [this](const schema::DraftClose& message) { engine_->give(message); },
-      [this](const schema::AnnounceAgain&) { join(router_); },
+      [this](const schema::AnnounceAgain&) { announce(); },
       [this](const schema::WorkerRefused& message) { refused(message.refusal); },
       [this](const DraftReport& message) { report(*message.replies); },
       [this](caf::tick_atom) { heartbeat(); },

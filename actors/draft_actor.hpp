@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "actors/draft_loop.hpp"
+#include "actors/known_routers.hpp"
 #include "schema/messages.hpp"
 
 namespace outrider::actors {
@@ -23,7 +24,7 @@ using DraftActor =
 
 struct DraftSetup {
   schema::Announce announce;    ///< `draft` is filled in by the actor.
-  schema::RouterHandle router;  ///< Null: it is told by RouterFound.
+  schema::RouterHandle router;  ///< May be null: of routers elsewhere it is told by RouterFound.
   DraftFactory engine;
   std::shared_ptr<spdlog::logger> log;
 };
@@ -40,8 +41,10 @@ class DraftState {
 
  private:
   void join(const schema::RouterHandle& router);
+  void announce();
   void open(const schema::DraftOpen& message);
-  void lost(const caf::actor_addr& target);
+  /// A target or a router.
+  void lost(const caf::actor_addr& actor);
   void report(DraftReplies& replies);
   void refused(const schema::Refusal& refusal);
   void heartbeat();
@@ -51,7 +54,7 @@ class DraftState {
 
   DraftActor::pointer self_ = nullptr;
   schema::Announce announce_;
-  schema::RouterHandle router_;
+  KnownRouters routers_;
   std::shared_ptr<spdlog::logger> log_;
   std::map<uint64_t, schema::TargetHandle> targets_;  ///< Monitored.
   uint64_t heartbeats_ = 0;

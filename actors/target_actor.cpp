@@ -38,8 +38,13 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
 }
 
 void TargetState::join(const schema::RouterHandle& router) {
-  router_ = router;
-  if (router_) self_->send(router_, announce_);
+  if (!router) return;
+  if (routers_.add(router)) self_->monitor(router);
+  self_->send(router, announce_);
+}
+
+void TargetState::announce() {
+  for (const schema::RouterHandle& router : routers_.all()) self_->send(router, announce_);
 }
 
 /// Whoever started it has to know: it serves nobody.
@@ -134,8 +139,13 @@ void TargetState::resend(const schema::Resend& message) {
   }
 }
 
-void TargetState::lost(const caf::actor_addr& session) {
-  const auto found = sessions_.find(session);
+void TargetState::lost(const caf::actor_addr& actor) {
+  const bool leased_drafts = routers_.is_first(actor);
+  if (routers_.remove(actor)) {
+    if (leased_drafts) announce();  // the next one says how many drafts it has
+    return;
+  }
+  const auto found = sessions_.find(actor);
   if (found == sessions_.end()) return;
   const Keys keys = found->second;
   for (const RequestKey key : keys) cancel(key);
@@ -183,12 +193,12 @@ void TargetState::lease(const schema::DraftLease& lease) {
 void TargetState::send_drafts() {
   FeedOutbox outbox = drafts_.take_outbox();
   const auto self = caf::actor_cast<schema::TargetHandle>(self_);
-  if (router_) {
+  if (const schema::RouterHandle router = routers_.first()) {
     for (schema::LeaseDraft& ask : outbox.asks) {
       ask.reply_to = self;
-      self_->send(router_, std::move(ask));
+      self_->send(router, std::move(ask));
     }
-    for (const schema::EndLease& ended : outbox.ends) self_->send(router_, ended);
+    for (const schema::EndLease& ended : outbox.ends) self_->send(router, ended);
   }
   for (auto& [worker, message] : outbox.to_drafts) {
     const schema::DraftHandle& draft = draft_handles_[worker];
@@ -238,7 +248,7 @@ void TargetState::heartbeat() {
   load.rows_per_s = engine.rows_per_s;
   load.draft_runs = drafts_.open();
   load.drafting = drafts_.on();
-  if (router_) self_->send(router_, load);
+  for (const schema::RouterHandle& router : routers_.all()) self_->send(router, load);
   drafts_.beat();
   send_drafts();
   self_->delayed_send(caf::actor_cast<TargetActor>(self_), k_heartbeat, caf::tick_atom_v);
@@ -283,13 +293,17 @@ TargetActor::behavior_type TargetState::make_behavior() {
       },
       [this](const schema::Resend& message) { resend(message); },
       [this](const schema::DoneAck& message) { cancel(message.key); },
-      [this](const schema::AnnounceAgain&) { join(router_); },
+      [this](const schema::AnnounceAgain&) { announce(); },
       [this](const schema::DraftLease& message) { lease(message); },
       [this](const schema::DraftReady& message) { draft_said(message); },
       [this](const schema::DraftHints& message) { draft_said(message); },
       [this](const schema::DraftResync& message) { draft_said(message); },
       [this](const schema::DraftClose& message) { draft_said(message); },
-      [this](const schema::DraftsKnown& message) { draft(message); },
+      [this](const schema::DraftsKnown& message) {
+        if (routers_.is_first(caf::actor_cast<caf::actor_addr>(self_->current_sender()))) {
+          draft(message);
+        }
+      },
       [this](const schema::WorkerRefused& message) { refused(message.refusal); },
       [this](const EngineReport& message) { report(*message.events); },
       [this](caf::tick_atom) { heartbeat(); },

@@ -11,6 +11,7 @@
 
 #include "actors/draft_feed.hpp"
 #include "actors/engine_port.hpp"
+#include "actors/known_routers.hpp"
 #include "actors/prompt_assembly.hpp"
 #include "actors/request_record.hpp"
 #include "schema/messages.hpp"
@@ -28,7 +29,7 @@ using TargetActor =
 
 struct TargetSetup {
   schema::Announce announce;    ///< `target` is filled in by the actor.
-  schema::RouterHandle router;  ///< Null: it is told by RouterFound.
+  schema::RouterHandle router;  ///< May be null: of routers elsewhere it is told by RouterFound.
   EngineFactory engine;
   DraftFeed::Options drafts;  ///< By models. Without a depth there are none.
   std::shared_ptr<spdlog::logger> log;
@@ -48,6 +49,7 @@ class TargetState {
   using Keys = std::set<RequestKey>;
 
   void join(const schema::RouterHandle& router);
+  void announce();
   void refused(const schema::Refusal& refusal);
   void begin(const schema::SubmitBegin& message);
   Result<void> admit(const schema::SubmitBegin& message) const;
@@ -55,7 +57,8 @@ class TargetState {
   void submit(RequestKey key);
   void cancel(RequestKey key);
   void resend(const schema::Resend& message);
-  void lost(const caf::actor_addr& session);
+  /// A session or a router.
+  void lost(const caf::actor_addr& actor);
   void report(const EngineEvents& events);
   void update(const model::ChoiceUpdate& update);
   void heartbeat();
@@ -74,7 +77,7 @@ class TargetState {
 
   TargetActor::pointer self_ = nullptr;
   schema::Announce announce_;
-  schema::RouterHandle router_;
+  KnownRouters routers_;
   std::shared_ptr<spdlog::logger> log_;
   std::map<RequestKey, PromptAssembly> assemblies_;
   std::map<RequestKey, RequestRecord> records_;

@@ -254,6 +254,24 @@ TEST_F(Target, AnnouncesItselfToEachRouterThatIsFound) {
   EXPECT_EQ(log->loads.size(), 1u);
 }
 
+TEST_F(Target, ReportsToAllRoutersUntilTheyAreGone) {
+  const auto log = std::make_shared<RouterLog>();
+  const auto other = own(system_.spawn(scripted_router, log));
+  tell(target_, schema::RouterFound{other});
+  const size_t before = router_log_->loads.size();
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(router_log_->loads.size(), before + 1);
+  EXPECT_EQ(log->loads.size(), 1u);
+  kill(router_);
+  EXPECT_EQ(log->announces.size(), 2u) << "it leases the drafts from now on";
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(router_log_->loads.size(), before + 1);
+  EXPECT_EQ(log->loads.size(), 2u);
+  kill(other);
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(log->loads.size(), 2u);
+}
+
 TEST_F(Target, StopsLoudlyWhenItIsRefused) {
   tell(target_, schema::WorkerRefused{
                     9, schema::Refusal::of(fail(ErrorCode::invalid_argument, "other weights"))});
