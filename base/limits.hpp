@@ -108,6 +108,14 @@ inline constexpr uint32_t request_id_bytes_max = 128;  ///< `x-request-id` that 
 /// One control message: a test of the schema holds the largest of each kind to it. Larger things
 /// travel in numbered parts (CAF has no flow control).
 inline constexpr size_t control_message_bytes_max = size_t{64} << 10;
+/// What one control message is on the wire between processes: its routing comes on top.
+inline constexpr size_t cluster_frame_bytes_max = control_message_bytes_max + (size_t{4} << 10);
+/// Members connected to a cluster port, and connections that have yet to say who they are; the
+/// oldest of those makes room. Each holds three descriptors and 32 KiB.
+inline constexpr uint32_t cluster_connections_max = 256;
+inline constexpr uint32_t cluster_callers_max = 64;
+/// For both sides to say who they are, TLS included.
+inline constexpr uint32_t cluster_handshake_ms = 2'000;
 /// Prompt tokens in one part: 4 bytes each, well under control_message_bytes_max.
 inline constexpr uint32_t prompt_part_tokens_max = 8192;
 /// Choices handed to an engine while it runs one step; beyond it `overloaded`. Also the longest
@@ -178,6 +186,8 @@ inline constexpr uint32_t block_tokens_unit = 16;  ///< block size is a multiple
 /// A secret that names of KV blocks are keyed with: no shorter than 128 bits; a file, not a disk.
 inline constexpr size_t cluster_secret_bytes_min = 16;
 inline constexpr size_t cluster_secret_bytes_max = 4096;
+/// A file of certificates, or a key.
+inline constexpr size_t certificate_file_bytes_max = size_t{1} << 20;
 /// Unfinished requests of a target. Its engine's own bounds on choices speak first.
 inline constexpr uint32_t target_requests_max = sequences_max + 2 * engine_inbox_choices_max;
 /// Share of a KV pool that pins may spare: what runs beside them keeps most of it.

@@ -57,6 +57,11 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
           gauge("outrider_prefix_cache_pinned_blocks", "Of these, blocks that are evicted last.")),
       sessions_open(gauge("outrider_sessions_open", "Sessions without a terminal message yet.")),
       connections_open(gauge("outrider_connections_open", "Open client connections.")),
+      cluster_connections(
+          gauge("outrider_cluster_connections", "Processes connected to the cluster's port.")),
+      cluster_refused(labelled("outrider_cluster_refused_total",
+                               "Connections to the cluster's port that were not let in, or cut.",
+                               "reason")),
       preemptions(counter("vllm:num_preemptions_total", "Sequences preempted for memory.")),
       engine_steps(counter("outrider_engine_steps_total", "Batches run by the engine.")),
       prefix_cache_queries(counter("vllm:prefix_cache_queries_total",

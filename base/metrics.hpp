@@ -112,6 +112,8 @@ class ServingMetrics {
   prometheus::Gauge& prefix_cache_pinned_blocks;
   prometheus::Gauge& sessions_open;
   prometheus::Gauge& connections_open;
+  prometheus::Gauge& cluster_connections;  ///< of members
+  LabelledCounter cluster_refused;         ///< connections, by reason
   prometheus::Counter& preemptions;
   prometheus::Counter& engine_steps;
   prometheus::Counter& prefix_cache_queries;    ///< tokens

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include "base/clock.hpp"
 #include "base/result.hpp"
 
 namespace outrider::cluster {
@@ -18,9 +17,7 @@ struct Endpoint {
 Result<Endpoint> parse_endpoint(const std::string& text, const std::string& field);
 std::string to_string(const Endpoint& endpoint);
 
-/// Whether a published router takes a TCP connection there and greets within `timeout`, for each
-/// address of the host: CAF would believe any other peer's first bytes, and wait for gigabytes.
-/// Blocks as long; looking the name up may take longer.
-Result<void> probe(const Endpoint& endpoint, Duration timeout);
+/// Whether only this machine reaches a host of that name.
+bool is_loopback(const std::string& host);
 
 }  // namespace outrider::cluster

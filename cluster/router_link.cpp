@@ -1,11 +1,11 @@
 #include "cluster/router_link.hpp"
 
 #include <caf/actor_clock.hpp>
-#include <caf/io/middleman.hpp>
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include "base/clock.hpp"
 #include "schema/messages.hpp"
 #include "schema/survive.hpp"
 
@@ -30,7 +30,7 @@ class RouterLinkState {
 
   void connect() {
     if (router_) return;
-    auto router = reach();
+    auto router = setup_.wire->reach(setup_.endpoint);
     if (!router) {
       if (const TimePoint at = now(); at >= quiet_until_) {
         setup_.log->warn("no router: {}; trying again", router.error().message);
@@ -46,15 +46,6 @@ class RouterLinkState {
   }
 
  private:
-  Result<schema::RouterHandle> reach() {
-    OUTRIDER_TRY(probe(setup_.endpoint, k_connect_timeout));
-    auto router = self_->system().middleman().remote_actor<schema::RouterHandle>(
-        setup_.endpoint.host, setup_.endpoint.port);
-    if (router) return std::move(*router);
-    return fail(ErrorCode::unavailable,
-                to_string(setup_.endpoint) + ": " + self_->system().render(router.error()));
-  }
-
   void lost(const caf::actor_addr& actor) {
     if (actor == setup_.worker.address()) return self_->quit();
     if (!router_ || actor != router_.address()) return;

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cluster/endpoint.hpp"
+#include "cluster/wire.hpp"
 #include "schema/handles.hpp"
 
 namespace outrider::cluster {
@@ -17,19 +18,18 @@ using RoutedHandle = caf::typed_actor<caf::reacts_to<schema::RouterFound>>;
 using RouterLink = caf::typed_actor<caf::reacts_to<caf::tick_atom>>;
 
 struct RouterLinkSetup {
+  Wire* wire = nullptr;  ///< Outlives the link.
   Endpoint endpoint;
   RoutedHandle worker;
   std::shared_ptr<spdlog::logger> log;
 };
 
-/// Between tries to reach a router, and of one try's wait for its TCP port.
+/// Between tries to reach a router.
 inline constexpr std::chrono::milliseconds k_reconnect_interval{250};
-inline constexpr std::chrono::milliseconds k_connect_timeout{500};
 
 /// Keeps a worker known to a router in another process: connects, tells the worker, watches, and
 /// connects again when the router or the way to it is gone, every k_reconnect_interval.
-/// On a thread of its own, for connecting blocks. Its system must have loaded CAF's middleman. Ends
-/// with its worker, or when nobody holds it.
+/// On a thread of its own, for connecting blocks. Ends with its worker, or when nobody holds it.
 [[nodiscard]] RouterLink spawn_router_link(caf::actor_system& system, RouterLinkSetup setup);
 
 }  // namespace outrider::cluster

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <optional>
 
-#include "cluster/publish.hpp"
+#include "cluster/wire.hpp"
 #include "schema/messages.hpp"
 
 namespace outrider::cluster {
@@ -50,11 +50,20 @@ struct Config : caf::actor_system_config {
   }
 };
 
+std::shared_ptr<Gate> open_gate() {
+  const auto log =
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
+  auto opened = Gate::open({.credentials = {}, .log = log});
+  return std::shared_ptr<Gate>(std::move(*opened));
+}
+
 /// A process with a router.
 struct Server {
   std::shared_ptr<Queue<uint64_t>> heard = std::make_shared<Queue<uint64_t>>();
+  std::shared_ptr<Gate> gate = open_gate();
   Config config;
   caf::actor_system system{config};
+  Wire wire{system, gate};
   schema::RouterHandle router;
 
   Server() {
@@ -71,7 +80,7 @@ struct Server {
   ~Server() { caf::anon_send_exit(router, caf::exit_reason::kill); }
 
   uint16_t publish(uint16_t port) {
-    const auto got = cluster::publish(system, router, {"127.0.0.1", port});
+    const auto got = wire.publish(router, {"127.0.0.1", port});
     EXPECT_TRUE(got) << got.error().message;
     return got ? *got : uint16_t{0};
   }
@@ -81,8 +90,10 @@ struct Server {
 struct Member {
   std::shared_ptr<Queue<schema::RouterHandle>> found =
       std::make_shared<Queue<schema::RouterHandle>>();
+  std::shared_ptr<Gate> gate = open_gate();
   Config config;
   caf::actor_system system{config};
+  Wire wire{system, gate};
   RoutedHandle worker;
   RouterLink link;
 
@@ -92,10 +103,14 @@ struct Member {
     });
     const auto log =
         std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
-    link = spawn_router_link(system, {{"127.0.0.1", port}, worker, log});
+    link = spawn_router_link(system, {&wire, {"127.0.0.1", port}, worker, log});
   }
-  /// The link must end with it, or the system would wait for ever.
-  ~Member() { caf::anon_send_exit(worker, caf::exit_reason::kill); }
+  /// The link ends with it.
+  ~Member() {
+    caf::anon_send_exit(worker, caf::exit_reason::kill);
+    const caf::scoped_actor self(system);
+    self->wait_for(link);
+  }
 
   /// That the next router to be found hears it.
   void expect_router(Server& server) {
@@ -149,7 +164,7 @@ TEST(RouterLink, APortThatIsTakenIsAnError) {
   Server server;
   const uint16_t port = server.publish(0);
   Server second;
-  const auto again = publish(second.system, second.router, {"127.0.0.1", port});
+  const auto again = second.wire.publish(second.router, {"127.0.0.1", port});
   ASSERT_FALSE(again);
   EXPECT_NE(again.error().message.find(std::to_string(port)), std::string::npos);
 }

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "gateway/descriptors.hpp"
-#include "gateway/exception_text.hpp"
 #include "gateway/http_server.hpp"
 #include "gateway/rpc_server.hpp"
+#include "schema/exception_text.hpp"
 
 namespace outrider::gateway {
 namespace {
@@ -18,7 +18,8 @@ Result<Port> bind_port(kj::AsyncIoContext& io, const std::string& address, const
     port = io.provider->getNetwork().parseAddress(address.c_str()).wait(io.waitScope)->listen();
   });
   KJ_IF_MAYBE (exception, refused) {
-    return fail(ErrorCode::io, "cannot listen on " + address + ": " + reason_of(*exception), field);
+    return fail(ErrorCode::io, "cannot listen on " + address + ": " + schema::reason_of(*exception),
+                field);
   }
   return kj::mv(port);
 }
@@ -58,8 +59,8 @@ Result<std::unique_ptr<Gateway>> Gateway::open(kj::AsyncIoContext& io,
                   Serving::Parts{parts.clock, parts.metrics, std::move(parts.log), std::move(keys),
                                  options.version, options.log_prompts, options.admin_tenant,
                                  std::move(parts.cluster_json), std::move(parts.before_metrics),
-                                 std::move(parts.reset_cache), std::move(parts.wall_time),
-                                 std::move(parts.random_bits)}));
+                                 std::move(parts.has_target), std::move(parts.reset_cache),
+                                 std::move(parts.wall_time), std::move(parts.random_bits)}));
   gateway->http_ = std::make_unique<HttpServer>(gateway->serving_, timer, gateway->options_.http);
   gateway->http_->listen(std::move(*http_port));
   if (!options.rpc_address.empty()) {

@@ -22,9 +22,11 @@ Reply json_reply(const Json& body, int status = 200) {
 }
 
 Reply phase_page(const Serving& serving) {
-  const bool ready = serving.phase() == Phase::ready;
+  const auto& has_target = serving.parts().has_target;
+  const bool waits = serving.phase() == Phase::ready && has_target && !has_target();
+  const bool ready = serving.phase() == Phase::ready && !waits;
   Json body = Json::object();
-  body["status"] = to_string(serving.phase());
+  body["status"] = waits ? "no target" : to_string(serving.phase());
   return json_reply(body, ready ? 200 : 503);
 }
 

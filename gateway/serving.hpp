@@ -50,6 +50,7 @@ class Serving {
     std::string admin_tenant = {};  ///< sees the figures of all; "": nobody does, with keys
     std::function<std::string(const Viewer&)> cluster_json;  ///< GET /cluster; may be empty
     std::function<void()> before_metrics;  ///< brings gauges up to date; may be empty
+    std::function<bool()> has_target;      ///< may be empty
     ResetCache reset_cache;                ///< may be empty
     std::function<UnixTime()> wall_time;
     std::function<uint64_t()> random_bits;  ///< For ids and drawn seeds.

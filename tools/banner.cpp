@@ -57,11 +57,6 @@ std::string banner(const std::string& model, const std::string& device,
 
 std::vector<std::string> exposure_warnings(const Listening& listening) {
   std::vector<std::string> warnings;
-  if (!listening.cluster.empty() && !is_loopback(host_of(listening.cluster))) {
-    warnings.push_back("cluster listens on " + listening.cluster + interfaces(listening.cluster) +
-                       ": whoever reaches it reads prompts and is believed; keep it to a network "
-                       "that you trust");
-  }
   if (listening.has_keys) return warnings;
   for (const auto& [flag, address] :
        {std::pair("http", listening.http), std::pair("rpc", listening.rpc)}) {

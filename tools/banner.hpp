@@ -11,7 +11,6 @@ struct Listening {
   std::string http;  ///< "127.0.0.1:8080", ":8080" for all interfaces
   std::string rpc;   ///< the same; empty: no port
   bool has_keys = false;
-  std::string cluster = {};  ///< where nodes join; empty: nowhere
 };
 
 /// `address` with its port replaced.

@@ -38,14 +38,5 @@ TEST(Banner, WarnsOfPortsThatOthersReachWithoutKeys) {
   EXPECT_THAT(exposure_warnings({":80", ":81", true}), SizeIs(0));
 }
 
-TEST(ExposureWarnings, NameAClusterAddressWithKeysOrWithout) {
-  for (const bool has_keys : {false, true}) {
-    const auto warnings = exposure_warnings({"127.0.0.1:1", "", has_keys, ":8090"});
-    ASSERT_EQ(warnings.size(), 1u);
-    EXPECT_NE(warnings[0].find("cluster listens on :8090"), std::string::npos) << warnings[0];
-    EXPECT_TRUE(exposure_warnings({"127.0.0.1:1", "", has_keys, "127.0.0.1:2"}).empty());
-  }
-}
-
 }  // namespace
 }  // namespace outrider::tools

@@ -119,7 +119,7 @@ TEST(SettingFlags, HelpListsThemByTopic) {
   const size_t store = help.find("\nThe KV store:\n");
   ASSERT_NE(store, std::string::npos) << help;
   const size_t next = help.find(":\n", store + 16);
-  for (const char* name : {"--store-dir", "--store-cap-mb", "--cluster-secret-file"}) {
+  for (const char* name : {"--store-dir", "--store-cap-mb", "--store-quota-mb"}) {
     const size_t at = help.find(std::string("  ") + name + " ");
     EXPECT_TRUE(store < at && at < next) << name;
   }

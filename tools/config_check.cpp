@@ -21,6 +21,7 @@
 #include "model/gguf.hpp"
 #include "model/tokenizer.hpp"
 #include "model/transformer.hpp"
+#include "tools/cluster_access.hpp"
 #include "tools/command.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/kv_store.hpp"
@@ -301,12 +302,23 @@ void look_at_serving(const Settings& settings, Command command, CheckedSettings&
   };
   const auto model = [&]() -> Result<void> {
     OUTRIDER_ASSIGN(checked.model, resolve_model(settings.text("model")));
+    if (command == Command::gateway) return {};  // its text is read at once
     OUTRIDER_TRY(check_model(settings, checked));
     return check_draft(settings, checked);
   };
   note(together(), checked);
   note(model(), checked);
-  if (command == Command::serve) note(check_keys(settings, checked.warnings), checked);
+  if (command != Command::node) note(check_keys(settings, checked.warnings), checked);
+  const auto access = [&]() -> Result<void> {
+    cluster::Credentials credentials;
+    OUTRIDER_ASSIGN(credentials, cluster_credentials(settings));
+    std::vector<std::string> warnings;
+    OUTRIDER_ASSIGN(warnings, check_cluster_access(settings, credentials));
+    checked.warnings.insert(checked.warnings.end(), warnings.begin(), warnings.end());
+    return {};
+  };
+  note(access(), checked);
+  if (command == Command::gateway) return;
   if (const auto store = store_options(settings); !store) note(store.error(), checked);
   check_lost_secret(settings, checked.warnings);
 }
@@ -321,7 +333,7 @@ Result<CheckedSettings> check(const Settings& settings, Command command) {
 }  // namespace
 
 Result<CheckedSettings> check_serving(const Settings& settings) {
-  return check(settings, Command::serve);
+  return check(settings, serving_command(settings));
 }
 
 Result<CheckedSettings> check_target_node(const Settings& settings) {
@@ -340,9 +352,10 @@ CheckedSettings check_configuration(const Settings& settings) {
       checked.warnings.push_back(usable.error().message + ": nothing is stored (read_only)");
     }
   }
-  look_at_serving(settings, Command::serve, checked);
+  look_at_serving(settings, serving_command(settings), checked);
   check_privacy("api-key-file", settings.text("api-key-file"), checked.warnings);
   check_privacy("store-dir", settings.text("store-dir"), checked.warnings);
+  check_privacy("cluster-tls-key", settings.text("cluster-tls-key"), checked.warnings);
   note(check_secret(settings, checked.warnings), checked);
   check_store_user(settings, checked.warnings);
   check_store_shares(settings, checked.warnings);

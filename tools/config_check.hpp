@@ -15,8 +15,9 @@ struct CheckedSettings {
   std::vector<Error> errors;          ///< likewise: what stops a start
 };
 
-/// What `serve` looks at before it opens or loads anything: the model's header, the API keys, and
-/// how these and the settings go together. The first error, if there is one.
+/// What `serve`, with a target of its own or as a gateway, looks at before it opens or loads
+/// anything: the model's header, the API keys, and how these and the settings go together. The
+/// first error, if there is one.
 Result<CheckedSettings> check_serving(const Settings& settings);
 
 /// Likewise of a node that is a target: it has no keys.

@@ -1,5 +1,6 @@
 #include "tools/embedded_cluster.hpp"
 
+#include <algorithm>
 #include <caf/actor_system.hpp>
 #include <caf/io/middleman.hpp>
 #include <caf/send.hpp>
@@ -9,7 +10,7 @@
 #include "actors/front_desk.hpp"
 #include "actors/system_config.hpp"
 #include "base/system.hpp"
-#include "cluster/publish.hpp"
+#include "cluster/wire.hpp"
 #include "gateway/caf_bridge.hpp"
 #include "model/hint_trie.hpp"
 #include "router/router_actor.hpp"
@@ -92,6 +93,25 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
           {"hints", std::move(outcomes)}};
 }
 
+/// {"connected": N, "refused": {REASON: N, …}}
+nlohmann::ordered_json describe_gate(const cluster::GateCounters& gate) {
+  nlohmann::ordered_json refused = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < gate.refused.size(); ++i) {
+    if (gate.refused[i] == 0) continue;
+    refused[cluster::to_string(static_cast<cluster::Refusal>(i))] = gate.refused[i];
+  }
+  return {{"connected", gate.connected}, {"refused", std::move(refused)}};
+}
+
+void update_gate_metrics(const cluster::GateCounters& gate, ServingMetrics& metrics) {
+  metrics.cluster_connections.Set(gate.connected);
+  for (size_t i = 0; i < gate.refused.size(); ++i) {
+    if (gate.refused[i] == 0) continue;
+    const char* reason = cluster::to_string(static_cast<cluster::Refusal>(i));
+    raise_to(metrics.cluster_refused.of(reason), static_cast<double>(gate.refused[i]));
+  }
+}
+
 /// {"rows": […], "contexts": […], "ms": [contexts][rows], …}
 nlohmann::ordered_json describe_costs(const schema::Announce& announce) {
   auto table = nlohmann::ordered_json::array();
@@ -110,6 +130,16 @@ nlohmann::ordered_json describe_costs(const schema::Announce& announce) {
           {"attention_pair_ps", announce.attention_pair_ps}};
 }
 
+gateway::ServedModel served_by(const schema::Announce& target, model::ModelText text) {
+  gateway::ServedModel served;
+  served.name = target.model;
+  served.text = std::move(text);
+  served.context_tokens = target.context_tokens;
+  served.fingerprint = target.fingerprint;
+  served.created_s = wall_time().time_since_epoch().count();
+  return served;
+}
+
 }  // namespace
 
 struct EmbeddedCluster::Actors {
@@ -122,6 +152,7 @@ struct EmbeddedCluster::Actors {
   ~Actors() {
     caf::anon_send_exit(router, caf::exit_reason::user_shutdown);
     router = nullptr;
+    wire.reset();
     system.reset();
   }
   Actors(const Actors&) = delete;
@@ -130,16 +161,24 @@ struct EmbeddedCluster::Actors {
   actors::SystemConfig config;
   std::unique_ptr<caf::actor_system> system;
   schema::RouterHandle router;
+  std::unique_ptr<cluster::Wire> wire;
 };
 
-struct EmbeddedCluster::State {
+/// The target of this process.
+struct OwnTarget {
   std::shared_ptr<const model::LoadedModel> model;
   std::string kv_kind;
-  gateway::ServedModel served;
   model::DecodePlan decode_plan;
   model::SpeculationOptions speculation;
   bool takes_drafts = false;  ///< Of models.
-  std::optional<RunningTarget> target;
+  RunningTarget running;
+
+  std::shared_ptr<actors::EngineLoop> engine() const { return running.engine(); }
+};
+
+struct EmbeddedCluster::State {
+  gateway::ServedModel served;
+  std::unique_ptr<OwnTarget> target;  ///< Null: all are elsewhere.
   std::optional<RunningDraft> draft;
   schema::FrontDeskHandle front_desk;
   std::shared_ptr<ClusterView> view = std::make_shared<ClusterView>();
@@ -155,9 +194,12 @@ EmbeddedCluster::EmbeddedCluster(const Clock& clock, ServingMetrics& metrics,
       std::move(*store), kvstore::Surroundings{.clock = clock_, .log = log_});
 }
 
-Result<uint16_t> EmbeddedCluster::listen(const cluster::Endpoint& endpoint) {
+Result<uint16_t> EmbeddedCluster::listen(const cluster::Endpoint& endpoint,
+                                         cluster::Credentials credentials) {
+  OUTRIDER_ASSIGN(gate_, cluster::Gate::open({std::move(credentials), log_}));
   actors_ = std::make_unique<Actors>(log_, true);
-  auto port = cluster::publish(*actors_->system, actors_->router, endpoint);
+  actors_->wire = std::make_unique<cluster::Wire>(*actors_->system, gate_);
+  auto port = actors_->wire->publish(actors_->router, endpoint);
   if (port) return port;
   return fail(port.error().code, "cluster: " + port.error().message, "cluster");
 }
@@ -195,35 +237,55 @@ Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepa
 
 void EmbeddedCluster::start(Prepared prepared) {
   PreparedTarget& target = prepared.target;
-  const model::LoadedModel& model = *target.model;
-  const schema::Announce announce = target.announce;
+  const std::shared_ptr<const model::LoadedModel> model = target.model;
   auto state = std::make_unique<State>();
-  state->model = target.model;
-  state->kv_kind = target.kv_kind;
-  state->decode_plan = target.engine->decode_plan();
-  state->speculation = target.speculation;
-  state->takes_drafts = target.takes_drafts;
-  state->served.name = announce.model;
-  state->served.text = {announce.model, model.config, model.tokenizer, model.chat_template};
-  state->served.context_tokens = announce.context_tokens;
-  state->served.fingerprint = announce.fingerprint;
-  state->served.created_s = wall_time().time_since_epoch().count();
-
+  state->served = served_by(target.announce, {target.announce.model, model->config,
+                                              model->tokenizer, model->chat_template});
   if (!actors_) actors_ = std::make_unique<Actors>(log_, false);
+  target.draft_competes = prepared.draft && prepared.draft->competes;
+  const model::DecodePlan plan = target.engine->decode_plan();
+  state->target.reset(new OwnTarget{
+      model, target.kv_kind, plan, target.speculation, target.takes_drafts,
+      RunningTarget(*actors_->system, actors_->router, std::move(target), clock_, log_)});
+  if (prepared.draft) {
+    state->draft.emplace(*actors_->system, actors_->router, std::move(*prepared.draft), clock_,
+                         log_);
+  }
+  start_desk(std::move(state));
+}
+
+std::unique_ptr<TargetWait> EmbeddedCluster::wait_for_target(const model::ModelText& text) const {
+  OUTRIDER_CHECK(actors_, "targets can join only where the cluster listens");
+  return std::make_unique<TargetWait>(
+      *actors_->system, actors_->router,
+      TargetWait::Wanted{text.name, to_hex(text.tokenizer->fingerprint())}, log_);
+}
+
+void EmbeddedCluster::start(model::ModelText text, const schema::Announce& target) {
+  auto state = std::make_unique<State>();
+  state->served = served_by(target, std::move(text));
+  start_desk(std::move(state));
+}
+
+void EmbeddedCluster::start_desk(std::unique_ptr<State> state) {
   caf::actor_system& system = *actors_->system;
   const schema::RouterHandle& router = actors_->router;
-  target.draft_competes = prepared.draft && prepared.draft->competes;
-  state->target.emplace(system, router, std::move(target), clock_, log_);
-  if (prepared.draft) {
-    state->draft.emplace(system, router, std::move(*prepared.draft), clock_, log_);
-  }
-  state->front_desk =
-      system.spawn(actors::front_desk, actors::FrontDeskSetup{.router = router,
-                                                              .model = announce.model,
-                                                              .fingerprint = announce.fingerprint});
+  state->front_desk = system.spawn(
+      actors::front_desk,
+      actors::FrontDeskSetup{
+          .router = router, .model = state->served.name, .fingerprint = state->served.fingerprint});
   state->view->start(system, router, state->front_desk);
   state->backend = gateway::make_caf_bridge(state->front_desk);
   state_ = std::move(state);
+}
+
+bool EmbeddedCluster::has_target() const {
+  if (!state_) return false;
+  if (state_->target) return true;
+  const auto& workers = state_->view->snapshot().workers;
+  return std::any_of(workers.begin(), workers.end(), [](const schema::WorkerInfo& worker) {
+    return worker.announce.role == schema::Role::target;
+  });
 }
 
 gateway::Backend& EmbeddedCluster::backend() {
@@ -235,14 +297,15 @@ gateway::ServedModel EmbeddedCluster::served_model() const {
 }
 
 std::string EmbeddedCluster::device() const {
-  return std::string(state_->model->ops->description());
+  return state_->target ? std::string(state_->target->model->ops->description())
+                        : "targets that join";
 }
 
 std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
   const auto snapshot = state_ ? state_->view->snapshot() : ClusterView::Snapshot{};
   nlohmann::ordered_json out;
   out["sessions_open"] = snapshot.sessions_open;
-  if (state_) out["kv_kind"] = state_->kv_kind;
+  if (state_ && state_->target) out["kv_kind"] = state_->target->kv_kind;
   out["members"] = nlohmann::ordered_json::array();
   for (const schema::WorkerInfo& worker : snapshot.workers) {
     const schema::Announce& announce = worker.announce;
@@ -272,14 +335,15 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
     }
     out["members"].push_back(std::move(member));
   }
-  if (state_) {
-    const model::DecodePlan& plan = state_->decode_plan;
-    out["decode_plan"] = {{"contexts", plan.contexts}, {"rows", plan.rows}};
-    if (const auto loop = state_->target->engine()) {
-      const std::string model = state_->takes_drafts ? draft_model(snapshot.workers) : "";
-      out["drafts"] = describe_drafts(state_->speculation, model, loop->snapshot().stats.hints);
+  if (state_ && state_->target) {
+    const OwnTarget& own = *state_->target;
+    out["decode_plan"] = {{"contexts", own.decode_plan.contexts}, {"rows", own.decode_plan.rows}};
+    if (const auto loop = own.engine()) {
+      const std::string model = own.takes_drafts ? draft_model(snapshot.workers) : "";
+      out["drafts"] = describe_drafts(own.speculation, model, loop->snapshot().stats.hints);
     }
   }
+  if (gate_) out["gate"] = describe_gate(gate_->counters());
   if (store_) {
     out["kv_store"] = describe_store(store_->stats(), viewer);
   }
@@ -289,6 +353,10 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
 
 void EmbeddedCluster::reset_cache(const gateway::CacheReset& what,
                                   gateway::CacheResetAnswer answer) {
+  if (state_ && !state_->target) {
+    return answer(fail(ErrorCode::unsupported,
+                       "this gateway has no cache of its own: its targets have theirs"));
+  }
   const auto loop = state_ ? state_->target->engine() : nullptr;
   if (!loop) return answer(fail(ErrorCode::unavailable, "the engine has stopped"));
   const auto pool_reset = [what, answer, store = store_](model::CacheReset pool) {
@@ -309,9 +377,10 @@ void EmbeddedCluster::reset_cache(const gateway::CacheReset& what,
 
 void EmbeddedCluster::update_metrics() {
   if (store_) update_store_metrics(store_->stats(), metrics_.store());
+  if (gate_) update_gate_metrics(gate_->counters(), metrics_);
   if (!state_) return;
   metrics_.sessions_open.Set(state_->view->snapshot().sessions_open);
-  const auto loop = state_->target->engine();
+  const auto loop = state_->target ? state_->target->engine() : nullptr;
   if (!loop) return;
   const actors::EngineSnapshot snapshot = loop->snapshot();
   const model::EngineStats& stats = snapshot.stats;

@@ -10,6 +10,7 @@
 #include "base/metrics.hpp"
 #include "base/result.hpp"
 #include "cluster/endpoint.hpp"
+#include "cluster/gate.hpp"
 #include "gateway/backend.hpp"
 #include "gateway/cache_reset.hpp"
 #include "gateway/prompt.hpp"
@@ -20,19 +21,20 @@
 #include "schema/messages.hpp"
 #include "tools/draft_model.hpp"
 #include "tools/target_model.hpp"
+#include "tools/target_wait.hpp"
 
 namespace outrider::tools {
 
-/// Router, target, front desk and maybe a draft model in one process: what `outrider serve` runs
-/// behind its gateway. Made empty, so that the gateway can already refer to it while the model
-/// loads.
+/// Router and front desk, and in the same process a target and maybe a draft model, or all targets
+/// elsewhere: what `outrider serve` runs behind its gateway. Made empty, so that the gateway can
+/// already refer to it while the model loads.
 class EmbeddedCluster {
  public:
   /// Opens the store, on a thread of its own.
   EmbeddedCluster(const Clock& clock, ServingMetrics& metrics, std::shared_ptr<spdlog::logger> log,
                   std::optional<kvstore::ColdStoreOptions> store);
   /// Lets processes on other machines join, there; before the start. The port that it got.
-  Result<uint16_t> listen(const cluster::Endpoint& endpoint);
+  Result<uint16_t> listen(const cluster::Endpoint& endpoint, cluster::Credentials credentials);
   /// Ends all sessions, stops the engine and closes the store: what is queued becomes durable.
   ~EmbeddedCluster();
 
@@ -45,11 +47,16 @@ class EmbeddedCluster {
   Result<void> add_draft(const DraftModel& draft, Prepared& prepared) const;
   /// Spawns the actors.
   void start(Prepared prepared);
+  /// Without a target of its own: looks for one that serves this text. After listen().
+  std::unique_ptr<TargetWait> wait_for_target(const model::ModelText& text) const;
+  /// Spawns the actors but a target, for what the first one that joined serves.
+  void start(model::ModelText text, const schema::Announce& target);
 
   // Only after the start.
   gateway::Backend& backend();
   gateway::ServedModel served_model() const;
   std::string device() const;  ///< For people: "cpu avx512, 2 threads".
+  bool has_target() const;     ///< Its own, or one that has joined.
 
   /// Members, roles and load as JSON (GET /cluster), of tenants what the viewer sees.
   std::string describe(const gateway::Viewer& viewer) const;
@@ -62,10 +69,13 @@ class EmbeddedCluster {
  private:
   struct Actors;
   struct State;
+  void start_desk(std::unique_ptr<State> state);
+
   const Clock& clock_;
   ServingMetrics& metrics_;
   std::shared_ptr<spdlog::logger> log_;
   std::shared_ptr<kvstore::ColdStore> store_;  ///< Null: none.
+  std::shared_ptr<cluster::Gate> gate_;        ///< Null: nobody joins.
   std::unique_ptr<Actors> actors_;             ///< The system, and its router.
   std::unique_ptr<State> state_;
 };

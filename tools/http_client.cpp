@@ -4,13 +4,13 @@
 #include <kj/compat/http.h>
 
 #include "base/limits.hpp"
-#include "gateway/exception_text.hpp"
+#include "schema/exception_text.hpp"
 
 namespace outrider::tools {
 namespace {
 
 Error transport_error(const std::string& url, const kj::Exception& exception) {
-  return fail(ErrorCode::unavailable, url + ": " + gateway::reason_of(exception));
+  return fail(ErrorCode::unavailable, url + ": " + schema::reason_of(exception));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include "base/limits.hpp"
 #include "gateway/descriptors.hpp"
-#include "gateway/exception_text.hpp"
+#include "schema/exception_text.hpp"
 #include "tools/http_client.hpp"
 
 namespace outrider::tools {
@@ -45,7 +45,7 @@ kj::Promise<void> read_answer(Exchange& exchange) {
 void take_failure(HttpEnd& end, const kj::Exception& exception) {
   const bool gone = exception.getType() == kj::Exception::Type::DISCONNECTED;
   end.failure = gone ? "disconnected" : "transport";
-  end.detail = gateway::reason_of(exception);
+  end.detail = schema::reason_of(exception);
 }
 
 }  // namespace

@@ -119,6 +119,13 @@ std::string drafts_text(const nlohmann::json& drafts) {
   return out + (hints.empty() ? "\n" : "; hints: " + hints + "\n");
 }
 
+std::string gate_text(const nlohmann::json& gate) {
+  if (!gate.is_object()) return "";
+  const std::string refused = reasons_text(member_of(gate, "refused"));
+  return "cluster port: " + whole(gate, "connected") + " connected" +
+         (refused.empty() ? "\n" : "; refused: " + refused + "\n");
+}
+
 std::string store_text(const nlohmann::json& store) {
   const std::string outage = word(store, "outage");
   const std::string why = line_of(text_of(store, "outage_text"));
@@ -172,6 +179,7 @@ std::string cluster_text(const nlohmann::json& cluster) {
   const nlohmann::json& members = member_of(cluster, "members");
   if (!members.is_array() || members.empty()) out += "no members yet\n";
   for (const auto& member : members) out += member_text(member);
+  out += gate_text(member_of(cluster, "gate"));
   out += drafts_text(member_of(cluster, "drafts"));
   if (const auto& store = member_of(cluster, "kv_store"); store.is_object()) {
     out += store_text(store);

@@ -85,6 +85,14 @@ TEST(InspectCluster, TellsWhoDraftsAndWhatBecameOfIt) {
               testing::Not(HasSubstr("drafts")));
 }
 
+TEST(InspectCluster, TellsWhoWasNotLetIn) {
+  EXPECT_THAT(cluster_text(nlohmann::json::parse(
+                  R"({"gate":{"connected":2,"refused":{"secret":3,"protocol":1}}})")),
+              HasSubstr("cluster port: 2 connected; refused: protocol 1, secret 3\n"));
+  EXPECT_THAT(cluster_text(nlohmann::json::parse(R"({"gate":{"connected":0,"refused":{}}})")),
+              HasSubstr("cluster port: 0 connected\n"));
+}
+
 TEST(InspectCluster, JsonIsWhatTheServerSaid) {
   const auto [text, code] = run({200, k_cluster}, true);
   EXPECT_EQ(code, k_exit_done);

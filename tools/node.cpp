@@ -4,6 +4,7 @@
 #include <atomic>
 #include <caf/actor_system.hpp>
 #include <caf/io/middleman.hpp>
+#include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 #include <climits>
 #include <functional>
@@ -11,13 +12,17 @@
 #include <optional>
 
 #include "actors/system_config.hpp"
+#include "base/comma_list.hpp"
 #include "base/log.hpp"
 #include "cluster/router_link.hpp"
+#include "cluster/wire.hpp"
 #include "tools/background_load.hpp"
+#include "tools/cluster_access.hpp"
 #include "tools/command.hpp"
 #include "tools/config_check.hpp"
 #include "tools/draft_model.hpp"
 #include "tools/engine_options.hpp"
+#include "tools/settings_rules.hpp"
 #include "tools/target_load.hpp"
 
 namespace outrider::tools {
@@ -28,6 +33,10 @@ const std::vector<std::string>& node_setting_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = {"roles",
                                     "join",
+                                    "cluster-tls-cert",
+                                    "cluster-tls-key",
+                                    "cluster-tls-ca",
+                                    "cluster-tls-name",
                                     "model-name",
                                     "max-seqs",
                                     "max-waiting",
@@ -47,17 +56,22 @@ const std::vector<std::string>& node_setting_names() {
   return names;
 }
 
-Result<cluster::Endpoint> router_address(const Settings& settings) {
-  const std::string& address = settings.text("join");
-  if (address.empty()) {
+Result<std::vector<cluster::Endpoint>> router_addresses(const Settings& settings) {
+  const std::string& addresses = settings.text("join");
+  if (addresses.empty()) {
     return fail(ErrorCode::invalid_argument, "join: where is the server? --join HOST:PORT", "join");
   }
-  auto endpoint = cluster::parse_endpoint(address, "join");
-  if (endpoint && (endpoint->host.empty() || endpoint->port == 0)) {
-    return fail(ErrorCode::invalid_argument,
-                "join: \"" + address + "\" needs a host and a port to connect to", "join");
+  std::vector<cluster::Endpoint> routers;
+  for (const std::string_view address : comma_list(addresses)) {
+    cluster::Endpoint& router = routers.emplace_back();
+    OUTRIDER_ASSIGN(router, cluster::parse_endpoint(std::string(address), "join"));
+    if (router.host.empty() || router.port == 0) {
+      return fail(ErrorCode::invalid_argument,
+                  "join: \"" + std::string(address) + "\" needs a host and a port to connect to",
+                  "join");
+    }
   }
-  return endpoint;
+  return routers;
 }
 
 /// One of the roles.
@@ -115,51 +129,71 @@ std::string node_name(const char* role) {
 /// Its actors, for as long as it lives.
 class Node {
  public:
-  Node(const cluster::Endpoint& router, Prepared prepared, const Clock& clock,
-       const std::shared_ptr<spdlog::logger>& log)
-      : store_(std::move(prepared.store)) {
+  Node(const std::vector<cluster::Endpoint>& routers, std::unique_ptr<cluster::Gate> gate,
+       Prepared prepared, const Clock& clock, const std::shared_ptr<spdlog::logger>& log)
+      : store_(std::move(prepared.store)), gate_(std::move(gate)) {
     config_.load<caf::io::middleman>();
     system_ = std::make_unique<caf::actor_system>(config_);
+    wire_ = std::make_unique<cluster::Wire>(*system_, gate_);
     if (prepared.target) {
       target_.emplace(*system_, schema::RouterHandle(), std::move(*prepared.target), clock, log);
-      join(router, target_->actor(), log);
+      join(routers, target_->actor(), log);
     } else {
       draft_.emplace(*system_, schema::RouterHandle(), std::move(*prepared.draft), clock, log);
-      join(router, draft_->actor(), log);
+      join(routers, draft_->actor(), log);
     }
   }
+
+  ~Node() {
+    target_.reset();
+    draft_.reset();
+    const caf::scoped_actor self(*system_);
+    for (const cluster::RouterLink& link : links_) {
+      self->wait_for(link);  // it ends with its worker, and uses the wire until then
+    }
+  }
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
 
   /// Resolves when the cluster will not have it.
   kj::Promise<void> refused() { return kj::mv(refused_); }
 
  private:
   template <class Worker>
-  void join(const cluster::Endpoint& router, const Worker& worker,
+  void join(const std::vector<cluster::Endpoint>& routers, const Worker& worker,
             const std::shared_ptr<spdlog::logger>& log) {
     auto pair = kj::newPromiseAndCrossThreadFulfiller<void>();
     refused_ = kj::mv(pair.promise);
     auto ended =
         std::make_shared<kj::Own<kj::CrossThreadPromiseFulfiller<void>>>(kj::mv(pair.fulfiller));
     worker->attach_functor([ended] { (*ended)->fulfill(); });
-    link_ = cluster::spawn_router_link(
-        *system_, {router, caf::actor_cast<cluster::RoutedHandle>(worker), log});
+    for (const cluster::Endpoint& router : routers) {
+      links_.push_back(cluster::spawn_router_link(
+          *system_, {wire_.get(), router, caf::actor_cast<cluster::RoutedHandle>(worker), log}));
+    }
   }
 
   std::shared_ptr<kvstore::ColdStore> store_;  ///< Closed last: what is queued becomes durable.
+  std::shared_ptr<cluster::Gate> gate_;
   actors::SystemConfig config_;
   std::unique_ptr<caf::actor_system> system_;  ///< Waits for its actors when it goes.
+  std::unique_ptr<cluster::Wire> wire_;
   kj::Promise<void> refused_ = nullptr;
   std::optional<RunningTarget> target_;
   std::optional<RunningDraft> draft_;
-  cluster::RouterLink link_;
+  std::vector<cluster::RouterLink> links_;
 };
 
 int run_node(const Settings& settings) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
-  const auto router = router_address(settings);
-  if (!router) return report(router.error());
-  const std::string& role = settings.text("roles");
+  const auto routers = router_addresses(settings);
+  if (!routers) return report(routers.error());
+  auto credentials = cluster_credentials(settings);
+  if (!credentials) return report(credentials.error());
+  auto gate = cluster::Gate::open({std::move(*credentials), *log});
+  if (!gate) return report(gate.error());
+  const std::string role = settings.text("roles") == "auto" ? "draft" : settings.text("roles");
   const SteadyClock clock;
   std::function<Result<Prepared>(const std::atomic<bool>& stop)> load;
   if (role == "target") {
@@ -173,6 +207,8 @@ int run_node(const Settings& settings) {
       return load_target(settings, name, plan, clock, *log, stop);
     };
   } else {
+    const auto fits = check_together(settings, Command::node);
+    if (!fits) return report(fits.error());
     load = [&](const std::atomic<bool>& stop) { return load_draft(settings, clock, **log, stop); };
   }
   auto io = kj::setupAsyncIo();
@@ -184,8 +220,8 @@ int run_node(const Settings& settings) {
   schema::Announce& announce = prepared.announce();
   announce.name = node_name(role.c_str());
   (*log)->info("{} {}: model {}, context {} tokens; joining {}", role, announce.name,
-               announce.model, announce.context_tokens, cluster::to_string(*router));
-  Node node(*router, std::move(prepared), clock, *log);
+               announce.model, announce.context_tokens, settings.text("join"));
+  Node node(*routers, std::move(*gate), std::move(prepared), clock, *log);
   auto stopped = stop_signal(io.unixEventPort).then([] { return k_exit_done; });
   auto refused = node.refused().then([] { return k_exit_failed; });
   const int code = stopped.exclusiveJoin(kj::mv(refused)).wait(io.waitScope);

@@ -14,11 +14,13 @@
 #include "gateway/gateway.hpp"
 #include "tools/background_load.hpp"
 #include "tools/banner.hpp"
+#include "tools/cluster_access.hpp"
 #include "tools/command.hpp"
 #include "tools/config_check.hpp"
 #include "tools/counted.hpp"
 #include "tools/embedded_cluster.hpp"
 #include "tools/engine_options.hpp"
+#include "tools/settings_rules.hpp"
 #include "tools/target_load.hpp"
 #include "tools/version.hpp"
 
@@ -54,14 +56,12 @@ gateway::GatewayOptions gateway_options(const Settings& settings) {
   return options;
 }
 
-Listening listening_at(const Settings& settings, const gateway::Gateway& gateway,
-                       const std::string& cluster) {
+Listening listening_at(const Settings& settings, const gateway::Gateway& gateway) {
   return {.http = with_port(settings.text("http"), gateway.http_port()),
           .rpc = settings.text("rpc") == "off"
                      ? ""
                      : with_port(settings.text("rpc"), gateway.rpc_port()),
-          .has_keys = !settings.text("api-key-file").empty(),
-          .cluster = cluster};
+          .has_keys = !settings.text("api-key-file").empty()};
 }
 
 /// Adds the flag that chooses another port.
@@ -78,8 +78,10 @@ Result<std::string> listen_for_nodes(const Settings& settings, EmbeddedCluster& 
   if (address == "off") return std::string();
   cluster::Endpoint endpoint;
   OUTRIDER_ASSIGN(endpoint, cluster::parse_endpoint(address, "cluster"));
+  cluster::Credentials credentials;
+  OUTRIDER_ASSIGN(credentials, cluster_credentials(settings));
   uint16_t port = 0;
-  OUTRIDER_ASSIGN(port, cluster.listen(endpoint));
+  OUTRIDER_ASSIGN(port, cluster.listen(endpoint, std::move(credentials)));
   return with_port(address, port);
 }
 
@@ -142,13 +144,58 @@ int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlo
   return drained ? k_exit_done : k_exit_failed;
 }
 
+/// Loads a target of this process. An exit code: it came to nothing.
+std::optional<int> start_with_target(kj::AsyncIoContext& io, const Settings& settings,
+                                     const std::string& name, const model::EngineOptions& options,
+                                     EmbeddedCluster& cluster, spdlog::logger& log) {
+  BackgroundLoad<Prepared> loading([&](const std::atomic<bool>& stop) {
+    return load(settings, cluster, name, options, log, stop);
+  });
+  auto* loaded = loading.wait(io);
+  if (loaded == nullptr) {
+    let_signals_kill();
+    return k_exit_interrupted;
+  }
+  if (!*loaded) return report(loaded->error());
+  const uint32_t blocks = (*loaded)->target.announce.blocks_total;
+  cluster.start(std::move(**loaded));
+  const gateway::ServedModel served = cluster.served_model();
+  const auto warning =
+      context_warning(settings, served.context_tokens, served.text.config.context_length);
+  const bool is_told = settings.text("kv-kind") != "auto";  // by check_serving
+  if (!warning.empty() && !is_told) log.warn("{}", warning);
+  log.info("{}", pool_text(settings, blocks, served.context_tokens));
+  return std::nullopt;
+}
+
+/// Waits for a target in another process. An exit code: it came to nothing.
+std::optional<int> start_as_gateway(kj::AsyncIoContext& io, const std::string& path,
+                                    const std::string& name, EmbeddedCluster& cluster,
+                                    spdlog::logger& log) {
+  auto text = model::load_model_text(path);
+  if (!text) return report(text.error());
+  text->name = name;
+  log.info("waiting for a target that serves {}", name);
+  const auto wait = cluster.wait_for_target(*text);
+  std::optional<schema::Announce> found;
+  wait->found()
+      .then([&](schema::Announce target) { found = std::move(target); })
+      .exclusiveJoin(stop_signal(io.unixEventPort))
+      .wait(io.waitScope);
+  if (!found) return k_exit_interrupted;
+  log.info("{} serves it: context {} tokens", found->name, found->context_tokens);
+  cluster.start(std::move(*text), *found);
+  return std::nullopt;
+}
+
 int serve(const Settings& settings) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
   const auto checked = check_serving(settings);
   if (!checked) return report(checked.error());
   for (const std::string& warning : checked->warnings) (*log)->warn("{}", warning);
-  auto plan = plan_target(settings);
+  const bool is_gateway = serving_command(settings) == Command::gateway;
+  auto plan = is_gateway ? TargetPlan() : plan_target(settings);
   if (!plan) return report(plan.error());
   auto io = kj::setupAsyncIo();
   const SteadyClock clock;
@@ -164,6 +211,7 @@ int serve(const Settings& settings) {
        .cluster_json =
            [&cluster](const gateway::Viewer& viewer) { return cluster.describe(viewer); },
        .before_metrics = [&cluster] { cluster.update_metrics(); },
+       .has_target = [&cluster] { return cluster.has_target(); },
        .reset_cache =
            [&cluster](gateway::CacheReset what, gateway::CacheResetAnswer answer) {
              cluster.reset_cache(what, std::move(answer));
@@ -171,28 +219,14 @@ int serve(const Settings& settings) {
   if (!gateway) return report(with_advice(gateway.error()));
   const auto joined_at = listen_for_nodes(settings, cluster);
   if (!joined_at) return report(with_advice(joined_at.error()));
-  const Listening listening = listening_at(settings, **gateway, *joined_at);
+  const Listening listening = listening_at(settings, **gateway);
   for (const std::string& warning : exposure_warnings(listening)) (*log)->warn("{}", warning);
-  if (!listening.cluster.empty()) (*log)->info("nodes join at {}", listening.cluster);
+  if (!joined_at->empty()) (*log)->info("nodes join at {}", *joined_at);
 
-  BackgroundLoad<Prepared> loading([&](const std::atomic<bool>& stop) {
-    return load(settings, cluster, name, plan->options, **log, stop);
-  });
-  auto* loaded = loading.wait(io);
-  if (loaded == nullptr) {
-    let_signals_kill();
-    return k_exit_interrupted;
-  }
-  if (!*loaded) return report(loaded->error());
-
-  const uint32_t blocks = (*loaded)->target.announce.blocks_total;
-  cluster.start(std::move(**loaded));
-  const gateway::ServedModel served = cluster.served_model();
-  const auto warning =
-      context_warning(settings, served.context_tokens, served.text.config.context_length);
-  const bool is_told = settings.text("kv-kind") != "auto";  // by check_serving
-  if (!warning.empty() && !is_told) (*log)->warn("{}", warning);
-  (*log)->info("{}", pool_text(settings, blocks, served.context_tokens));
+  const auto ended = is_gateway
+                         ? start_as_gateway(io, checked->model, name, cluster, **log)
+                         : start_with_target(io, settings, name, plan->options, cluster, **log);
+  if (ended) return *ended;
   (*gateway)->serve(cluster.served_model(), cluster.backend());
   std::cout << banner(name, cluster.device(), listening) << std::endl;
   return serve_until_stopped(io, **gateway, **log);

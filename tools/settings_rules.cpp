@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "tools/engine_options.hpp"
 #include "tools/tenant_quotas.hpp"
 
 namespace outrider::tools {
@@ -20,10 +21,17 @@ bool is_automatic(const Settings& settings) {
   return settings.text("kv-kind") == "auto";
 }
 
+bool is_of_a_cluster(const Settings& settings) {
+  return settings.text("cluster") != "off" || !settings.text("join").empty();
+}
+
 constexpr Need k_needs[] = {
     {"store-", [](const Settings& s) { return !s.text("store-dir").empty(); }, "without store-dir"},
-    {"cluster-secret-", [](const Settings& s) { return !s.text("store-dir").empty(); },
-     "without store-dir"},
+    {"cluster-secret-",
+     [](const Settings& s) { return is_of_a_cluster(s) || !s.text("store-dir").empty(); },
+     "without store-dir or cluster"},
+    {"cluster-tls-name", [](const Settings&) { return false; }, "but in outrider node", false},
+    {"cluster-tls-", is_of_a_cluster, "without cluster"},
     {"kv-candidates", is_automatic, "unless kv-kind is auto"},
     {"kv-gate-", is_automatic, "unless kv-kind is auto"},
     {"kv-probe-", is_automatic, "unless kv-kind is auto"},
@@ -42,7 +50,6 @@ constexpr Need k_needs[] = {
      [](const Settings& s) { return s.text("spec") == "auto" || s.text("spec") == "draft"; },
      "unless spec is auto or draft"},
     {"join", [](const Settings&) { return false; }, "but in outrider node", false},
-    {"roles", [](const Settings&) { return false; }, "but in outrider node", false},
     {"decode-chunks", [](const Settings& s) { return s.text("decode-plan") == "fixed"; },
      "unless decode-plan is fixed"},
 };
@@ -77,11 +84,45 @@ Result<void> check_quotas(const Settings& settings, std::vector<std::string>& wa
   return {};
 }
 
+/// Of a gateway: that settings of an engine, which it does not have, have no effect.
+bool is_of_an_engine(const std::string& name) {
+  const auto& names = engine_setting_names();
+  return name != "model" && (std::find(names.begin(), names.end(), name) != names.end() ||
+                             name.starts_with("store-") || name.starts_with("draft") ||
+                             name == "max-seqs" || name == "max-waiting");
+}
+
+Result<void> check_roles(const Settings& settings, Command command) {
+  const std::string& role = settings.text("roles");
+  const auto wrong = [&](const std::string& what) {
+    return fail(ErrorCode::invalid_argument, "roles: " + what, "roles");
+  };
+  switch (command) {
+    case Command::serve:
+      if (role != "auto") return wrong("serve is auto or gateway; a " + role + " is a node's");
+      break;
+    case Command::gateway:
+      if (settings.text("cluster") != "off") break;
+      return wrong("a gateway needs an address where targets join: --cluster HOST:PORT");
+    case Command::node:
+      if (role == "gateway") return wrong("a node is a target or a draft; a gateway is serve's");
+      break;
+    case Command::local:
+      break;
+  }
+  return {};
+}
+
 }  // namespace
+
+Command serving_command(const Settings& settings) {
+  return settings.text("roles") == "gateway" ? Command::gateway : Command::serve;
+}
 
 Result<std::vector<std::string>> check_together(const Settings& settings, Command command) {
   const bool is_node = command == Command::node;
   std::vector<std::string> warnings;
+  OUTRIDER_TRY(check_roles(settings, command));
   OUTRIDER_TRY(check_quotas(settings, warnings));
   if (command == Command::local && settings.text("spec") == "draft") {
     return fail(ErrorCode::invalid_argument, "spec: draft models draft for serve and nodes only",
@@ -94,6 +135,11 @@ Result<std::vector<std::string>> check_together(const Settings& settings, Comman
   }
   for (const Setting& setting : settings.all()) {
     if (!settings.is_given(setting.name) || setting.value.empty()) continue;
+    if (command == Command::gateway && is_of_an_engine(setting.name)) {
+      warnings.push_back(setting.name +
+                         " has no effect with roles gateway: targets have their own");
+      continue;
+    }
     const auto unmet = std::find_if(std::begin(k_needs), std::end(k_needs), [&](const Need& need) {
       return (need.of_nodes || !is_node) && setting.name.starts_with(need.prefix) &&
              !need.met(settings);
@@ -103,7 +149,8 @@ Result<std::vector<std::string>> check_together(const Settings& settings, Comman
     }
   }
   const std::string& spec = settings.text("spec");
-  if (!is_node && settings.text("cluster") != "off" && spec != "auto" && spec != "draft") {
+  if (command == Command::serve && settings.text("cluster") != "off" && spec != "auto" &&
+      spec != "draft") {
     warnings.push_back("cluster: draft models that join have no effect with spec " + spec);
   }
   const auto chunks = settings.counts("decode-chunks");

@@ -9,9 +9,12 @@
 
 namespace outrider::tools {
 
-/// Whose settings they are: a node has no clients of its own, a local command (`generate`) no draft
-/// model.
-enum class Command : uint8_t { serve, node, local };
+/// Whose settings they are: a gateway has no engine of its own, a node no clients, a local command
+/// (`generate`) no draft model.
+enum class Command : uint8_t { serve, gateway, node, local };
+
+/// `serve` as its setting `roles` has it.
+Command serving_command(const Settings& settings);
 
 /// Looks at settings that are good one by one. A contradiction is an error that names the setting;
 /// what was given and has no effect is a warning.

@@ -35,10 +35,32 @@ TEST(SettingsTogether, ANodeHasNoClientsOfItsOwn) {
     EXPECT_TRUE(settings.set(name, value, "flag")) << name;
   }
   EXPECT_THAT(*check_together(settings, Command::node), IsEmpty());
-  EXPECT_FALSE(check_together(settings, Command::serve).ok());
+  const auto serving = check_together(settings, Command::serve);
+  ASSERT_FALSE(serving.ok());
+  EXPECT_EQ(serving.error().field, "roles");
   const auto local = check_together(settings, Command::local);
   ASSERT_FALSE(local.ok());
   EXPECT_THAT(local.error().message, HasSubstr("serve and nodes only"));
+}
+
+TEST(SettingsTogether, AGatewayHasNoEngineOfItsOwn) {
+  Settings settings;
+  const auto set = [&](const char* name, const char* value) {
+    EXPECT_TRUE(settings.set(name, value, "flag")) << name;
+  };
+  set("roles", "gateway");
+  ASSERT_EQ(serving_command(settings), Command::gateway);
+  const auto alone = check_together(settings, Command::gateway);
+  ASSERT_FALSE(alone.ok());
+  EXPECT_THAT(alone.error().message, HasSubstr("--cluster HOST:PORT"));
+  set("cluster", "127.0.0.1:8090");
+  EXPECT_THAT(*check_together(settings, Command::gateway), IsEmpty());
+  set("threads", "2");
+  set("store-dir", "kv");
+  EXPECT_THAT(*check_together(settings, Command::gateway),
+              testing::UnorderedElementsAre(HasSubstr("threads has no effect with roles gateway"),
+                                            HasSubstr("store-dir has no effect")));
+  EXPECT_FALSE(check_together(settings, Command::node).ok());
 }
 
 TEST(SettingsTogether, RefuseAQuotaOverTheCapAndNameIt) {
@@ -71,7 +93,10 @@ TEST(SettingsTogether, ADraftModelNeedsADrafterAndTheOtherWayRound) {
 
 TEST(SettingsTogether, WarnOfWhatHasNoEffect) {
   EXPECT_THAT(*checked({{"cluster-secret-file", "secret"}}),
-              ElementsAre("cluster-secret-file has no effect without store-dir"));
+              ElementsAre("cluster-secret-file has no effect without store-dir or cluster"));
+  EXPECT_THAT(*checked({{"cluster", ":8090"}, {"cluster-secret-file", "secret"}}), IsEmpty());
+  EXPECT_THAT(*checked({{"cluster-tls-cert", "c.pem"}}),
+              ElementsAre("cluster-tls-cert has no effect without cluster"));
   EXPECT_THAT(*checked({{"store-dir", "kv"}, {"cluster-secret-file", "secret"}}), IsEmpty());
   EXPECT_THAT(*checked({{"store-quota-mb", "5000"}}),
               ElementsAre("store-quota-mb has no effect without store-dir"));

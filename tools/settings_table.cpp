@@ -61,16 +61,32 @@ std::vector<Setting> cluster_settings() {
       {.name = "cluster",
        .kind = Kind::address,
        .default_value = "off",
-       .help = "where nodes join (no keys: a network that you trust); off: nobody",
+       .help = "where nodes join; off: nobody",
        .choices = {"off"}},
-      {.name = "join", .help = "node: HOST:PORT of the server's cluster address"},
+      {.name = "join",
+       .help = "node: HOST:PORT of the server's cluster address; of several servers, by commas"},
+      {.name = "cluster-secret-file",
+       .kind = Kind::path,
+       .help =
+           "the same for all processes of a cluster: who has it may join, and names cached blocks "
+           "alike; empty: no proof is asked for, names by one in store-dir or at random"},
+      {.name = "cluster-tls-cert",
+       .kind = Kind::path,
+       .help = "this process's certificate, PEM: others of the cluster ask for it; empty: no TLS"},
+      {.name = "cluster-tls-key", .kind = Kind::path, .help = "its private key, PEM"},
+      {.name = "cluster-tls-ca",
+       .kind = Kind::path,
+       .help = "who must have signed the others' certificates, PEM"},
+      {.name = "cluster-tls-name",
+       .help = "node: name in the server's certificate (default: the host of join)"},
       {.name = "roles",
        .kind = Kind::choice,
-       .default_value = "draft",
+       .default_value = "auto",
        .help =
-           "node: what it is; target: it serves as the server's own model does; draft: its model "
-           "drafts for such",
-       .choices = {"target", "draft"}},
+           "what a process is; serve: gateway (targets join it, it has none of its own), or auto: "
+           "gateway and target; node: target, which answers as the server's own would, or draft, "
+           "also auto: its model drafts for targets",
+       .choices = {"auto", "gateway", "target", "draft"}},
   };
 }
 
@@ -315,10 +331,6 @@ std::vector<Setting> store_settings() {
        .default_value = "128",
        .help = "how fast the store writes at most; 0: no limit",
        .maximum = 1 << 20},
-      {.name = "cluster-secret-file",
-       .kind = Kind::path,
-       .help =
-           "keys the names of cached blocks; empty: one in store-dir, or without it a random one"},
   };
 }
 

@@ -2,15 +2,18 @@
 """Kills target nodes under streams of every kind; each client must read what it would have read.
 
 Usage: kill_targets.py --binary build/release/outrider [--model M.gguf] [--kills 20] [--seed 1]
-                       [--nodes 2] [--streams 8] [--tokens 64] [--how kill,stop,term]
+                       [--nodes 2] [--streams 8] [--tokens 64] [--how kill,stop,term,cut,deaf,mute,draft]
+                       [--gateway] [--draft D.gguf]
 
-One server with a target of its own, and nodes that are its twins. Requests of every kind (greedy,
-sampled, penalties, stop strings, logprobs, several choices, prompt logprobs, streamed and whole)
-run so many at a time; after a random number of tokens a node is killed (SIGKILL), stopped for four
-seconds (SIGSTOP, then SIGCONT) or asked to leave (SIGTERM); another takes the place of one that is
-gone. Each answer is compared with that of a server without nodes, logprobs to the bit. A stall is
-the longest time in which a stream that was under way at a fault got nothing. Exit code 1: an answer
-differed, a request failed, or no request ever moved.
+One server with a target of its own (--gateway: without one), and nodes that are its twins. Requests
+of every kind (greedy, sampled, penalties, stop strings, logprobs, several choices, prompt logprobs,
+streamed and whole) run so many at a time; after a random number of tokens a node is killed (SIGKILL),
+stopped for four seconds (SIGSTOP, then SIGCONT), asked to leave (SIGTERM), or cut off for as long:
+both ways, or it hears nothing (deaf), or nothing is heard of it (mute); another takes the place of
+one that is gone. With --draft a node drafts for all targets, and may be killed, too. Each answer is
+compared with that of a server without nodes, logprobs to the bit. A stall is the longest time in which
+a stream that was under way at a fault got nothing. Exit code 1: an answer differed, a request failed,
+or no request ever moved.
 """
 
 import argparse
@@ -26,7 +29,7 @@ import sys
 import threading
 import time
 
-from node import Node, cluster_port
+from node import Node, Way, cluster_port
 from server import ROOT, Server
 
 TINY = ROOT / "tests/support/models/tiny-llama.gguf"
@@ -35,6 +38,7 @@ ENGINE = ["--threads", "1", "--kv-memory-mb", "128", "--ctx", "512"]
 WORDS = ("the model rides ahead of its target and a draft that is lost costs nothing but time "
          "so write about rivers tests numbers letters birds and the sea").split()
 STOP_S = 4  # longer than the silence that a router allows
+CUTS = {"cut": (), "deaf": ("to node",), "mute": ("to server",)}
 KINDS = ("greedy", "sampled", "filtered", "penalties", "stop", "logprobs", "choices",
          "prompt_logprobs", "chat")
 
@@ -136,36 +140,57 @@ class Cluster:
 
     def __init__(self, args):
         self.args = args
-        self.server = Server(args.binary, args.model, [*ENGINE, "--cluster", "127.0.0.1:0",
-                                                       "--log-level", "debug"])
-        self.port = cluster_port(self.server)
-        self.nodes = [self.new_node() for _ in range(args.nodes)]
+        own = ["--roles", "gateway"] if args.gateway else [*ENGINE, *args.drafting]
+        self.server = Server(args.binary, args.model, [*own, "--cluster", "127.0.0.1:0",
+                                                       "--log-level", "debug"], wait=False)
+        port = cluster_port(self.server)
+        self.ways = [Way(port) for _ in range(args.nodes)]
+        self.nodes = [self.new_node(at) for at in range(args.nodes)]
+        self.port, self.draft = port, None
+        self.server.wait_ready()
+        if args.draft:
+            self.draft = self.new_draft()
         self.wait_members()
 
-    def new_node(self):
-        return Node(self.args.binary, self.args.model, self.port, ["--roles", "target", *ENGINE])
+    def new_node(self, at):
+        flags = ["--roles", "target", *ENGINE, *self.args.drafting]
+        return Node(self.args.binary, self.args.model, self.ways[at].port, flags)
+
+    def new_draft(self):
+        return Node(self.args.binary, self.args.draft, self.port)
 
     def targets(self):
         members = json.loads(self.server.request("GET", "/cluster")[2])["members"]
         return [member for member in members if member["role"] == "target"]
 
     def wait_members(self):
-        self.server.wait_until(lambda: len(self.targets()) == 1 + self.args.nodes, "all targets")
+        count = self.args.nodes + (0 if self.args.gateway else 1)
+        self.server.wait_until(lambda: len(self.targets()) == count, "all targets")
 
     def fault(self, how, at):
         """What it does; when it is over the node, or another, is a member again."""
         node = self.nodes[at]
+        if how in CUTS:
+            self.ways[at].cut(*CUTS[how])
+            threading.Timer(STOP_S, self.ways[at].heal).start()
+            return
+        if how == "draft":
+            self.draft.end()
+            self.draft = self.new_draft()
+            return
         if how == "stop":
             node.send(signal.SIGSTOP)
             threading.Timer(STOP_S, node.send, [signal.SIGCONT]).start()
             return
         node.send(signal.SIGKILL if how == "kill" else signal.SIGTERM)
         node.process.wait(60)
-        self.nodes[at] = self.new_node()
+        self.nodes[at] = self.new_node(at)
 
     def close(self):
-        for node in self.nodes:
+        for node in [*self.nodes, *filter(None, [self.draft])]:
             node.end()
+        for way in self.ways:
+            way.close()
         return self.server.terminate()
 
 
@@ -262,9 +287,14 @@ def main():
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--gateway", action="store_true", help="all targets are nodes")
+    parser.add_argument("--draft", type=pathlib.Path, help="a draft model that joins, too")
     parser.add_argument("--how", default="kill", help="faults, by commas, at random")
     args = parser.parse_args()
     args.how = args.how.split(",")
+    args.drafting = ["--spec", "draft", "--spec-k", "4"] if args.draft else []
+    if "draft" in args.how and not args.draft:
+        parser.error("--how draft: there is none without --draft")
     args.binary = args.binary.resolve()
     args.model = args.model.resolve()
     print(f"kill_targets: seed {args.seed}", flush=True)

@@ -39,13 +39,14 @@ class Node:
         self.process.send_signal(number)
 
 
-class Renaming:
-    """A way to a cluster port on which one word of what the server says becomes another, as long: to
-    the node it is a message that it does not know. Use as a context manager."""
+class Way:
+    """A way to a cluster port that can be cut, whole or in one direction: nothing arrives until it is
+    healed, and then all does, as TCP would have it. Use as a context manager."""
 
-    def __init__(self, port, word, other):
-        assert len(word) == len(other)
-        self.there, self.word, self.other = ("127.0.0.1", port), word.encode(), other.encode()
+    def __init__(self, port):
+        self.there = ("127.0.0.1", port)
+        self.open = {"to node": threading.Event(), "to server": threading.Event()}
+        self.heal()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -54,7 +55,22 @@ class Renaming:
         return self
 
     def __exit__(self, *unused):
+        self.close()
+
+    def close(self):
+        self.heal()
         self.listener.close()
+
+    def cut(self, *directions):
+        for direction in directions or self.open:
+            self.open[direction].clear()
+
+    def heal(self):
+        for way in self.open.values():
+            way.set()
+
+    def changed(self, direction, data):
+        return data
 
     def _accept(self):
         while True:
@@ -63,18 +79,36 @@ class Renaming:
                 server = socket.create_connection(self.there)
             except OSError:
                 return
-            for source, sink in ((node, server), (server, node)):
-                threading.Thread(target=self._pass, args=(source, sink, source is server),
-                                 daemon=True).start()
+            for source, sink, direction in ((node, server, "to server"), (server, node, "to node")):
+                threading.Thread(target=self._pass, args=(source, sink, direction), daemon=True).start()
 
-    def _pass(self, source, sink, renames):
+    def _pass(self, source, sink, direction):
         try:
             while data := source.recv(1 << 20):
-                sink.sendall(data.replace(self.word, self.other) if renames else data)
+                self.open[direction].wait()
+                sink.sendall(self.changed(direction, data))
         except OSError:
             pass
+        self.open[direction].wait()  # an end does not arrive either
         for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)  # wakes the other direction's thread
+            except OSError:
+                pass
             end.close()
+
+
+class Renaming(Way):
+    """On it one word of what the server says becomes another, as long: to the node it is a message
+    that it does not know."""
+
+    def __init__(self, port, word, other):
+        assert len(word) == len(other)
+        self.word, self.other = word.encode(), other.encode()
+        super().__init__(port)
+
+    def changed(self, direction, data):
+        return data.replace(self.word, self.other) if direction == "to node" else data
 
 
 def cluster_port(server):

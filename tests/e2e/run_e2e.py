@@ -2,7 +2,7 @@
 """Runs the client suites against the real binary.
 
 Usage: run_e2e.py --binary build/release/outrider --model MODEL.gguf [-k PATTERN]
-                  [--suite openai,rpc,life,speed,store,damage,plan,draft,node]
+                  [--suite openai,rpc,life,speed,store,damage,plan,draft,node,gate]
                   [--cpp-client build/release/docs/examples/rpc_client]
 
 Needs tests/e2e/requirements.txt. Any GGUF will do: the suites compare answers with each other.
@@ -15,6 +15,7 @@ import unittest
 
 import suite_damage
 import suite_draft
+import suite_gate
 import suite_life
 import suite_node
 import suite_openai
@@ -26,7 +27,7 @@ from server import Server
 
 SUITES = {"openai": suite_openai, "rpc": suite_rpc, "life": suite_life,
           "speed": suite_speed, "store": suite_store, "damage": suite_damage, "plan": suite_plan,
-          "draft": suite_draft, "node": suite_node}
+          "draft": suite_draft, "node": suite_node, "gate": suite_gate}
 
 
 def load(names, pattern):
@@ -44,7 +45,8 @@ def main():
     parser.add_argument("--suite", default=",".join(SUITES))
     parser.add_argument("-k", dest="pattern")
     options = parser.parse_args()
-    for suite in (suite_life, suite_speed, suite_store, suite_damage, suite_plan, suite_draft, suite_node):
+    for suite in (suite_life, suite_speed, suite_store, suite_damage, suite_plan, suite_draft, suite_node,
+                  suite_gate):
         suite.binary = pathlib.Path(options.binary).resolve()
         suite.model = pathlib.Path(options.model).resolve()
     if options.cpp_client:

@@ -5,6 +5,7 @@ import json
 import signal
 import socket
 import subprocess
+import threading
 import unittest
 
 from node import Node, Renaming, cluster_port
@@ -150,6 +151,62 @@ class NodeSuite(unittest.TestCase):
             server.wait_until(lambda: len(targets(server)) == 1, "the target to be forgotten")
             self.assertEqual(answers(server)[0], plain)
             self.assertEqual(server.terminate(), 0)
+
+    def test_a_gateway_serves_with_the_targets_that_join(self):
+        plain = self.plain()
+        flags = ["--ctx", "512"]
+        gateway = Server(binary, model, ["--roles", "gateway", "--cluster", "127.0.0.1:0"], wait=False)
+        with gateway:
+            port = cluster_port(gateway)
+            with Node(binary, OTHER, port, ["--roles", "target", "--threads", "1"]) as other:
+                gateway.wait_until(lambda: "is not used: it serves" in gateway.log(), "a word on it")
+                with target_node(port, flags):
+                    gateway.wait_ready()
+                    self.assertEqual(other.process.wait(60), 1, other.log())
+            with target_node(port, flags) as first, target_node(port, flags):
+                gateway.wait_until(lambda: len(targets(gateway)) == 2, "both targets")
+                self.assertEqual(gateway.request("GET", "/ready")[0], 200)
+                self.assertEqual(answers(gateway)[0], plain)
+                first.send(signal.SIGKILL)
+                self.assertEqual(answers(gateway)[0], plain)
+            gateway.wait_until(lambda: gateway.request("GET", "/ready")[0] == 503, "that no target is left")
+            status, _, text = gateway.request("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})
+            self.assertEqual(status, 503, text)
+            status, _, text = gateway.request("POST", "/reset_prefix_cache", {})
+            self.assertEqual(status, 400, text)
+            with target_node(port, ["--ctx", "256"]) as node:
+                self.assertEqual(node.process.wait(60), 1, node.log())
+            with target_node(port, flags):
+                gateway.wait_until(lambda: gateway.request("GET", "/ready")[0] == 200, "a new target")
+                self.assertEqual(answers(gateway)[0], plain)
+                self.assertEqual(gateway.terminate(), 0)
+
+    def test_two_gateways_share_their_targets_and_one_outlives_the_other(self):
+        plain = self.plain()
+        flags = ["--roles", "gateway", "--cluster"]
+        with Server(binary, model, [*flags, "127.0.0.1:0"], wait=False) as one, \
+                Server(binary, model, [*flags, "127.0.0.1:0"], wait=False) as other:
+            ports = [cluster_port(one), cluster_port(other)]
+            both = f"{ports[0]},127.0.0.1:{ports[1]}"
+            with target_node(both, ["--ctx", "512"]) as first, target_node(both, ["--ctx", "512"]), \
+                    Node(binary, model, both):
+                for gateway in (one, other):
+                    gateway.wait_ready()
+                    gateway.wait_until(lambda: len(members(gateway, "target")) == 2, "both targets")
+                    gateway.wait_until(lambda: drafts(gateway), "the draft")
+                asked = [threading.Thread(target=lambda: self.assertEqual(answers(one)[0], plain))]
+                asked[0].start()
+                self.assertEqual(answers(other)[0], plain)
+                asked[0].join()
+                one.process.kill()
+                self.assertEqual(answers(other)[0], plain)
+                first.send(signal.SIGKILL)
+                self.assertEqual(answers(other)[0], plain)
+                with Server(binary, model, [*flags, f"127.0.0.1:{ports[0]}"], wait=False) as again:
+                    again.wait_ready()
+                    self.assertEqual(answers(again)[0], plain)
+                    self.assertEqual(again.terminate(), 0)
+                self.assertEqual(other.terminate(), 0)
 
     def test_a_target_that_would_answer_otherwise_is_refused_loudly(self):
         with Server(binary, model, ["--ctx", "512", "--cluster", "127.0.0.1:0"]) as server:

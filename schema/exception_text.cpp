@@ -1,8 +1,8 @@
-#include "gateway/exception_text.hpp"
+#include "schema/exception_text.hpp"
 
 #include <string_view>
 
-namespace outrider::gateway {
+namespace outrider::schema {
 
 std::string reason_of(const kj::Exception& exception) {
   // KJ writes "::bind(sockfd, &addr): Address already in use; toString() = 127.0.0.1:8080".
@@ -15,4 +15,4 @@ std::string reason_of(const kj::Exception& exception) {
   return std::string(text);
 }
 
-}  // namespace outrider::gateway
+}  // namespace outrider::schema

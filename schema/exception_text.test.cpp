@@ -1,11 +1,11 @@
-#include "gateway/exception_text.hpp"
+#include "schema/exception_text.hpp"
 
 #include <gtest/gtest.h>
 #include <kj/debug.h>
 
 #include <cerrno>
 
-namespace outrider::gateway {
+namespace outrider::schema {
 namespace {
 
 std::string reason(const char* description) {
@@ -34,4 +34,4 @@ TEST(ReasonOf, KnowsHowKjWritesAFailedSystemCall) {
 }
 
 }  // namespace
-}  // namespace outrider::gateway
+}  // namespace outrider::schema

@@ -4,9 +4,9 @@
 
 #include <string>
 
-namespace outrider::gateway {
+namespace outrider::schema {
 
 /// What went wrong, for people: KJ's description without the call's name and its arguments.
 std::string reason_of(const kj::Exception& exception);
 
-}  // namespace outrider::gateway
+}  // namespace outrider::schema

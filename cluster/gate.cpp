@@ -1,0 +1,408 @@
+#include "cluster/gate.hpp"
+
+#include <kj/async-io.h>
+#include <kj/timer.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <future>
+#include <list>
+#include <thread>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/limits.hpp"
+#include "cluster/frames.hpp"
+#include "cluster/tls.hpp"
+#include "schema/exception_text.hpp"
+
+namespace outrider::cluster {
+namespace {
+
+using Stream = kj::Own<kj::AsyncIoStream>;
+
+constexpr size_t k_pump_bytes = size_t{16} << 10;
+/// Between two lines in the log on refusals of one kind.
+constexpr Duration k_quiet = std::chrono::seconds(10);
+
+kj::Exception refusal(const std::string& text) {
+  return {kj::Exception::Type::FAILED, __FILE__, __LINE__, kj::heapString(text.c_str())};
+}
+
+const char* explain(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::version:
+      return "it speaks another version of the cluster's protocol: run the same release";
+    case Refusal::secret:
+      return "its cluster secret is another: give both the same --cluster-secret-file";
+    case Refusal::full:
+      return "as many members as it takes are connected already";
+    case Refusal::none:
+    case Refusal::protocol:
+    case Refusal::tls:
+    case Refusal::timeout:
+    case Refusal::frame:
+      break;
+  }
+  return "it refused this process";
+}
+
+struct Counters {
+  std::atomic<uint32_t> connected{0};
+  std::array<std::atomic<uint64_t>, k_refusals> refused{};
+};
+
+/// A connection until both sides have proved who they are.
+struct Caller {
+  Stream stream;
+  std::string peer;
+  kj::Own<kj::PromiseFulfiller<void>> evict;
+  Refusal failing = Refusal::protocol;  ///< What it is, should the next thing fail.
+  const char* doing = "";               ///< The same for people.
+  OpeningBytes opening{};
+  Exchange exchange;
+  Digest256 proof{};
+  std::array<uint8_t, k_verdict_bytes> verdict{};
+};
+
+/// One direction, until it ends.
+class Pump {
+ public:
+  Pump(kj::AsyncIoStream& from, kj::AsyncIoStream& to, bool checks)
+      : from_(from), to_(to), checks_(checks) {}
+
+  /// False: it sent what no member sends.
+  kj::Promise<bool> run() {
+    return from_.tryRead(buffer_.data(), 1, buffer_.size())
+        .then([this](size_t size) -> kj::Promise<bool> {
+          if (size == 0) return true;
+          if (checks_ && !check_.feed({buffer_.data(), size})) return false;
+          return to_.write(buffer_.data(), size).then([this] { return run(); });
+        });
+  }
+
+ private:
+  kj::AsyncIoStream& from_;
+  kj::AsyncIoStream& to_;
+  bool checks_;
+  FrameCheck check_;
+  std::array<uint8_t, k_pump_bytes> buffer_{};
+};
+
+/// Both ends of a connection inside this process.
+std::pair<kj::AutoCloseFd, kj::AutoCloseFd> make_pair() {
+  int ends[2] = {};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    kj::throwFatalException(refusal(std::strerror(errno)));
+  }
+  return {kj::AutoCloseFd(ends[0]), kj::AutoCloseFd(ends[1])};
+}
+
+/// For KJ, where nothing means all interfaces.
+std::string address_text(const Endpoint& endpoint) {
+  return (endpoint.host.empty() ? "*" : "") + to_string(endpoint);
+}
+
+/// All that happens on the gate's thread.
+class Loop final : public kj::TaskSet::ErrorHandler {
+ public:
+  Loop(kj::AsyncIoContext& io, const Gate::Setup& setup, kj::Own<kj::TlsContext> tls,
+       Counters& counters)
+      : io_(io),
+        setup_(setup),
+        tls_(kj::mv(tls)),
+        counters_(counters),
+        greetings_(kj::heap<kj::TaskSet>(*this)),
+        members_(*this) {}
+
+  kj::Promise<uint16_t> listen(const Endpoint& endpoint, Gate::Admit admit) {
+    return network()
+        .parseAddress(address_text(endpoint).c_str())
+        .then([this, admit = std::move(admit)](kj::Own<kj::NetworkAddress> address) mutable {
+          port_ = address->listen();
+          admit_ = std::move(admit);
+          accepting_ = accept_loop().eagerlyEvaluate(nullptr);
+          return static_cast<uint16_t>(port_->getPort());
+        });
+  }
+
+  void stop_listening() {
+    accepting_ = nullptr;
+    greetings_ = nullptr;
+    admit_ = nullptr;
+    port_ = nullptr;
+  }
+
+  kj::Promise<kj::AutoCloseFd> dial(const Endpoint& endpoint) {
+    auto caller = kj::heap<Caller>();
+    Caller& c = *caller;
+    const std::string& name = setup_.credentials.tls_name;
+    auto done = network()
+                    .parseAddress(to_string(endpoint).c_str())
+                    .then([](kj::Own<kj::NetworkAddress> address) { return address->connect(); })
+                    .then([this, &c, host = name.empty() ? endpoint.host : name](Stream stream) {
+                      c.doing = "TLS: ";
+                      if (tls_.get() == nullptr) return kj::Promise<Stream>(kj::mv(stream));
+                      return tls_->wrapClient(kj::mv(stream), host.c_str());
+                    })
+                    .then([this, &c](Stream stream) { return introduce(c, kj::mv(stream)); })
+                    .then([this, &c] { return connect(kj::mv(c.stream), c.peer); });
+    auto text = to_string(endpoint);
+    return timer()
+        .timeoutAfter(limits::cluster_handshake_ms * kj::MILLISECONDS, kj::mv(done))
+        .catch_([&c, text](kj::Exception&& exception) -> kj::Promise<kj::AutoCloseFd> {
+          const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
+          return refusal(text + ": " + c.doing +
+                         (late ? "no answer in time" : schema::reason_of(exception)));
+        })
+        .attach(kj::mv(caller));
+  }
+
+ private:
+  kj::Network& network() { return io_.provider->getNetwork(); }
+  kj::Timer& timer() { return io_.provider->getTimer(); }
+
+  kj::Promise<void> accept_loop() {
+    // Without descriptors KJ's accept() throws before there is a promise.
+    return kj::evalNow([this] { return port_->acceptAuthenticated(); })
+        .then([this](kj::AuthenticatedStream accepted) -> kj::Promise<void> {
+          receive(kj::mv(accepted));
+          return kj::READY_NOW;
+        })
+        .catch_([this](kj::Exception&&) {
+          return timer().afterDelay(limits::accept_pause_ms * kj::MILLISECONDS);
+        })
+        .then([this] { return accept_loop(); });
+  }
+
+  void receive(kj::AuthenticatedStream accepted) {
+    if (callers_.size() >= limits::cluster_callers_max) {
+      // Who waits longest: a member that is alive answers at once.
+      callers_.front()->evict->fulfill();
+      callers_.pop_front();
+    }
+    auto caller = kj::heap<Caller>();
+    Caller& c = *caller;
+    c.peer = accepted.peerIdentity->toString().cStr();
+    auto evicted = kj::newPromiseAndFulfiller<void>();
+    c.evict = kj::mv(evicted.fulfiller);
+    callers_.push_back(&c);
+    auto greeted =
+        timer()
+            .timeoutAfter(limits::cluster_handshake_ms * kj::MILLISECONDS,
+                          welcome(c, kj::mv(accepted.stream)))
+            .catch_([this, &c](kj::Exception&& exception) {
+              const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
+              refuse(late ? Refusal::timeout : c.failing, c.peer);
+            })
+            .exclusiveJoin(evicted.promise.then([this, &c] { refuse(Refusal::full, c.peer); }))
+            .attach(kj::defer([this, &c] { callers_.remove(&c); }), kj::mv(caller));
+    greetings_->add(kj::mv(greeted));
+  }
+
+  /// The server's side of handshake.hpp.
+  kj::Promise<void> welcome(Caller& c, Stream raw) {
+    c.failing = Refusal::tls;
+    return secured(kj::mv(raw))
+        .then([&c](Stream stream) {
+          c.stream = kj::mv(stream);
+          c.failing = Refusal::protocol;
+          return c.stream->read(c.opening.data(), c.opening.size());
+        })
+        .then([this, &c] {
+          const auto opening = decode_opening(c.opening);
+          if (!opening) kj::throwFatalException(refusal("unknown first bytes"));
+          c.failing = opening->version != k_wire_version                       ? Refusal::version
+                      : counters_.connected >= limits::cluster_connections_max ? Refusal::full
+                                                                               : Refusal::none;
+          c.exchange = {opening->nonce, random_nonce()};
+          c.opening = encode({k_wire_version, c.failing, c.exchange.server});
+          return c.stream->write(c.opening.data(), c.opening.size());
+        })
+        .then([&c] {
+          if (c.failing != Refusal::none) kj::throwFatalException(refusal("told"));
+          c.failing = Refusal::secret;
+          return c.stream->read(c.proof.data(), c.proof.size());
+        })
+        .then([this, &c] {
+          const std::string& secret = setup_.credentials.secret;
+          Digest256 own{};
+          if (constant_time_equal(c.proof, c.exchange.member_proof(secret))) {
+            c.failing = Refusal::none;
+            own = c.exchange.server_proof(secret);
+          }
+          c.verdict[0] = static_cast<uint8_t>(c.failing);
+          std::copy(own.begin(), own.end(), c.verdict.begin() + 1);
+          return c.stream->write(c.verdict.data(), c.verdict.size());
+        })
+        .then([this, &c] {
+          if (c.failing != Refusal::none) kj::throwFatalException(refusal("told"));
+          c.failing = Refusal::protocol;
+          admit_(connect(kj::mv(c.stream), c.peer));
+        });
+  }
+
+  kj::Promise<Stream> secured(Stream raw) {
+    if (tls_.get() == nullptr) return kj::mv(raw);
+    return tls_->wrapServer(kj::mv(raw));
+  }
+
+  /// The member's side.
+  kj::Promise<void> introduce(Caller& c, Stream stream) {
+    c.doing = tls_.get() == nullptr
+                  ? "what listens there is no cluster port (serve --cluster), or one with TLS: "
+                  : "TLS: it does not take this process's certificate (cluster-tls-cert): ";
+    c.stream = kj::mv(stream);
+    c.exchange.member = random_nonce();
+    c.opening = encode({k_wire_version, Refusal::none, c.exchange.member});
+    return c.stream->write(c.opening.data(), c.opening.size())
+        .then([&c] { return c.stream->read(c.opening.data(), c.opening.size()); })
+        .then([this, &c] {
+          const auto opening = decode_opening(c.opening);
+          if (!opening) kj::throwFatalException(refusal("it answers something else"));
+          c.doing = "";
+          // Who sent a verdict is not known yet, but what it says is that no proof is wanted.
+          if (opening->verdict != Refusal::none) {
+            kj::throwFatalException(refusal(explain(opening->verdict)));
+          }
+          c.exchange.server = opening->nonce;
+          c.proof = c.exchange.member_proof(setup_.credentials.secret);
+          return c.stream->write(c.proof.data(), c.proof.size());
+        })
+        .then([&c] { return c.stream->read(c.verdict.data(), c.verdict.size()); })
+        .then([this, &c] {
+          Digest256 proof;
+          std::copy(c.verdict.begin() + 1, c.verdict.end(), proof.begin());
+          const Digest256 expected = c.exchange.server_proof(setup_.credentials.secret);
+          if (c.verdict[0] != 0 || !constant_time_equal(proof, expected)) {
+            kj::throwFatalException(refusal(explain(Refusal::secret)));
+          }
+        });
+  }
+
+  /// What the actors get of a connection.
+  kj::AutoCloseFd connect(Stream remote, const std::string& peer) {
+    auto [own, theirs] = make_pair();
+    auto local = io_.lowLevelProvider->wrapSocketFd(kj::mv(own));
+    auto in = kj::heap<Pump>(*remote, *local, true);
+    auto out = kj::heap<Pump>(*local, *remote, false);
+    ++counters_.connected;
+    members_.add(in->run()
+                     .exclusiveJoin(out->run())
+                     .then([this, peer](bool good) {
+                       if (!good) refuse(Refusal::frame, peer);
+                     })
+                     .attach(kj::mv(in), kj::mv(out), kj::mv(remote), kj::mv(local),
+                             kj::defer([this] { --counters_.connected; })));
+    return kj::mv(theirs);
+  }
+
+  void refuse(Refusal reason, const std::string& peer) {
+    const auto kind = static_cast<size_t>(reason);
+    const uint64_t count = ++counters_.refused[kind];
+    const TimePoint at = clock_.now();
+    if (count > 1 && at < quiet_until_[kind]) return;
+    quiet_until_[kind] = at + k_quiet;
+    setup_.log->warn("cluster: refused {}: {} ({} so far)", peer, to_string(reason), count);
+  }
+
+  /// A connection that breaks is everyday life.
+  void taskFailed(kj::Exception&&) override {}
+
+  kj::AsyncIoContext& io_;
+  const Gate::Setup& setup_;
+  SteadyClock clock_;
+  kj::Own<kj::TlsContext> tls_;  ///< Null: none.
+  Counters& counters_;
+  std::array<TimePoint, k_refusals> quiet_until_{};
+  kj::Own<kj::ConnectionReceiver> port_;
+  Gate::Admit admit_;
+  std::list<Caller*> callers_;  ///< Those who greet, the oldest first.
+  kj::Own<kj::TaskSet> greetings_;
+  kj::TaskSet members_;
+  kj::Promise<void> accepting_ = nullptr;
+};
+
+}  // namespace
+
+struct Gate::Thread {
+  Setup setup;
+  kj::Own<kj::TlsContext> tls;  ///< Null: none.
+  Counters counters;
+  kj::Own<const kj::Executor> executor;
+  Loop* loop = nullptr;
+  kj::Own<kj::CrossThreadPromiseFulfiller<void>> stop;
+  std::thread runs;
+
+  void run(std::promise<void>& started) {
+    auto io = kj::setupAsyncIo();
+    Loop on_this_thread(io, setup, kj::mv(tls), counters);
+    auto stopping = kj::newPromiseAndCrossThreadFulfiller<void>();
+    executor = kj::getCurrentThreadExecutor().addRef();
+    loop = &on_this_thread;
+    stop = kj::mv(stopping.fulfiller);
+    started.set_value();
+    stopping.promise.wait(io.waitScope);
+  }
+};
+
+Gate::Gate(std::unique_ptr<Thread> thread) : thread_(std::move(thread)) {}
+
+Result<std::unique_ptr<Gate>> Gate::open(Setup setup) {
+  auto thread = std::make_unique<Thread>();
+  if (setup.credentials.has_tls()) {
+    auto made = make_tls(setup.credentials);
+    if (!made) return made.error();
+    thread->tls = kj::mv(*made);
+  }
+  thread->setup = std::move(setup);
+  std::promise<void> started;
+  thread->runs = std::thread([&] { thread->run(started); });
+  started.get_future().wait();
+  return std::unique_ptr<Gate>(new Gate(std::move(thread)));
+}
+
+Gate::~Gate() {
+  thread_->stop->fulfill();
+  thread_->runs.join();
+}
+
+Result<uint16_t> Gate::listen(const Endpoint& endpoint, Admit admit) {
+  uint16_t port = 0;
+  const auto thrown = kj::runCatchingExceptions([&] {
+    port = thread_->executor->executeSync(
+        [&] { return thread_->loop->listen(endpoint, std::move(admit)); });
+  });
+  KJ_IF_MAYBE (exception, thrown) {
+    return fail(ErrorCode::unavailable,
+                "cannot listen on " + to_string(endpoint) + ": " + schema::reason_of(*exception));
+  }
+  return port;
+}
+
+void Gate::stop_listening() {
+  thread_->executor->executeSync([&] { thread_->loop->stop_listening(); });
+}
+
+Result<kj::AutoCloseFd> Gate::dial(const Endpoint& endpoint) {
+  kj::AutoCloseFd socket;
+  const auto thrown = kj::runCatchingExceptions([&] {
+    socket = thread_->executor->executeSync([&] { return thread_->loop->dial(endpoint); });
+  });
+  KJ_IF_MAYBE (exception, thrown) {
+    return fail(ErrorCode::unavailable, exception->getDescription().cStr());
+  }
+  return kj::mv(socket);
+}
+
+GateCounters Gate::counters() const {
+  GateCounters counters;
+  counters.connected = thread_->counters.connected;
+  for (size_t i = 0; i < k_refusals; ++i) counters.refused[i] = thread_->counters.refused[i];
+  return counters;
+}
+
+}  // namespace outrider::cluster

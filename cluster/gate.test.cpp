@@ -1,0 +1,396 @@
+#include "cluster/gate.hpp"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/limits.hpp"
+#include "cluster/certificates.test.hpp"
+#include "cluster/frames.hpp"
+
+namespace outrider::cluster {
+namespace {
+
+/// Far more than anything here takes: it bounds a failure.
+constexpr auto k_patience = std::chrono::seconds(60);
+constexpr int k_patience_ms = 60'000;
+const std::string k_secret = "the secret of this cluster";
+
+/// Sockets that a gate let in.
+class Admitted {
+ public:
+  void push(kj::AutoCloseFd socket) {
+    const std::lock_guard lock(mutex_);
+    sockets_.push_back(kj::mv(socket));
+    filled_.notify_all();
+  }
+  kj::AutoCloseFd pop() {
+    std::unique_lock lock(mutex_);
+    filled_.wait_for(lock, k_patience, [&] { return !sockets_.empty(); });
+    if (sockets_.empty()) return {};
+    auto socket = kj::mv(sockets_.front());
+    sockets_.pop_front();
+    return socket;
+  }
+  bool is_empty() {
+    const std::lock_guard lock(mutex_);
+    return sockets_.empty();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::deque<kj::AutoCloseFd> sockets_;
+};
+
+struct Side {
+  std::ostringstream lines;  ///< Read only after the gate.
+  std::unique_ptr<Gate> gate;
+  Admitted admitted;
+  Endpoint at;
+
+  explicit Side(const Credentials& credentials) {
+    auto log = std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(lines));
+    auto opened = Gate::open({credentials, log});
+    EXPECT_TRUE(opened) << opened.error().message;
+    if (opened) gate = std::move(*opened);
+  }
+  Side& listening() {
+    const auto port =
+        gate->listen({"127.0.0.1", 0}, [this](auto socket) { admitted.push(kj::mv(socket)); });
+    EXPECT_TRUE(port) << port.error().message;
+    if (port) at = {"127.0.0.1", *port};
+    return *this;
+  }
+  uint64_t refused(Refusal reason) const {
+    return gate->counters().refused[static_cast<size_t>(reason)];
+  }
+  void wait_refused(Refusal reason, uint64_t count) const {
+    const auto end = std::chrono::steady_clock::now() + k_patience;
+    while (refused(reason) < count && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(refused(reason), count) << to_string(reason);
+  }
+};
+
+Credentials with_secret(const std::string& secret) {
+  Credentials credentials;
+  credentials.secret = secret;
+  return credentials;
+}
+
+void send_all(int socket, const std::string& bytes) {
+  size_t at = 0;
+  while (at < bytes.size()) {
+    pollfd wait{socket, POLLOUT, 0};
+    ASSERT_EQ(::poll(&wait, 1, k_patience_ms), 1);
+    const ssize_t sent = ::send(socket, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+    if (sent <= 0) return;  // it was cut
+    at += static_cast<size_t>(sent);
+  }
+}
+
+/// Up to `size` bytes; fewer if the other side ends.
+std::string receive(int socket, size_t size) {
+  std::string got;
+  while (got.size() < size) {
+    pollfd wait{socket, POLLIN, 0};
+    if (::poll(&wait, 1, k_patience_ms) != 1) break;
+    char buffer[4096];
+    const ssize_t part = ::recv(socket, buffer, std::min(sizeof buffer, size - got.size()), 0);
+    if (part <= 0) break;
+    got.append(buffer, static_cast<size_t>(part));
+  }
+  return got;
+}
+
+std::string frame(uint32_t payload) {
+  std::string bytes(FrameCheck::k_head_bytes, '\0');
+  bytes[0] = 2;
+  for (int i = 0; i < 4; ++i) bytes[4 + i] = static_cast<char>(payload >> (24 - 8 * i));
+  return bytes + std::string(payload, 'x');
+}
+
+void expect_talk(int one, int other) {
+  std::string text;
+  for (const uint32_t size : {0U, 1U, 60'000U, 17U, 60'000U}) text += frame(size);
+  for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+    std::thread sender([&, from = from] { send_all(from, text); });
+    EXPECT_EQ(receive(to, text.size()), text);
+    sender.join();
+  }
+}
+
+/// A connection without a gate.
+kj::AutoCloseFd connect_raw(const Endpoint& at) {
+  kj::AutoCloseFd made(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(at.port);
+  EXPECT_EQ(::connect(made, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return made;
+}
+
+template <class Bytes>
+std::string text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+TEST(Gate, CarriesBytesBothWays) {
+  for (const std::string& secret : {std::string(), k_secret}) {
+    Side server(with_secret(secret));
+    Side member(with_secret(secret));
+    auto dialled = member.gate->dial(server.listening().at);
+    ASSERT_TRUE(dialled) << dialled.error().message;
+    const auto admitted = server.admitted.pop();
+    expect_talk(*dialled, admitted);
+    EXPECT_EQ(server.gate->counters().connected, 1U);
+  }
+}
+
+TEST(Gate, AnEndOnEitherSideEndsBoth) {
+  Side server(with_secret(k_secret));
+  Side member(with_secret(k_secret));
+  server.listening();
+  for (const bool member_ends : {true, false}) {
+    auto dialled = member.gate->dial(server.at);
+    ASSERT_TRUE(dialled);
+    auto admitted = server.admitted.pop();
+    (member_ends ? *dialled : admitted) = nullptr;
+    EXPECT_EQ(receive(member_ends ? admitted.get() : dialled->get(), 1), "");
+  }
+}
+
+TEST(Gate, AnotherSecretIsRefusedOnBothSides) {
+  for (const auto& [of_server, of_member] :
+       {std::pair(k_secret, std::string("the secret of another one")),
+        std::pair(k_secret, std::string()), std::pair(std::string(), k_secret)}) {
+    Side server(with_secret(of_server));
+    Side member(with_secret(of_member));
+    const auto dialled = member.gate->dial(server.listening().at);
+    ASSERT_FALSE(dialled);
+    EXPECT_NE(dialled.error().message.find("secret"), std::string::npos) << dialled.error().message;
+    EXPECT_TRUE(server.admitted.is_empty());
+    server.wait_refused(Refusal::secret, 1);
+  }
+}
+
+TEST(Gate, AServerThatDoesNotKnowTheSecretIsNotBelieved) {
+  // It says yes to any proof, and cannot give its own.
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(listener, 4), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  std::thread impostor([&] {
+    const kj::AutoCloseFd peer(::accept(listener, nullptr, nullptr));
+    receive(peer, k_opening_bytes);
+    send_all(peer, text_of(encode({.nonce = random_nonce()})));
+    receive(peer, sizeof(Digest256));
+    send_all(peer, std::string(k_verdict_bytes, '\0'));
+    receive(peer, 1);
+  });
+  Side member(with_secret(k_secret));
+  const auto dialled = member.gate->dial({"127.0.0.1", ntohs(address.sin_port)});
+  EXPECT_FALSE(dialled);
+  impostor.join();
+  ::close(listener);
+}
+
+TEST(Gate, WhatWasRecordedProvesNothing) {
+  Side server(with_secret(k_secret));
+  server.listening();
+  const Nonce member = random_nonce();
+  const auto greet = [&](int socket) {
+    send_all(socket, text_of(encode({.nonce = member})));
+    const std::string bytes = receive(socket, k_opening_bytes);
+    OpeningBytes opening;
+    std::copy(bytes.begin(), bytes.end(), opening.begin());
+    return decode_opening(opening);
+  };
+  const auto first = connect_raw(server.at);
+  const auto opening = greet(first);
+  ASSERT_TRUE(opening);
+  const std::string proof = text_of(Exchange{member, opening->nonce}.member_proof(k_secret));
+  send_all(first, proof);
+  EXPECT_EQ(receive(first, k_verdict_bytes)[0], 0) << "a good one";
+  const auto again = connect_raw(server.at);
+  ASSERT_TRUE(greet(again));
+  send_all(again, proof);
+  EXPECT_EQ(receive(again, k_verdict_bytes)[0], static_cast<char>(Refusal::secret));
+  EXPECT_EQ(receive(again, 1), "");
+  server.wait_refused(Refusal::secret, 1);
+}
+
+TEST(Gate, OtherVersionsAndOtherProtocolsAreRefused) {
+  Side server(with_secret(k_secret));
+  server.listening();
+  const auto newer = connect_raw(server.at);
+  send_all(newer, text_of(encode({.version = k_wire_version + 1, .nonce = random_nonce()})));
+  EXPECT_EQ(receive(newer, k_opening_bytes)[10], static_cast<char>(Refusal::version));
+  EXPECT_EQ(receive(newer, 1), "");
+  server.wait_refused(Refusal::version, 1);
+  const auto web = connect_raw(server.at);
+  send_all(web, "GET / HTTP/1.1\r\nHost: of.somebody.else\r\nAccept: */*\r\n\r\n");
+  EXPECT_EQ(receive(web, 1), "");
+  server.wait_refused(Refusal::protocol, 1);
+}
+
+TEST(Gate, WhoSaysNothingIsCutOff) {
+  Side server(with_secret(k_secret));
+  server.listening();
+  const auto silent = connect_raw(server.at);
+  EXPECT_EQ(receive(silent, 1), "");
+  server.wait_refused(Refusal::timeout, 1);
+}
+
+TEST(Gate, ManyThatSayNothingDoNotKeepAMemberOut) {
+  Side server(with_secret(k_secret));
+  server.listening();
+  std::vector<kj::AutoCloseFd> silent;
+  for (uint32_t i = 0; i < limits::cluster_callers_max + 20; ++i) {
+    silent.push_back(connect_raw(server.at));
+  }
+  Side member(with_secret(k_secret));
+  auto dialled = member.gate->dial(server.at);
+  ASSERT_TRUE(dialled) << dialled.error().message;
+  expect_talk(*dialled, server.admitted.pop());
+  EXPECT_GE(server.refused(Refusal::full), 20U);
+}
+
+TEST(Gate, FramesThatAreTooLongNeverReachTheActors) {
+  Side server(with_secret(k_secret));
+  Side member(with_secret(k_secret));
+  auto dialled = member.gate->dial(server.listening().at);
+  ASSERT_TRUE(dialled);
+  const auto admitted = server.admitted.pop();
+  std::string wrong = frame(0);
+  wrong[4] = '\x40';  // a gigabyte
+  send_all(*dialled, frame(10));
+  EXPECT_EQ(receive(admitted, frame(10).size()), frame(10));
+  send_all(*dialled, wrong);
+  EXPECT_EQ(receive(admitted, 1), "");
+  EXPECT_EQ(receive(*dialled, 1), "");
+  server.wait_refused(Refusal::frame, 1);
+}
+
+TEST(Gate, NobodyThereIsAnErrorInWords) {
+  Side server({});
+  const Endpoint was = server.listening().at;
+  server.gate->stop_listening();
+  Side member({});
+  const auto dialled = member.gate->dial(was);
+  ASSERT_FALSE(dialled);
+  EXPECT_NE(dialled.error().message.find("Connection refused"), std::string::npos)
+      << dialled.error().message;
+}
+
+class TlsGate : public testing::Test {
+ protected:
+  Credentials of(const test::Authority& authority, const std::string& name,
+                 const test::Authority& trusted) const {
+    const auto pair = authority.issue(name);
+    Credentials credentials;
+    credentials.certificate_pem = pair.certificate_pem;
+    credentials.key_pem = pair.key_pem;
+    credentials.authority_pem = trusted.pem();
+    credentials.tls_name = "server";
+    return credentials;
+  }
+  /// The error's text; empty: they talk.
+  static std::string dial(const Credentials& of_server, const Credentials& of_member) {
+    Side server(of_server);
+    Side member(of_member);
+    auto dialled = member.gate->dial(server.listening().at);
+    if (!dialled) {
+      EXPECT_TRUE(server.admitted.is_empty());
+      return dialled.error().message;
+    }
+    expect_talk(*dialled, server.admitted.pop());
+    return {};
+  }
+
+  test::Authority own_{"own"}, rogue_{"rogue"};
+};
+
+TEST_F(TlsGate, CarriesBytesBothWays) {
+  EXPECT_EQ(dial(of(own_, "server", own_), of(own_, "member", own_)), "");
+}
+
+TEST_F(TlsGate, AlsoWithASecret) {
+  Credentials server = of(own_, "server", own_);
+  Credentials member = of(own_, "member", own_);
+  server.secret = member.secret = k_secret;
+  EXPECT_EQ(dial(server, member), "");
+  member.secret = "the secret of another one";
+  EXPECT_NE(dial(server, member).find("secret"), std::string::npos);
+}
+
+TEST_F(TlsGate, AMemberOfAnotherAuthorityIsRefused) {
+  EXPECT_NE(dial(of(own_, "server", own_), of(rogue_, "member", own_)), "");
+}
+
+TEST_F(TlsGate, AServerOfAnotherAuthorityIsNotBelieved) {
+  EXPECT_NE(dial(of(rogue_, "server", own_), of(own_, "member", own_)).find("TLS"),
+            std::string::npos);
+}
+
+TEST_F(TlsGate, AServerOfAnotherNameIsNotBelieved) {
+  EXPECT_NE(dial(of(own_, "member", own_), of(own_, "member", own_)).find("TLS"),
+            std::string::npos);
+}
+
+TEST_F(TlsGate, PlainAndTlsDoNotMeet) {
+  const Credentials tls = of(own_, "server", own_);
+  EXPECT_NE(dial(tls, {}), "");
+  EXPECT_NE(dial({}, tls), "");
+}
+
+TEST_F(TlsGate, SeveralAuthoritiesMayBeTrusted) {
+  Credentials server = of(own_, "server", own_);
+  server.authority_pem = rogue_.pem() + own_.pem();
+  EXPECT_EQ(dial(server, of(own_, "member", own_)), "");
+}
+
+TEST_F(TlsGate, CredentialsThatCannotBeUsedNameTheirField) {
+  const Credentials good = of(own_, "server", own_);
+  EXPECT_TRUE(check(good));
+  const auto field_of = [](const Credentials& credentials) {
+    const auto checked = check(credentials);
+    return checked ? "none" : checked.error().field;
+  };
+  Credentials wrong = good;
+  wrong.certificate_pem = "no certificate";
+  EXPECT_EQ(field_of(wrong), "cluster-tls-cert");
+  wrong = good;
+  wrong.key_pem = "no key";
+  EXPECT_EQ(field_of(wrong), "cluster-tls-key");
+  wrong = good;
+  wrong.key_pem = own_.issue("other").key_pem;
+  EXPECT_EQ(field_of(wrong), "cluster-tls-key");
+  wrong = good;
+  wrong.authority_pem = "";
+  EXPECT_EQ(field_of(wrong), "cluster-tls-ca");
+}
+
+}  // namespace
+}  // namespace outrider::cluster

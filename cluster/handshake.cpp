@@ -1,0 +1,73 @@
+#include "cluster/handshake.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "base/system.hpp"
+
+namespace outrider::cluster {
+namespace {
+
+constexpr std::string_view k_magic = "OUTRIDER";
+constexpr size_t k_version_at = 8;
+constexpr size_t k_verdict_at = 10;
+constexpr size_t k_nonce_at = 12;
+static_assert(k_nonce_at + sizeof(Nonce) == k_opening_bytes);
+
+Digest256 proof(const std::string& secret, std::string_view who, const Exchange& exchange) {
+  // The secret keys the names of blocks, too: no digest may serve as the other.
+  const Digest256 key = hmac_sha256(secret, "outrider cluster handshake");
+  std::string text(who);
+  for (const Nonce& nonce : {exchange.member, exchange.server}) {
+    text.append(reinterpret_cast<const char*>(nonce.data()), nonce.size());
+  }
+  return hmac_sha256({reinterpret_cast<const char*>(key.data()), key.size()}, text);
+}
+
+}  // namespace
+
+const char* to_string(Refusal refusal) {
+  constexpr std::array<const char*, k_refusals> k_names = {"none", "protocol", "version", "secret",
+                                                           "tls",  "timeout",  "full",    "frame"};
+  return k_names[static_cast<size_t>(refusal)];
+}
+
+Nonce random_nonce() {
+  Nonce nonce;
+  for (size_t at = 0; at < nonce.size(); at += sizeof(uint64_t)) {
+    const uint64_t bits = random_bits();
+    std::memcpy(&nonce[at], &bits, sizeof bits);
+  }
+  return nonce;
+}
+
+OpeningBytes encode(const Opening& opening) {
+  OpeningBytes bytes{};
+  std::copy(k_magic.begin(), k_magic.end(), bytes.begin());
+  bytes[k_version_at] = static_cast<uint8_t>(opening.version & 0xff);
+  bytes[k_version_at + 1] = static_cast<uint8_t>(opening.version >> 8);
+  bytes[k_verdict_at] = static_cast<uint8_t>(opening.verdict);
+  std::copy(opening.nonce.begin(), opening.nonce.end(), &bytes[k_nonce_at]);
+  return bytes;
+}
+
+std::optional<Opening> decode_opening(std::span<const uint8_t, k_opening_bytes> bytes) {
+  if (!std::equal(k_magic.begin(), k_magic.end(), bytes.begin())) return std::nullopt;
+  if (bytes[k_verdict_at] >= k_refusals) return std::nullopt;
+  Opening opening;
+  opening.version = static_cast<uint16_t>(bytes[k_version_at] | bytes[k_version_at + 1] << 8);
+  opening.verdict = static_cast<Refusal>(bytes[k_verdict_at]);
+  std::copy(&bytes[k_nonce_at], bytes.data() + bytes.size(), opening.nonce.begin());
+  return opening;
+}
+
+Digest256 Exchange::member_proof(const std::string& secret) const {
+  return proof(secret, "member", *this);
+}
+
+Digest256 Exchange::server_proof(const std::string& secret) const {
+  return proof(secret, "server", *this);
+}
+
+}  // namespace outrider::cluster
