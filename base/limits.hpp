@@ -114,6 +114,9 @@ inline constexpr size_t cluster_frame_bytes_max = control_message_bytes_max + (s
 /// oldest of those makes room. Each holds three descriptors and 32 KiB.
 inline constexpr uint32_t cluster_connections_max = 256;
 inline constexpr uint32_t cluster_callers_max = 64;
+/// Of a member, who beats each heartbeat_interval_ms, or of one that takes nothing: it is cut off.
+/// Longer than heartbeat_timeout_ms, after which CAF does the same in words.
+inline constexpr uint32_t cluster_silence_ms = 5'000;
 /// For both sides to say who they are, TLS included.
 inline constexpr uint32_t cluster_handshake_ms = 2'000;
 /// Prompt tokens in one part: 4 bytes each, well under control_message_bytes_max.

@@ -16,7 +16,9 @@ struct Credentials {
   std::string authority_pem;    ///< who signed the certificates of all of them: one or several
   std::string tls_name;  ///< that the server's certificate must have; empty: the host dialled
 
-  bool has_tls() const { return !certificate_pem.empty(); }
+  bool has_tls() const {
+    return !certificate_pem.empty() || !key_pem.empty() || !authority_pem.empty();
+  }
   bool has_any() const { return has_tls() || !secret.empty(); }
 };
 

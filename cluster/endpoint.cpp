@@ -1,6 +1,7 @@
 #include "cluster/endpoint.hpp"
 
 #include <charconv>
+#include <string_view>
 
 namespace outrider::cluster {
 Result<Endpoint> parse_endpoint(const std::string& text, const std::string& field) {
@@ -14,6 +15,7 @@ Result<Endpoint> parse_endpoint(const std::string& text, const std::string& fiel
   const bool bracketed = out.host.starts_with('[') && out.host.ends_with(']');
   if (bracketed) out.host = out.host.substr(1, out.host.size() - 2);
   if (!bracketed && out.host.find(':') != std::string::npos) return wrong();
+  if (out.host == "unix" || out.host == "unix-abstract") return wrong();  // KJ's other networks
   if (out.host == "*") out.host.clear();
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data() + colon + 1, end, out.port);
@@ -27,7 +29,9 @@ std::string to_string(const Endpoint& endpoint) {
 }
 
 bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+  constexpr std::string_view k_digits = "0123456789.";
+  const bool is_v4 = host.find_first_not_of(k_digits) == host.npos && host.starts_with("127.");
+  return host == "localhost" || host == "::1" || is_v4;
 }
 
 }  // namespace outrider::cluster

@@ -19,7 +19,7 @@ TEST(Endpoint, IsHostAndPort) {
 
 TEST(Endpoint, ErrorsNameTheField) {
   for (const char* wrong :
-       {"", "host", "host:", "host:x", "host:65536", "host:-1", "::1", "a:1 "}) {
+       {"", "host", "host:", "host:x", "host:65536", "host:-1", "::1", "a:1 ", "unix:1"}) {
     const auto parsed = parse_endpoint(wrong, "join");
     ASSERT_FALSE(parsed) << wrong;
     EXPECT_EQ(parsed.error().field, "join");
@@ -31,7 +31,8 @@ TEST(Endpoint, LoopbackIsThisMachineOnly) {
   for (const char* own : {"localhost", "::1", "127.0.0.1", "127.1.2.3"}) {
     EXPECT_TRUE(is_loopback(own)) << own;
   }
-  for (const char* other : {"", "0.0.0.0", "::", "10.0.0.1", "node-7", "localhost.example"}) {
+  for (const char* other :
+       {"127.foo.example", "", "0.0.0.0", "::", "10.0.0.1", "node-7", "localhost.example"}) {
     EXPECT_FALSE(is_loopback(other)) << other;
   }
 }

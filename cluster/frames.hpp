@@ -4,26 +4,43 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
+
+#include "base/limits.hpp"
 
 namespace outrider::cluster {
 
-/// Looks at one direction of a CAF connection (its wire format, BASP) before CAF does, which
-/// believes any length of up to 4 GiB and allocates it.
-class FrameCheck {
+/// Reads one direction of a CAF connection (its wire format, BASP) before CAF does, which believes
+/// any length, any type and any order, and allocates, recurses or ends by it. Only whole frames go
+/// on, and only those that members send: messages of `schema/`, and the few with which CAF's own
+/// nodes get to know each other.
+class FrameReader {
  public:
-  /// Of a frame's head: its operation in byte 0, the length of what follows it in bytes 4 to 7,
-  /// big-endian; then numbers.
+  /// Of a frame's head: its operation in byte 0, flags in byte 3, the length of what follows in
+  /// bytes 4 to 7, an id of the message, its sender and its receiver in 8 each; big-endian.
   static constexpr size_t k_head_bytes = 32;
-  static constexpr uint8_t k_operations = 7;
+  static constexpr size_t k_frame_bytes_max = k_head_bytes + limits::cluster_frame_bytes_max;
 
-  /// The next bytes of the stream. False: a frame that no member sends (unknown operation, over
-  /// limits::cluster_frame_bytes_max); these bytes, and all that follow, are not to be passed on.
-  bool feed(std::span<const uint8_t> bytes);
+  /// `server`: the bytes are those of a server, which greets first.
+  explicit FrameReader(bool server) : server_(server) {}
+
+  /// The next bytes of the stream. False: no member sends this; nothing more may be passed on.
+  bool take(std::span<const uint8_t> bytes);
+  /// Whole frames that were not passed on yet.
+  std::span<const uint8_t> ready() const { return {buffer_.data(), good_}; }
+  void passed();
+  /// Of a refusal, for people.
+  const std::string& why() const { return why_; }
 
  private:
-  std::array<uint8_t, k_head_bytes> head_{};
-  size_t head_filled_ = 0;
-  size_t payload_left_ = 0;
+  bool is_good(std::span<const uint8_t> frame);
+
+  bool server_;
+  bool greeted_ = false;
+  std::vector<uint8_t> buffer_;
+  std::string why_;
+  size_t good_ = 0;  ///< Bytes of it that are whole, good frames.
 };
 
 }  // namespace outrider::cluster

@@ -25,6 +25,8 @@ namespace {
 using Stream = kj::Own<kj::AsyncIoStream>;
 
 constexpr size_t k_pump_bytes = size_t{16} << 10;
+constexpr uint64_t k_accepts_at_once = 4;
+constexpr kj::Duration k_accept_pause = 1 * kj::MILLISECONDS;
 /// Between two lines in the log on refusals of one kind.
 constexpr Duration k_quiet = std::chrono::seconds(10);
 
@@ -68,27 +70,64 @@ struct Caller {
   std::array<uint8_t, k_verdict_bytes> verdict{};
 };
 
-/// One direction, until it ends.
-class Pump {
+/// What a member says, until it ends: whole frames that members send.
+class Incoming {
  public:
-  Pump(kj::AsyncIoStream& from, kj::AsyncIoStream& to, bool checks)
-      : from_(from), to_(to), checks_(checks) {}
+  Incoming(kj::AsyncIoStream& remote, kj::AsyncIoStream& local, kj::Timer& timer, bool of_server)
+      : remote_(remote), local_(local), timer_(timer), frames_(of_server) {}
 
-  /// False: it sent what no member sends.
+  /// False: it sent what no member sends. Members beat: who says nothing for too long is gone, and
+  /// so is an end that takes nothing.
   kj::Promise<bool> run() {
-    return from_.tryRead(buffer_.data(), 1, buffer_.size())
+    return bounded(timer_, remote_.tryRead(buffer_.data(), 1, buffer_.size()))
         .then([this](size_t size) -> kj::Promise<bool> {
           if (size == 0) return true;
-          if (checks_ && !check_.feed({buffer_.data(), size})) return false;
-          return to_.write(buffer_.data(), size).then([this] { return run(); });
+          if (!frames_.take({buffer_.data(), size})) return false;
+          const auto ready = frames_.ready();
+          if (ready.empty()) return run();
+          return bounded(timer_, local_.write(ready.data(), ready.size())).then([this] {
+            frames_.passed();
+            return run();
+          });
+        });
+  }
+
+  /// Of a refusal.
+  const std::string& why() const { return frames_.why(); }
+
+  template <class T>
+  static kj::Promise<T> bounded(kj::Timer& timer, kj::Promise<T>&& promise) {
+    return timer.timeoutAfter(limits::cluster_silence_ms * kj::MILLISECONDS, kj::mv(promise));
+  }
+
+ private:
+  kj::AsyncIoStream& remote_;
+  kj::AsyncIoStream& local_;
+  kj::Timer& timer_;
+  FrameReader frames_;
+  std::array<uint8_t, k_pump_bytes> buffer_{};
+};
+
+/// What our actors say.
+class Outgoing {
+ public:
+  Outgoing(kj::AsyncIoStream& local, kj::AsyncIoStream& remote, kj::Timer& timer)
+      : local_(local), remote_(remote), timer_(timer) {}
+
+  kj::Promise<bool> run() {
+    return local_.tryRead(buffer_.data(), 1, buffer_.size())
+        .then([this](size_t size) -> kj::Promise<bool> {
+          if (size == 0) return true;
+          return Incoming::bounded(timer_, remote_.write(buffer_.data(), size)).then([this] {
+            return run();
+          });
         });
   }
 
  private:
-  kj::AsyncIoStream& from_;
-  kj::AsyncIoStream& to_;
-  bool checks_;
-  FrameCheck check_;
+  kj::AsyncIoStream& local_;
+  kj::AsyncIoStream& remote_;
+  kj::Timer& timer_;
   std::array<uint8_t, k_pump_bytes> buffer_{};
 };
 
@@ -149,14 +188,16 @@ class Loop final : public kj::TaskSet::ErrorHandler {
                       return tls_->wrapClient(kj::mv(stream), host.c_str());
                     })
                     .then([this, &c](Stream stream) { return introduce(c, kj::mv(stream)); })
-                    .then([this, &c] { return connect(kj::mv(c.stream), c.peer); });
+                    .then([this, &c] { return connect(kj::mv(c.stream), c.peer, true); });
     auto text = to_string(endpoint);
     return timer()
         .timeoutAfter(limits::cluster_handshake_ms * kj::MILLISECONDS, kj::mv(done))
-        .catch_([&c, text](kj::Exception&& exception) -> kj::Promise<kj::AutoCloseFd> {
+        .catch_([this, &c, text](kj::Exception&& exception) -> kj::Promise<kj::AutoCloseFd> {
           const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
-          return refusal(text + ": " + c.doing +
-                         (late ? "no answer in time" : schema::reason_of(exception)));
+          const std::string why = tls_.get() == nullptr
+                                      ? schema::reason_of(exception)
+                                      : exception.getDescription().cStr();  // OpenSSL's, too
+          return refusal(text + ": " + c.doing + (late ? "no answer in time" : why));
         })
         .attach(kj::mv(caller));
   }
@@ -170,7 +211,10 @@ class Loop final : public kj::TaskSet::ErrorHandler {
     return kj::evalNow([this] { return port_->acceptAuthenticated(); })
         .then([this](kj::AuthenticatedStream accepted) -> kj::Promise<void> {
           receive(kj::mv(accepted));
-          return kj::READY_NOW;
+          // KJ looks at other sockets and at the clock only when nothing is left to do: a flood of
+          // connections must not keep members waiting.
+          if (++accepted_ % k_accepts_at_once != 0) return kj::READY_NOW;
+          return timer().afterDelay(k_accept_pause);
         })
         .catch_([this](kj::Exception&&) {
           return timer().afterDelay(limits::accept_pause_ms * kj::MILLISECONDS);
@@ -189,17 +233,17 @@ class Loop final : public kj::TaskSet::ErrorHandler {
     c.peer = accepted.peerIdentity->toString().cStr();
     auto evicted = kj::newPromiseAndFulfiller<void>();
     c.evict = kj::mv(evicted.fulfiller);
-    callers_.push_back(&c);
     auto greeted =
         timer()
             .timeoutAfter(limits::cluster_handshake_ms * kj::MILLISECONDS,
-                          welcome(c, kj::mv(accepted.stream)))
+                          kj::evalNow([&] { return welcome(c, kj::mv(accepted.stream)); }))
             .catch_([this, &c](kj::Exception&& exception) {
               const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
               refuse(late ? Refusal::timeout : c.failing, c.peer);
             })
             .exclusiveJoin(evicted.promise.then([this, &c] { refuse(Refusal::full, c.peer); }))
             .attach(kj::defer([this, &c] { callers_.remove(&c); }), kj::mv(caller));
+    callers_.push_back(&c);
     greetings_->add(kj::mv(greeted));
   }
 
@@ -215,35 +259,41 @@ class Loop final : public kj::TaskSet::ErrorHandler {
         .then([this, &c] {
           const auto opening = decode_opening(c.opening);
           if (!opening) kj::throwFatalException(refusal("unknown first bytes"));
-          c.failing = opening->version != k_wire_version                       ? Refusal::version
-                      : counters_.connected >= limits::cluster_connections_max ? Refusal::full
-                                                                               : Refusal::none;
+          c.failing = opening->version != k_wire_version ? Refusal::version
+                      : is_full()                        ? Refusal::full
+                                                         : Refusal::none;
           c.exchange = {opening->nonce, random_nonce()};
           c.opening = encode({k_wire_version, c.failing, c.exchange.server});
           return c.stream->write(c.opening.data(), c.opening.size());
         })
         .then([&c] {
           if (c.failing != Refusal::none) kj::throwFatalException(refusal("told"));
-          c.failing = Refusal::secret;
+          c.failing = Refusal::protocol;
           return c.stream->read(c.proof.data(), c.proof.size());
         })
         .then([this, &c] {
           const std::string& secret = setup_.credentials.secret;
-          Digest256 own{};
-          if (constant_time_equal(c.proof, c.exchange.member_proof(secret))) {
-            c.failing = Refusal::none;
-            own = c.exchange.server_proof(secret);
-          }
-          c.verdict[0] = static_cast<uint8_t>(c.failing);
+          const bool knows = constant_time_equal(c.proof, c.exchange.member_proof(secret));
+          const Digest256 own = knows ? c.exchange.server_proof(secret) : Digest256{};
+          const Refusal verdict = !knows      ? Refusal::secret
+                                  : is_full() ? Refusal::full
+                                              : Refusal::none;
+          c.verdict[0] = static_cast<uint8_t>(verdict);
           std::copy(own.begin(), own.end(), c.verdict.begin() + 1);
-          return c.stream->write(c.verdict.data(), c.verdict.size());
+          return c.stream->write(c.verdict.data(), c.verdict.size()).then([verdict] {
+            return verdict;
+          });
         })
-        .then([this, &c] {
-          if (c.failing != Refusal::none) kj::throwFatalException(refusal("told"));
-          c.failing = Refusal::protocol;
-          admit_(connect(kj::mv(c.stream), c.peer));
+        .then([this, &c](Refusal verdict) {
+          if (verdict != Refusal::none) {
+            c.failing = verdict;
+            kj::throwFatalException(refusal("told"));
+          }
+          admit_(connect(kj::mv(c.stream), c.peer, false));
         });
   }
+
+  bool is_full() const { return counters_.connected >= limits::cluster_connections_max; }
 
   kj::Promise<Stream> secured(Stream raw) {
     if (tls_.get() == nullptr) return kj::mv(raw);
@@ -277,30 +327,33 @@ class Loop final : public kj::TaskSet::ErrorHandler {
           Digest256 proof;
           std::copy(c.verdict.begin() + 1, c.verdict.end(), proof.begin());
           const Digest256 expected = c.exchange.server_proof(setup_.credentials.secret);
-          if (c.verdict[0] != 0 || !constant_time_equal(proof, expected)) {
+          if (!constant_time_equal(proof, expected)) {
             kj::throwFatalException(refusal(explain(Refusal::secret)));
           }
+          if (c.verdict[0] != 0) kj::throwFatalException(refusal(explain(Refusal::full)));
         });
   }
 
   /// What the actors get of a connection.
-  kj::AutoCloseFd connect(Stream remote, const std::string& peer) {
+  kj::AutoCloseFd connect(Stream remote, const std::string& peer, bool to_server) {
     auto [own, theirs] = make_pair();
     auto local = io_.lowLevelProvider->wrapSocketFd(kj::mv(own));
-    auto in = kj::heap<Pump>(*remote, *local, true);
-    auto out = kj::heap<Pump>(*local, *remote, false);
+    auto in = kj::heap<Incoming>(*remote, *local, timer(), to_server);
+    auto out = kj::heap<Outgoing>(*local, *remote, timer());
     ++counters_.connected;
-    members_.add(in->run()
-                     .exclusiveJoin(out->run())
-                     .then([this, peer](bool good) {
-                       if (!good) refuse(Refusal::frame, peer);
-                     })
-                     .attach(kj::mv(in), kj::mv(out), kj::mv(remote), kj::mv(local),
-                             kj::defer([this] { --counters_.connected; })));
+    auto counted = kj::defer([this] { --counters_.connected; });
+    // A connection that is broken already makes KJ's reads throw before there is a promise.
+    members_.add(
+        kj::evalNow([&] { return in->run().exclusiveJoin(out->run()); })
+            .then([this, peer, &frames = *in](bool good) {
+              if (!good) refuse(Refusal::frame, peer + ", which sent " + frames.why());
+            })
+            .attach(kj::mv(in), kj::mv(out), kj::mv(remote), kj::mv(local), kj::mv(counted)));
     return kj::mv(theirs);
   }
 
   void refuse(Refusal reason, const std::string& peer) {
+    if (reason == Refusal::none) reason = Refusal::protocol;  // it hung up on an answer
     const auto kind = static_cast<size_t>(reason);
     const uint64_t count = ++counters_.refused[kind];
     const TimePoint at = clock_.now();
@@ -320,6 +373,7 @@ class Loop final : public kj::TaskSet::ErrorHandler {
   std::array<TimePoint, k_refusals> quiet_until_{};
   kj::Own<kj::ConnectionReceiver> port_;
   Gate::Admit admit_;
+  uint64_t accepted_ = 0;
   std::list<Caller*> callers_;  ///< Those who greet, the oldest first.
   kj::Own<kj::TaskSet> greetings_;
   kj::TaskSet members_;

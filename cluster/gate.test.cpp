@@ -119,18 +119,28 @@ std::string receive(int socket, size_t size) {
   return got;
 }
 
-std::string frame(uint32_t payload) {
-  std::string bytes(FrameCheck::k_head_bytes, '\0');
-  bytes[0] = 2;
-  for (int i = 0; i < 4; ++i) bytes[4 + i] = static_cast<char>(payload >> (24 - 8 * i));
-  return bytes + std::string(payload, 'x');
+/// As members send them: a greeting, then messages and heartbeats.
+std::string frame(uint8_t operation, const std::string& payload) {
+  std::string bytes(FrameReader::k_head_bytes, '\0');
+  bytes[0] = static_cast<char>(operation);
+  const size_t length = payload.size();
+  for (int i = 0; i < 4; ++i) bytes[4 + i] = static_cast<char>(length >> (24 - 8 * i));
+  return bytes + payload;
+}
+std::string message(size_t contents) {
+  const std::string types = "@<>+outrider::schema::Load";
+  return frame(2, std::string(3, '\0') + static_cast<char>(types.size()) + types +
+                      std::string(contents, 'x'));
 }
 
-void expect_talk(int one, int other) {
-  std::string text;
-  for (const uint32_t size : {0U, 1U, 60'000U, 17U, 60'000U}) text += frame(size);
-  for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
-    std::thread sender([&, from = from] { send_all(from, text); });
+void expect_talk(int member, int server) {
+  std::string said;
+  for (const size_t size : {0U, 1U, 60'000U, 17U, 60'000U}) said += message(size);
+  for (const bool of_server : {true, false}) {
+    const int from = of_server ? server : member;
+    const int to = of_server ? member : server;
+    const std::string text = frame(of_server ? 0 : 1, std::string(40, 'n')) + said;
+    std::thread sender([&] { send_all(from, text); });
     EXPECT_EQ(receive(to, text.size()), text);
     sender.join();
   }
@@ -283,14 +293,38 @@ TEST(Gate, FramesThatAreTooLongNeverReachTheActors) {
   auto dialled = member.gate->dial(server.listening().at);
   ASSERT_TRUE(dialled);
   const auto admitted = server.admitted.pop();
-  std::string wrong = frame(0);
+  std::string wrong = message(0);
   wrong[4] = '\x40';  // a gigabyte
-  send_all(*dialled, frame(10));
-  EXPECT_EQ(receive(admitted, frame(10).size()), frame(10));
+  const std::string good = frame(1, "me") + message(10);
+  send_all(*dialled, good);
+  EXPECT_EQ(receive(admitted, good.size()), good);
   send_all(*dialled, wrong);
   EXPECT_EQ(receive(admitted, 1), "");
   EXPECT_EQ(receive(*dialled, 1), "");
   server.wait_refused(Refusal::frame, 1);
+}
+
+TEST(Gate, BrokenConnectionsLeaveNoPlaceTaken) {
+  Side server(with_secret(k_secret));
+  server.listening();
+  for (int i = 0; i < 300; ++i) {
+    const auto broken = connect_raw(server.at);
+    const Nonce member = random_nonce();
+    send_all(broken, text_of(encode({.nonce = member})));
+    const std::string bytes = receive(broken, k_opening_bytes);
+    if (bytes.size() < k_opening_bytes) continue;
+    OpeningBytes opening;
+    std::copy(bytes.begin(), bytes.end(), opening.begin());
+    send_all(broken,
+             text_of(Exchange{member, decode_opening(opening)->nonce}.member_proof(k_secret)));
+    const linger at_once{1, 0};  // a reset
+    ::setsockopt(broken, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  }
+  const auto end = std::chrono::steady_clock::now() + k_patience;
+  while (server.gate->counters().connected > 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(server.gate->counters().connected, 0U);
 }
 
 TEST(Gate, NobodyThereIsAnErrorInWords) {
@@ -381,6 +415,9 @@ TEST_F(TlsGate, CredentialsThatCannotBeUsedNameTheirField) {
   Credentials wrong = good;
   wrong.certificate_pem = "no certificate";
   EXPECT_EQ(field_of(wrong), "cluster-tls-cert");
+  wrong = good;
+  wrong.certificate_pem = "";
+  EXPECT_EQ(field_of(wrong), "cluster-tls-cert") << "an empty file is no wish for no TLS";
   wrong = good;
   wrong.key_pem = "no key";
   EXPECT_EQ(field_of(wrong), "cluster-tls-key");

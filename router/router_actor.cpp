@@ -37,7 +37,10 @@ void RouterState::place(const schema::PlaceRequest& request) {
   if (!request.reply_to) return;
   // What it had before must not keep it out: an attempt that was lost, a reply that was.
   table_.release(request.key);
-  if (request.replaces != 0) table_.release({request.key.session, request.replaces});
+  if (request.replaces != 0) {
+    table_.release({request.key.session, request.replaces});
+    ++counted_.placed_again;
+  }
   if (!try_place(request)) hold(request);
 }
 
@@ -99,6 +102,7 @@ void RouterState::announce(const schema::Announce& announce) {
   const bool is_new = table_.workers().find(announce.worker) == table_.workers().end();
   table_.announce(announce, now());
   if (is_new) {
+    ++counted_.joined;
     log_->info("{} joined: {}, context {} tokens", announce.name, announce.model,
                announce.context_tokens);
   }
@@ -142,6 +146,7 @@ bool RouterState::refuse_worker(const schema::Announce& announce) {
   const bool drafts = announce.role == schema::Role::draft;
   const auto fits = drafts ? check_draft(announce) : check_target(announce);
   if (fits) return false;
+  ++counted_.refused;
   log_->error("worker {} is refused: {}", announce.name, fits.error().message);
   const schema::WorkerRefused why{announce.worker, schema::Refusal::of(fits.error())};
   if (drafts) {
@@ -196,6 +201,7 @@ void RouterState::lost(const caf::actor_addr& actor) {
   }
   for (const auto& [id, worker] : table_.workers()) {
     if (address_of(worker.announce) != actor) continue;
+    ++counted_.gone;
     log_->warn("{} is gone", worker.announce.name);
     return remove(id);
   }
@@ -204,6 +210,7 @@ void RouterState::lost(const caf::actor_addr& actor) {
 void RouterState::tick() {
   const auto silent = table_.age_out(now());
   for (const schema::Announce& worker : silent) {
+    ++counted_.silent;
     log_->warn("{} is silent: done without", worker.name);
     send(leases_.drop(worker.worker, table_));
   }
@@ -245,7 +252,7 @@ void RouterState::refuse(const schema::PlaceRequest& request, schema::Refusal re
 }
 
 schema::WorkerList RouterState::list() const {
-  schema::WorkerList list;
+  schema::WorkerList list = counted_;
   for (const auto& [id, worker] : table_.workers()) {
     if (list.workers.size() == limits::listed_workers_max) break;
     const auto silent = std::chrono::duration_cast<milliseconds>(now() - worker.heard).count();

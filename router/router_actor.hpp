@@ -76,6 +76,7 @@ class RouterState {
   std::map<std::string, uint32_t> tenants_;  ///< Choices in flight.
   uint32_t in_flight_ = 0;                   ///< Sum of tenants_.
   std::deque<Held> held_;
+  schema::WorkerList counted_;  ///< What has happened; no workers.
 };
 
 /// Each placement is explained in `log`, at debug.

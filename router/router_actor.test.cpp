@@ -134,14 +134,15 @@ class Router : public ::testing::Test {
     run();
     return from;
   }
-  std::vector<schema::WorkerInfo> workers() {
-    std::vector<schema::WorkerInfo> listed;
+  schema::WorkerList listed() {
+    schema::WorkerList listed;
     caf::scoped_actor self(system_);
     self->send(router_, schema::ListWorkers{});
     run();
-    self->receive([&](const schema::WorkerList& list) { listed = list.workers; });
+    self->receive([&](const schema::WorkerList& list) { listed = list; });
     return listed;
   }
+  std::vector<schema::WorkerInfo> workers() { return listed().workers; }
 
   std::ostringstream lines_;
   std::shared_ptr<spdlog::logger> log_ = std::make_shared<spdlog::logger>(
@@ -300,6 +301,7 @@ TEST_F(Router, AMovingSessionIsChargedForEachOfItsAttempts) {
   EXPECT_EQ(replies_->back().refusal.error_code(), ErrorCode::overloaded);
   kill(request.reply_to);
   EXPECT_EQ(workers()[0].charged_choices, 0u);
+  EXPECT_EQ(listed().placed_again, 18u);
 }
 
 TEST_F(Router, AMovingSessionGoesToATwinOnly) {
@@ -428,6 +430,7 @@ TEST_F(Router, RefusesTargetsThatWouldAnswerOtherwise) {
   ASSERT_EQ(refused_->size(), 3u);
   EXPECT_NE(refused_->at(2).refusal.message.find("--model-name"), std::string::npos)
       << refused_->at(2).refusal.message;
+  EXPECT_EQ(listed().refused, 3u);
 }
 
 TEST_F(Router, OutlivesAWorkerThatDoesNotUnderstandIt) {
@@ -452,6 +455,10 @@ TEST_F(Router, TellsWhoCameWhoIsSilentAndWhoIsGone) {
   scheduler_.advance_time(std::chrono::milliseconds(limits::heartbeat_timeout_ms + 1000));
   run();
   EXPECT_NE(lines_.str().find(" is silent"), std::string::npos) << lines_.str();
+  EXPECT_EQ(listed().joined, 2u);
+  EXPECT_EQ(listed().gone, 1u);
+  EXPECT_EQ(listed().silent, 1u);
+  EXPECT_EQ(listed().refused, 0u);
 }
 
 }  // namespace

@@ -263,6 +263,13 @@ struct WorkerInfo {
 /// limits::listed_workers_max at most.
 struct WorkerList {
   std::vector<WorkerInfo> workers;
+  /// Since the router's start: workers that became members, ended or lost their connection, said
+  /// nothing for too long, or would not have fitted; sessions that were placed another time.
+  uint64_t joined = 0;
+  uint64_t gone = 0;
+  uint64_t silent = 0;
+  uint64_t refused = 0;
+  uint64_t placed_again = 0;
 };
 
 /// Registers every type below with a CAF configuration.

@@ -41,7 +41,7 @@ OUTRIDER_INSPECT(Load, x.worker, x.incarnation, x.sequence, x.running, x.waiting
 OUTRIDER_INSPECT(AnnounceAgain, x.worker)
 OUTRIDER_INSPECT(ListWorkers)
 OUTRIDER_INSPECT(WorkerInfo, x.announce, x.load, x.silent_ms, x.charged_choices)
-OUTRIDER_INSPECT(WorkerList, x.workers)
+OUTRIDER_INSPECT(WorkerList, x.workers, x.joined, x.gone, x.silent, x.refused, x.placed_again)
 OUTRIDER_INSPECT(WorkerRefused, x.worker, x.refusal)
 OUTRIDER_INSPECT(ServesModel, x.model, x.fingerprint)
 OUTRIDER_INSPECT(DraftKey, x.target, x.request, x.choice, x.generation)

@@ -18,7 +18,7 @@ float value(uint32_t bits) {
 }
 
 template <class T>
-void append(std::vector<uint8_t>& out, T item) {
+void append(std::string& out, T item) {
   const size_t at = out.size();
   out.resize(at + sizeof(T));
   std::memcpy(out.data() + at, &item, sizeof(T));
@@ -27,7 +27,7 @@ void append(std::vector<uint8_t>& out, T item) {
 constexpr size_t k_logprob_bytes = sizeof(uint32_t) + sizeof(uint32_t) + sizeof(uint16_t);
 constexpr size_t k_alternative_bytes = sizeof(int32_t) + sizeof(uint32_t);
 
-void append_logprob(std::vector<uint8_t>& out, const TokenLogprob& logprob) {
+void append_logprob(std::string& out, const TokenLogprob& logprob) {
   append(out, bits(logprob.logprob));
   append(out, logprob.rank);
   append(out, static_cast<uint16_t>(logprob.top.size()));
@@ -90,7 +90,7 @@ TokenBatch encode_tokens(std::span<const TokenOut> tokens) {
       std::any_of(tokens.begin(), tokens.end(), [](const TokenOut& t) { return t.logprob; });
   if (!any) return batch;
   for (const TokenOut& token : tokens) {
-    batch.logprobs.push_back(token.logprob ? 1 : 0);
+    batch.logprobs.push_back(token.logprob ? '\1' : '\0');
     if (token.logprob) append_logprob(batch.logprobs, *token.logprob);
   }
   return batch;

@@ -73,7 +73,7 @@ typename Inspector::result_type inspect(Inspector& f, WireFinish& x) {
 /// alternatives, then for each i32 id and u32 bits. Little-endian, no padding.
 struct TokenBatch {
   std::vector<int32_t> ids;
-  std::vector<uint8_t> logprobs;
+  std::string logprobs;
 
   friend bool operator==(const TokenBatch&, const TokenBatch&) = default;
 };

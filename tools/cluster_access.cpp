@@ -17,6 +17,9 @@ Result<void> read_pem(const Settings& settings, const char* name, std::string& o
     return fail(ErrorCode::invalid_argument,
                 std::string(name) + ": cannot read " + path + ": " + read.error().message, name);
   }
+  if (read->empty()) {
+    return fail(ErrorCode::invalid_argument, std::string(name) + ": " + path + " is empty", name);
+  }
   out = std::move(*read);
   return {};
 }

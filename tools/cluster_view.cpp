@@ -27,11 +27,8 @@ caf::behavior poller(caf::stateful_actor<PollerState>* self, std::shared_ptr<Clu
     const std::chrono::milliseconds timeout(limits::control_timeout_ms);
     const auto ignore = [](const caf::error&) {};  // the next heartbeat asks again
     self->request(self->state.router, timeout, schema::ListWorkers{})
-        .then(
-            [self](schema::WorkerList& list) {
-              self->state.view->set_workers(std::move(list.workers));
-            },
-            ignore);
+        .then([self](schema::WorkerList& list) { self->state.view->set_members(std::move(list)); },
+              ignore);
     self->request(self->state.front_desk, timeout, schema::CountSessions{})
         .then(
             [self](const schema::SessionCount& count) {
@@ -60,9 +57,9 @@ ClusterView::Snapshot ClusterView::snapshot() const {
   return snapshot_;
 }
 
-void ClusterView::set_workers(std::vector<schema::WorkerInfo> workers) {
+void ClusterView::set_members(schema::WorkerList members) {
   const std::lock_guard lock(mutex_);
-  snapshot_.workers = std::move(workers);
+  snapshot_.members = std::move(members);
 }
 
 void ClusterView::set_sessions(uint32_t open) {

@@ -17,7 +17,7 @@ namespace outrider::tools {
 class ClusterView : public std::enable_shared_from_this<ClusterView> {
  public:
   struct Snapshot {
-    std::vector<schema::WorkerInfo> workers;
+    schema::WorkerList members;
     uint32_t sessions_open = 0;
   };
 
@@ -26,7 +26,7 @@ class ClusterView : public std::enable_shared_from_this<ClusterView> {
   void stop();
   Snapshot snapshot() const;
 
-  void set_workers(std::vector<schema::WorkerInfo> workers);
+  void set_members(schema::WorkerList members);
   void set_sessions(uint32_t open);
 
  private:

@@ -4,6 +4,7 @@
 #include <caf/actor_system.hpp>
 #include <caf/io/middleman.hpp>
 #include <caf/send.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -128,6 +129,19 @@ nlohmann::ordered_json describe_costs(const schema::Announce& announce) {
           {"ms", std::move(table)},
           {"prefill_row_ns", announce.prefill_row_ns},
           {"attention_pair_ps", announce.attention_pair_ps}};
+}
+
+void update_member_metrics(const schema::WorkerList& members, ServingMetrics& metrics) {
+  std::map<std::string, uint32_t> by_role = {{"target", 0}, {"draft", 0}};
+  for (const schema::WorkerInfo& member : members.workers)
+    ++by_role[role_name(member.announce.role)];
+  for (const auto& [role, count] : by_role) metrics.cluster_members.of(role).Set(count);
+  for (const auto& [event, count] :
+       {std::pair("joined", members.joined), std::pair("gone", members.gone),
+        std::pair("silent", members.silent), std::pair("refused", members.refused)}) {
+    raise_to(metrics.cluster_transitions.of(event), static_cast<double>(count));
+  }
+  raise_to(metrics.placed_again, static_cast<double>(members.placed_again));
 }
 
 gateway::ServedModel served_by(const schema::Announce& target, model::ModelText text) {
@@ -282,7 +296,7 @@ void EmbeddedCluster::start_desk(std::unique_ptr<State> state) {
 bool EmbeddedCluster::has_target() const {
   if (!state_) return false;
   if (state_->target) return true;
-  const auto& workers = state_->view->snapshot().workers;
+  const auto& workers = state_->view->snapshot().members.workers;
   return std::any_of(workers.begin(), workers.end(), [](const schema::WorkerInfo& worker) {
     return worker.announce.role == schema::Role::target;
   });
@@ -307,7 +321,7 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
   out["sessions_open"] = snapshot.sessions_open;
   if (state_ && state_->target) out["kv_kind"] = state_->target->kv_kind;
   out["members"] = nlohmann::ordered_json::array();
-  for (const schema::WorkerInfo& worker : snapshot.workers) {
+  for (const schema::WorkerInfo& worker : snapshot.members.workers) {
     const schema::Announce& announce = worker.announce;
     const schema::Load& load = worker.load;
     nlohmann::ordered_json member = {{"name", announce.name},
@@ -339,7 +353,7 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
     const OwnTarget& own = *state_->target;
     out["decode_plan"] = {{"contexts", own.decode_plan.contexts}, {"rows", own.decode_plan.rows}};
     if (const auto loop = own.engine()) {
-      const std::string model = own.takes_drafts ? draft_model(snapshot.workers) : "";
+      const std::string model = own.takes_drafts ? draft_model(snapshot.members.workers) : "";
       out["drafts"] = describe_drafts(own.speculation, model, loop->snapshot().stats.hints);
     }
   }
@@ -379,7 +393,9 @@ void EmbeddedCluster::update_metrics() {
   if (store_) update_store_metrics(store_->stats(), metrics_.store());
   if (gate_) update_gate_metrics(gate_->counters(), metrics_);
   if (!state_) return;
-  metrics_.sessions_open.Set(state_->view->snapshot().sessions_open);
+  const ClusterView::Snapshot seen = state_->view->snapshot();
+  metrics_.sessions_open.Set(seen.sessions_open);
+  update_member_metrics(seen.members, metrics_);
   const auto loop = state_->target ? state_->target->engine() : nullptr;
   if (!loop) return;
   const actors::EngineSnapshot snapshot = loop->snapshot();

@@ -63,6 +63,10 @@ Result<std::vector<cluster::Endpoint>> router_addresses(const Settings& settings
   }
   std::vector<cluster::Endpoint> routers;
   for (const std::string_view address : comma_list(addresses)) {
+    if (address.empty()) {
+      return fail(ErrorCode::invalid_argument,
+                  "join: \"" + addresses + "\" has a comma with no address beside it", "join");
+    }
     cluster::Endpoint& router = routers.emplace_back();
     OUTRIDER_ASSIGN(router, cluster::parse_endpoint(std::string(address), "join"));
     if (router.host.empty() || router.port == 0) {

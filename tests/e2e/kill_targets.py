@@ -3,7 +3,7 @@
 
 Usage: kill_targets.py --binary build/release/outrider [--model M.gguf] [--kills 20] [--seed 1]
                        [--nodes 2] [--streams 8] [--tokens 64] [--how kill,stop,term,cut,deaf,mute,draft]
-                       [--gateway] [--draft D.gguf]
+                       [--gateway] [--draft D.gguf] [--minutes M]
 
 One server with a target of its own (--gateway: without one), and nodes that are its twins. Requests
 of every kind (greedy, sampled, penalties, stop strings, logprobs, several choices, prompt logprobs,
@@ -12,8 +12,9 @@ stopped for four seconds (SIGSTOP, then SIGCONT), asked to leave (SIGTERM), or c
 both ways, or it hears nothing (deaf), or nothing is heard of it (mute); another takes the place of
 one that is gone. With --draft a node drafts for all targets, and may be killed, too. Each answer is
 compared with that of a server without nodes, logprobs to the bit. A stall is the longest time in which
-a stream that was under way at a fault got nothing. Exit code 1: an answer differed, a request failed,
-or no request ever moved.
+a stream that was under way at a fault got nothing. With --minutes faults go on for so long, and what
+the server holds (memory, descriptors, threads) is told for the first and the last third. Exit code 1:
+an answer differed, a request failed, or no request ever moved.
 """
 
 import argparse
@@ -234,7 +235,9 @@ def play(args):
     cluster = Cluster(args)
     faults, stalls = {how: 0 for how in args.how}, {how: [] for how in args.how}
     asked = differed = failed = 0
-    while sum(faults.values()) < args.kills:
+    held = []
+    end = time.monotonic() + 60 * args.minutes
+    while sum(faults.values()) < args.kills or time.monotonic() < end:
         order = draw.sample(range(len(requests)), 4 * args.streams)
         how, at = draw.choice(args.how), draw.randrange(args.nodes)
         meter = Meter()
@@ -262,6 +265,7 @@ def play(args):
                 differed += 1
                 print(f"seed {args.seed}, {how}: differs: {json.dumps(stream.body)[:300]}")
         cluster.wait_members()
+        held.append((cluster.server.rss_mb(), cluster.server.open_files(), cluster.server.threads()))
     cluster.server.wait_idle()
     placed = re.findall(r"session [0-9a-f]+\.(\d+): worker", cluster.server.log())
     moved = sum(int(generation) > 1 for generation in placed)
@@ -273,6 +277,11 @@ def play(args):
             print(f"  stalls by {how}, of {len(seconds)} streams under way: median "
                   f"{statistics.median(seconds):.2f} s, p99 {percentile(seconds, 0.99):.2f} s, "
                   f"most {max(seconds):.2f} s")
+    third = max(1, len(held) // 3)
+    first, last = ([statistics.median(column) for column in zip(*part)]
+                   for part in (held[:third], held[-third:]))
+    print(f"  the server held {first[0]:.1f} MiB, {first[1]:.0f} descriptors and {first[2]:.0f} threads in the "
+          f"first third, {last[0]:.1f} MiB, {last[1]:.0f} and {last[2]:.0f} in the last")
     if code != 0:
         print(f"the server ended with code {code}")
     return 1 if failed or differed or code != 0 or moved == 0 else 0
@@ -287,6 +296,7 @@ def main():
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--minutes", type=float, default=0, help="at least so long")
     parser.add_argument("--gateway", action="store_true", help="all targets are nodes")
     parser.add_argument("--draft", type=pathlib.Path, help="a draft model that joins, too")
     parser.add_argument("--how", default="kill", help="faults, by commas, at random")
