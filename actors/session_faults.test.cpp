@@ -197,6 +197,19 @@ TEST_F(SessionFaults, ATargetThatKnowsNothingIsLeft) {
   EXPECT_EQ(second.log->all<schema::SubmitEnd>().size(), 1u);
 }
 
+TEST_F(SessionFaults, ARequestThatEachTargetLosesIsUnavailableNotUnknown) {
+  const Twin target = twin(1);
+  open();
+  for (uint32_t tries = 0; tries < limits::placement_attempts_max; ++tries) {
+    EXPECT_FALSE(client_->done());
+    reply(target);
+    reject(key(), ErrorCode::not_found);
+    wait_backoff();
+  }
+  ASSERT_TRUE(client_->done());
+  EXPECT_EQ(client_->error(), ErrorCode::unavailable);
+}
+
 TEST_F(SessionFaults, ASilentTargetIsProbedThenLeft) {
   const Twin first = twin(1);
   start_at(first);

@@ -83,8 +83,9 @@ void SessionMachine::on(const schema::Rejected& message, TimePoint now) {
   switch (message.refusal.error_code()) {
     case ErrorCode::unavailable:
     case ErrorCode::overloaded:
-    case ErrorCode::not_found:  // It lost the request, or never got it whole.
       return move(message.key.generation, message.refusal, now);
+    case ErrorCode::not_found:  // Between the two of them only: the client has named nothing wrong.
+      return move(message.key.generation, unavailable("the worker lost the request"), now);
     default:
       return refuse(message.refusal);
   }
