@@ -210,6 +210,24 @@ TEST_F(SessionFaults, ARequestThatEachTargetLosesIsUnavailableNotUnknown) {
   EXPECT_EQ(client_->error(), ErrorCode::unavailable);
 }
 
+TEST_F(SessionFaults, AllThatFailedSinceTheLastProgressAreAvoided) {
+  open();
+  for (const uint64_t worker : {1, 2, 3}) {
+    const Twin target = twin(worker);
+    reply(target);
+    kill(target.handle);
+    wait_backoff();
+  }
+  EXPECT_EQ(placed().avoid, (std::vector<uint64_t>{1, 2, 3})) << "or two of them take turns";
+  const Twin target = twin(4);
+  reply(target);
+  accept(key());
+  tell(session_, tokens(key(), 0, {10}));
+  kill(target.handle);
+  wait_backoff();
+  EXPECT_EQ(placed().avoid, (std::vector<uint64_t>{4}));
+}
+
 TEST_F(SessionFaults, ASilentTargetIsProbedThenLeft) {
   const Twin first = twin(1);
   start_at(first);

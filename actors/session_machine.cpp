@@ -123,6 +123,7 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
   }
   if (!event.tokens.empty() || !event.prompt_tokens.empty() || event.finish) {
     attempt.tries = 0;
+    attempt.avoid.clear();
     attempt.gap_asked = false;
     attempt.due = now + k_answer_timeout;
     deliver(std::move(event));

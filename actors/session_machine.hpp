@@ -86,7 +86,7 @@ class SessionMachine {
     uint32_t tries = 0;   ///< Placements since the last progress.
     uint32_t silent = 0;  ///< Probes without an answer.
     bool gap_asked = false;
-    std::vector<uint64_t> avoid;
+    std::vector<uint64_t> avoid;  ///< Workers that failed it since the last progress.
     schema::TargetHandle target;
     uint64_t worker = 0;
     uint32_t replaces = 0;  ///< The lost generation that it goes on for; 0: none.

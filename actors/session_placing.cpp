@@ -109,10 +109,11 @@ void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimeP
       std::all_of(progress_.choices.begin(), progress_.choices.end(),
                   [](const ChoiceProgress& choice) { return choice.ids.empty(); });
   if (attempts_.empty() && nothing_delivered) fingerprint_.clear();  // Any worker will do again.
+  lost.avoid.push_back(lost.worker);
   for (AttemptChoices& choices : plan_attempts(progress_, lost.choices)) {
     begin({.choices = std::move(choices),
            .tries = tries,
-           .avoid = {lost.worker},
+           .avoid = lost.avoid,
            .replaces = generation},
           now);
   }
