@@ -60,7 +60,7 @@ void DraftFeed::finish(Requests::iterator found) {
 }
 
 void DraftFeed::close(RequestKey key, const Request& request, uint32_t choice) {
-  if (!request.texts[choice].open) return;
+  if (!request.texts[choice].held) return;
   outbox_.to_drafts.emplace_back(
       request.worker, schema::DraftClose{key_of(key, request, choice), DraftEnd::finished});
 }
@@ -85,7 +85,7 @@ void DraftFeed::commit(const model::ChoiceUpdate& update) {
   }
   if (!update.finish) return;
   close(update.key, request, update.choice);
-  text.open = false;
+  text.open = text.held = false;
   text.finished = true;
   const bool over = std::all_of(request.texts.begin(), request.texts.end(),
                                 [](const Text& other) { return other.finished; });
@@ -119,7 +119,7 @@ void DraftFeed::take(const schema::DraftLease& lease) {
   for (uint32_t choice = 0; choice < request.texts.size(); ++choice) {
     close(lease.request, request, choice);
     Text& text = request.texts[choice];
-    text.open = text.ready = text.closed = false;
+    text.open = text.held = text.ready = text.closed = false;
     text.sent = text.depth = 0;
   }
   request.generation = lease.generation;
@@ -164,6 +164,8 @@ void DraftFeed::take(const schema::DraftClose& closing) {
   text->open = text->ready = false;
   text->sent = text->depth = 0;
   text->closed = closing.reason != DraftEnd::unknown;  // Else it is opened anew.
+  // An `unknown` may be older than the last open.
+  text->held = !text->closed;
 }
 
 bool DraftFeed::has_leased(uint64_t worker) const {
@@ -232,7 +234,7 @@ void DraftFeed::flush(RequestKey key, Request& request, bool wanted) {
     if (wanted && unanswered_[request.worker] >= limits::draft_unanswered_max) return;
     const schema::DraftKey draft_key = key_of(key, request, choice);
     if (wanted && !text.open) {
-      text.open = true;
+      text.open = text.held = true;
       outbox_.to_drafts.emplace_back(
           request.worker, schema::DraftOpen{draft_key,
                                             {},

@@ -66,6 +66,7 @@ class DraftFeed {
     uint32_t sent = 0;   ///< Tokens of prompt and output that the draft has been told.
     uint32_t depth = 0;  ///< What it was told to draft.
     bool open = false;
+    bool held = false;    ///< The draft may hold it, open or not: it is told of the end.
     bool ready = false;   ///< Hints have come since drafts are wanted.
     bool closed = false;  ///< The draft will not have it.
     bool finished = false;

@@ -234,6 +234,16 @@ TEST_F(Feed, WhatADraftWillNotHaveIsNotOfferedAgain) {
   EXPECT_EQ(commits(1).at(0).tokens.size(), 5u);
 }
 
+TEST_F(Feed, AnUnknownThatIsOlderThanTheOpenLeavesNoRunBehind) {
+  feed_.begin(k_key, request());
+  lease();
+  read();
+  feed_.take(schema::DraftClose{key(), DraftEnd::unknown});
+  step({4}, true);
+  read();
+  EXPECT_EQ(sent<schema::DraftClose>().size(), 1u);
+}
+
 TEST_F(Feed, ASilentDraftIsToldNoMoreThanABound) {
   feed_.begin(k_key, request());
   lease();
