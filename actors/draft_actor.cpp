@@ -56,7 +56,10 @@ void DraftState::open(const schema::DraftOpen& message) {
   if (!message.target) return;
   schema::TargetHandle& target = targets_[message.key.target];
   if (target != message.target) {
-    if (target) self_->demonitor(target.address());
+    if (target) {  // One that was restarted: what the first one had said is nobody's now.
+      self_->demonitor(target.address());
+      engine_->give(TargetGone{message.key.target});
+    }
     target = message.target;
     self_->monitor(target);
   }

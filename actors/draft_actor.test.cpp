@@ -127,6 +127,15 @@ TEST_F(DraftWorld, ForgetsATargetThatDies) {
   EXPECT_EQ(std::get<TargetGone>(port_->given[1]).target, 1u);
 }
 
+TEST_F(DraftWorld, ForgetsATargetWhoseSuccessorComesBeforeItsDeathIsKnown) {
+  const auto told = std::make_shared<Told>();
+  open(1, told);
+  open(1, told);
+  ASSERT_EQ(port_->given.size(), 3u);
+  EXPECT_EQ(std::get<TargetGone>(port_->given[1]).target, 1u);
+  EXPECT_TRUE(std::holds_alternative<schema::DraftOpen>(port_->given[2]));
+}
+
 TEST_F(DraftWorld, StopsLoudlyWhenItIsRefused) {
   tell(draft_, schema::WorkerRefused{
                    5, schema::Refusal::of(fail(ErrorCode::invalid_argument, "another tokenizer"))});
