@@ -8,18 +8,10 @@
 #include <vector>
 
 #include "actors/engine_port.hpp"
-#include "base/hash.hpp"
+#include "actors/fake_token.test.hpp"
 #include "model/block_pool.hpp"
 
 namespace outrider::actors {
-
-/// The token that every fake engine gives: a pure function of what the exactness contract allows,
-/// so that any two are twins.
-inline int32_t fake_token(const GenerationRequest& request, uint32_t choice, uint32_t index) {
-  const uint64_t seed = request.sampling.seed + choice;
-  const uint64_t prompt = hash64(std::as_bytes(std::span(request.prompt)), seed);
-  return static_cast<int32_t>(hash64(std::as_bytes(std::span(&index, 1)), prompt) % 50'000);
-}
 
 /// An engine without a model: one token for each choice and step, four tokens to a block of a real
 /// pool; a choice that finds it empty waits. Ends by length, cancel or refusal. Single-threaded.

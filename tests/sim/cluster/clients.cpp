@@ -1,0 +1,201 @@
+#include "tests/sim/cluster/clients.hpp"
+
+#include <algorithm>
+
+#include "actors/fake_token.test.hpp"
+#include "base/limits.hpp"
+
+namespace outrider::sim::cluster {
+namespace {
+
+using Level = schema::ClientStream::Level;
+using Outcome = schema::StreamDone::Outcome;
+
+/// A session that fails so many tries in a row gives up, and each needs a mishap of its own.
+constexpr uint32_t k_mishaps_max = limits::placement_attempts_max - 1;
+
+std::string name_of(uint64_t session) {
+  return "session " + std::to_string(session);
+}
+
+}  // namespace
+
+void SeenStream::complain(const std::string& what) {
+  report_.violation(name_of(session_) + ": " + what);
+}
+
+Level SeenStream::push(schema::StreamEvent event) {
+  if (done) complain("an event after the terminal one");
+  if (auto* last = std::get_if<schema::StreamDone>(&event)) {
+    done = std::move(*last);
+    return level;
+  }
+  const auto& tokens = std::get<schema::StreamTokens>(event);
+  std::vector<int32_t>& ids = choices[tokens.choice];
+  if (finishes.contains(tokens.choice)) complain("tokens after the choice's finish");
+  if (tokens.first_index != ids.size()) complain("a gap or a repeat in the stream");
+  for (const TokenOut& token : tokens.tokens) ids.push_back(token.id);
+  if (tokens.finish) finishes[tokens.choice] = *tokens.finish;
+  return level;
+}
+
+GenerationRequest Clients::draw_request() {
+  GenerationRequest request;
+  request.prompt.assign(1 + random_.below(20), static_cast<int32_t>(clients_.size()));
+  request.stop.max_tokens = 1 + random_.below(40);
+  request.choices = random_.chance(0.3f) ? 2 + random_.below(3) : 1;
+  request.sampling.seed = random_.next_u64();
+  if (random_.chance(0.3f)) request.tenant = random_.chance(0.5f) ? "blue" : "green";
+  return request;
+}
+
+void Clients::open(bool calm) {
+  std::vector<const Slot*> desks;
+  for (const Slot& slot : cluster_.slots()) {
+    if (slot.up() && slot.serves()) desks.push_back(&slot);
+  }
+  if (desks.empty()) return;
+  const Slot& desk = *desks[random_.below(static_cast<uint32_t>(desks.size()))];
+  GenerationRequest request = draw_request();
+  if (calm) {
+    request.tenant.clear();
+    request.choices = 1;
+  } else {
+    if (random_.chance(0.05f)) request.deadline_ms = 1 + random_.below(5000);
+    if (random_.chance(0.03f)) request.prompt[0] = -1;
+  }
+  Client& client = clients_.emplace_back();
+  client.session = clients_.size();
+  client.request = request;
+  client.stream = std::make_shared<SeenStream>(report_, client.session);
+  client.gateway = desk.process;
+  client.is_calm = calm;
+  report_.note("open " + name_of(client.session) + " at " + desk.name() + ", choices " +
+               std::to_string(request.choices));
+  cluster_.tell(desk, schema::OpenSession{client.session,
+                                          std::make_shared<GenerationRequest>(std::move(request)),
+                                          client.stream});
+}
+
+const Slot* Clients::desk_of(const Client& client) const {
+  return client.stream->done ? nullptr : cluster_.slot_of(client.gateway);
+}
+
+void Clients::resume(Client& client) {
+  if (client.stream->level == Level::full) client.stream->level = Level::flowing;
+  if (const Slot* desk = desk_of(client)) {
+    cluster_.tell(*desk, schema::ResumeSession{client.session});
+  }
+}
+
+void Clients::bother() {
+  if (clients_.empty()) return;
+  Client& client = clients_[random_.below(static_cast<uint32_t>(clients_.size()))];
+  const uint32_t dice = random_.below(100);
+  if (dice < 15) {
+    client.gave_up = true;
+    if (const Slot* desk = desk_of(client)) {
+      cluster_.tell(*desk, schema::CancelSession{client.session});
+    }
+  } else if (dice < 20) {
+    client.gave_up = true;
+    client.stream->level = Level::gone;
+  } else if (dice < 60) {
+    if (client.stream->level == Level::flowing) client.stream->level = Level::full;
+  } else {
+    resume(client);
+  }
+}
+
+void Clients::read_on() {
+  for (Client& client : clients_) resume(client);
+}
+
+void Clients::mishap() {
+  for (Client& client : clients_) client.mishaps += client.stream->done ? 0 : 1;
+}
+
+void Clients::mishap_of(uint64_t session) {
+  if (session != 0 && session <= clients_.size()) ++clients_[session - 1].mishaps;
+}
+
+void Clients::before_kill(ProcessId gateway) {
+  for (Client& client : clients_) {
+    if (client.gateway == gateway && !client.stream->done) client.lost_gateway = true;
+  }
+}
+
+bool Clients::all_ended() const {
+  return std::all_of(clients_.begin(), clients_.end(), [](const Client& client) {
+    return client.lost_gateway || client.stream->done.has_value();
+  });
+}
+
+uint64_t Clients::tokens() const {
+  uint64_t count = 0;
+  for (const Client& client : clients_) {
+    for (const auto& [choice, ids] : client.stream->choices) count += ids.size();
+  }
+  return count;
+}
+
+void Clients::check() const {
+  for (const Client& client : clients_) check(client);
+}
+
+void Clients::check(const Client& client) const {
+  check_text(client);
+  if (client.lost_gateway) return;
+  if (!client.stream->done) {
+    return report_.violation(name_of(client.session) + " never ends");
+  }
+  check_end(client);
+}
+
+/// A prefix of what the request gives, and all of it with `done`.
+void Clients::check_text(const Client& client) const {
+  for (const auto& [choice, ids] : client.stream->choices) {
+    for (uint32_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] == actors::fake_token(client.request, choice, i)) continue;
+      return report_.violation(name_of(client.session) + " got a wrong token: choice " +
+                               std::to_string(choice) + ", index " + std::to_string(i));
+    }
+  }
+  const bool is_done = client.stream->done && client.stream->done->outcome == Outcome::done;
+  for (uint32_t choice = 0; is_done && choice < client.request.choices; ++choice) {
+    const auto found = client.stream->choices.find(choice);
+    const size_t got = found == client.stream->choices.end() ? 0 : found->second.size();
+    if (got == client.request.stop.max_tokens && client.stream->finishes.contains(choice)) continue;
+    report_.violation(name_of(client.session) + " is done without all tokens of choice " +
+                      std::to_string(choice));
+  }
+}
+
+void Clients::check_end(const Client& client) const {
+  const schema::StreamDone& done = *client.stream->done;
+  if (done.outcome == Outcome::done) return;
+  if (!done.error) return report_.violation(name_of(client.session) + " failed without a reason");
+  if (may_end_with(client, done.error->code)) return;
+  report_.violation(name_of(client.session) + (client.is_calm ? ", a calm one," : "") +
+                    " ends with " + std::string(to_string(done.error->code)) + ": " +
+                    done.error->message + " (mishaps " + std::to_string(client.mishaps) + ")");
+}
+
+bool Clients::may_end_with(const Client& client, ErrorCode code) const {
+  switch (code) {
+    case ErrorCode::cancelled:
+      return client.gave_up;
+    case ErrorCode::deadline_exceeded:
+      return client.request.deadline_ms > 0;
+    case ErrorCode::invalid_argument:
+      return client.request.prompt[0] < 0;
+    case ErrorCode::overloaded:
+      return scenario_.is_tight && !client.is_calm;
+    case ErrorCode::unavailable:
+      return !client.is_calm && (!scenario_.has_rock || client.mishaps >= k_mishaps_max);
+    default:
+      return false;
+  }
+}
+
+}  // namespace outrider::sim::cluster

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "schema/client_stream.hpp"
+#include "tests/sim/cluster/cluster.hpp"
+#include "tests/sim/cluster/report.hpp"
+
+namespace outrider::sim::cluster {
+
+/// What one client saw. Says at once when an event could not follow the ones before.
+class SeenStream final : public schema::ClientStream {
+ public:
+  SeenStream(Report& report, uint64_t session) : report_(report), session_(session) {}
+
+  Level push(schema::StreamEvent event) override;
+
+  Level level = Level::flowing;
+  std::map<uint32_t, std::vector<int32_t>> choices;
+  std::map<uint32_t, Finish> finishes;
+  std::optional<schema::StreamDone> done;
+
+ private:
+  void complain(const std::string& what);
+
+  Report& report_;
+  uint64_t session_;
+};
+
+struct Client {
+  uint64_t session = 0;
+  GenerationRequest request;
+  std::shared_ptr<SeenStream> stream;
+  ProcessId gateway = 0;
+  bool gave_up = false;       ///< Cancelled, or gone.
+  bool lost_gateway = false;  ///< Nobody hears its end.
+  bool is_calm = false;       ///< Nothing has gone wrong since it came.
+  uint32_t mishaps = 0;       ///< Faults of the cluster while it was there, and its own losses.
+};
+
+/// Requests, and what their clients do: read slowly, cancel, go.
+class Clients {
+ public:
+  Clients(Cluster& cluster, Report& report, Random& random, const Scenario& scenario)
+      : cluster_(cluster), report_(report), random_(random), scenario_(scenario) {}
+
+  /// `calm`: a plain request, of which only its answer is acceptable.
+  void open(bool calm);
+  /// One of them does something.
+  void bother();
+  /// All read on, from now on at once.
+  void read_on();
+
+  /// A fault strikes the cluster.
+  void mishap();
+  void mishap_of(uint64_t session);
+  /// The process is about to die.
+  void before_kill(ProcessId gateway);
+
+  bool all_ended() const;
+  /// Of all that are over: the right terminal event and the right text.
+  void check() const;
+  size_t count() const { return clients_.size(); }
+  uint64_t tokens() const;
+
+ private:
+  GenerationRequest draw_request();
+  void check(const Client& client) const;
+  void check_end(const Client& client) const;
+  void check_text(const Client& client) const;
+  bool may_end_with(const Client& client, ErrorCode code) const;
+  const Slot* desk_of(const Client& client) const;
+  void resume(Client& client);
+
+  Cluster& cluster_;
+  Report& report_;
+  Random& random_;
+  const Scenario& scenario_;
+  std::deque<Client> clients_;
+};
+
+}  // namespace outrider::sim::cluster

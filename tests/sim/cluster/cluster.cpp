@@ -1,0 +1,214 @@
+#include "tests/sim/cluster/cluster.hpp"
+
+#include <caf/stateful_actor.hpp>
+#include <utility>
+
+#include "actors/draft_actor.hpp"
+#include "actors/front_desk.hpp"
+#include "actors/target_actor.hpp"
+#include "base/log.hpp"
+#include "router/router_actor.hpp"
+#include "tests/sim/cluster/router_stub.hpp"
+
+namespace outrider::sim::cluster {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* k_model = "tiny";
+constexpr const char* k_fingerprint = "fp";
+constexpr const char* k_tokenizer = "tokens";
+/// As cluster::k_reconnect_interval.
+constexpr milliseconds k_look_again{250};
+constexpr uint32_t k_draft_context_tokens = 256;
+constexpr uint32_t k_draft_depth = 4;
+/// Of a tight engine: 64 tokens of two choices or more, so that they take blocks from each other.
+constexpr uint32_t k_tight_blocks = 32;
+constexpr uint32_t k_tight_choices = 8;
+
+}  // namespace
+
+std::string Slot::name() const {
+  constexpr const char* k_names[] = {"head", "router", "gateway", "target", "draft"};
+  return k_names[static_cast<size_t>(kind)] + std::to_string(number) + "#" +
+         std::to_string(process);
+}
+
+Cluster::Cluster(const Scenario& scenario, Random& random)
+    : scenario_(scenario), random_(random), network_(runtime_, random, scenario.travel) {
+  const auto add = [&](Kind kind, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+      Slot& slot = slots_.emplace_back();
+      slot.kind = kind;
+      slot.number = i;
+      slot.step = milliseconds(5 + random_.below(30));
+    }
+  };
+  add(scenario.is_together ? Kind::head : Kind::router, 1);
+  if (!scenario.is_together) add(Kind::gateway, scenario.gateways);
+  add(Kind::target, scenario.targets + (scenario.has_stranger ? 1 : 0));
+  slots_.back().is_stranger = scenario.has_stranger;
+  add(Kind::draft, scenario.drafts);
+  for (size_t i = 0; i < slots_.size(); ++i) start(i);
+  look_for_router();
+}
+
+Cluster::~Cluster() {
+  runtime_.stop();
+}
+
+const Slot* Cluster::slot_of(ProcessId process) const {
+  for (const Slot& slot : slots_) {
+    if (slot.process == process) return &slot;
+  }
+  return nullptr;
+}
+
+void Cluster::start(size_t index) {
+  Slot& slot = slots_[index];
+  slot.process = runtime_.begin_process();
+  slot.linked = nullptr;
+  slot.is_stepping = false;
+  slot.stalled_until = TimePoint{0};
+  // A worker's id may survive a restart, its incarnation never does.
+  if (slot.worker == 0 || random_.chance(0.5f)) slot.worker = 1 + random_.next_u32();
+  if (slot.routes()) start_router(slot);
+  if (slot.serves()) start_gateway(slot);
+  if (slot.kind == Kind::target) start_target(slot, index);
+  if (slot.kind == Kind::draft) start_draft(slot, index);
+  runtime_.run_actors();
+}
+
+void Cluster::start_router(Slot& slot) {
+  slot.router = caf::actor_cast<schema::RouterHandle>(
+      runtime_.spawn(slot.process, [](caf::actor_system& system) {
+        return system.spawn(router::router_actor, silent_logger());
+      }));
+}
+
+void Cluster::start_gateway(Slot& slot) {
+  schema::RouterHandle router = slot.router;
+  if (!router) {
+    const auto stub = runtime_.spawn(
+        slot.process, [](caf::actor_system& system) { return system.spawn(router_stub); });
+    slot.routed = stub;
+    router = stub;
+  }
+  slot.desk = runtime_.spawn(slot.process, [&](caf::actor_system& system) {
+    return system.spawn(actors::front_desk, actors::FrontDeskSetup{router, k_model, k_fingerprint,
+                                                                   scenario_.sessions_max});
+  });
+}
+
+schema::Announce Cluster::announce_of(const Slot& slot) {
+  schema::Announce announce;
+  announce.worker = slot.worker;
+  announce.incarnation = random_.next_u64();
+  announce.name = slot.name();
+  announce.model = k_model;
+  announce.fingerprint = slot.is_stranger ? "another" : k_fingerprint;
+  announce.tokenizer = k_tokenizer;
+  announce.context_tokens = 4096;
+  announce.sequences = scenario_.is_tight ? k_tight_choices / 2 : 32;
+  announce.waiting = scenario_.is_tight ? k_tight_choices / 2 : 32;
+  announce.block_tokens = 4;
+  announce.prefill_row_ns = 1000;
+  return announce;
+}
+
+void Cluster::start_target(Slot& slot, size_t index) {
+  PagedEngine::Options options;
+  if (scenario_.is_tight) options.blocks = k_tight_blocks;
+  if (scenario_.is_tight) options.choices = k_tight_choices;
+  options.twist = slot.is_stranger ? 1 : 0;
+  options.frees_twice = scenario_.bug == PlantedBug::freed_twice;
+  slot.engine = std::make_shared<PagedEngine>(options, [this, index] { wake(index); });
+  actors::TargetSetup setup;
+  setup.announce = announce_of(slot);
+  setup.announce.blocks_total = options.blocks;
+  setup.drafts.depth_max = scenario_.drafts > 0 ? k_draft_depth : 0;
+  setup.drafts.duty.always = true;
+  setup.log = silent_logger();
+  setup.engine = [engine = slot.engine](actors::EngineListener listener) {
+    return engine->open(engine, std::move(listener));
+  };
+  slot.routed = runtime_.spawn(slot.process, [&](caf::actor_system& system) {
+    return system.spawn(actors::target_actor, setup);
+  });
+}
+
+void Cluster::start_draft(Slot& slot, size_t index) {
+  actors::DraftRuns::Options options;
+  options.tokenizer = k_tokenizer;
+  options.context_tokens = k_draft_context_tokens;
+  slot.draft = std::make_shared<StepwiseDraft>(options, [this, index] { wake(index); });
+  actors::DraftSetup setup;
+  setup.announce = announce_of(slot);
+  setup.announce.sequences = scenario_.is_tight ? 2 : 16;
+  setup.log = silent_logger();
+  setup.engine = [draft = slot.draft](actors::DraftListener listener) {
+    return draft->open(draft, std::move(listener));
+  };
+  slot.routed = runtime_.spawn(slot.process, [&](caf::actor_system& system) {
+    return system.spawn(actors::draft_actor, setup);
+  });
+}
+
+void Cluster::kill(size_t index, bool in_flight) {
+  Slot& slot = slots_[index];
+  if (!slot.up()) return;
+  const ProcessId process = std::exchange(slot.process, 0);
+  slot.router = nullptr;
+  slot.desk = nullptr;
+  slot.routed = nullptr;
+  slot.linked = nullptr;
+  slot.engine = nullptr;
+  slot.draft = nullptr;
+  network_.kill(process, in_flight);
+}
+
+void Cluster::heal() {
+  Travel travel = scenario_.travel;
+  travel.lost = travel.repeated = travel.late = 0;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i].up()) start(i);
+    if (paused(i)) resume(i);
+    slots_[i].stalled_until = TimePoint{0};
+  }
+  network_.heal(travel);
+  runtime_.run_actors();
+}
+
+void Cluster::look_for_router() {
+  for (Slot& slot : slots_) {
+    if (!slot.up() || !slot.routed || !router().up() || runtime_.paused(slot.process)) continue;
+    if (!is_dead_proxy(slot.linked)) continue;
+    if (!network_.reaches(slot.process, router().process)) continue;
+    slot.linked =
+        network_.view(slot.process, caf::actor_cast<caf::strong_actor_ptr>(router().router));
+    caf::anon_send(slot.routed,
+                   schema::RouterFound{caf::actor_cast<schema::RouterHandle>(slot.linked)});
+  }
+  runtime_.run_actors();
+  runtime_.time().after(k_look_again, [this] { look_for_router(); });
+}
+
+void Cluster::wake(size_t index) {
+  Slot& slot = slots_[index];
+  if (std::exchange(slot.is_stepping, true)) return;
+  runtime_.time().after(slot.step, [this, index, process = slot.process] { step(index, process); });
+}
+
+void Cluster::step(size_t index, ProcessId process) {
+  Slot& slot = slots_[index];
+  if (slot.process != process) return;
+  const bool can_step = !runtime_.paused(process) && slot.stalled_until <= runtime_.now();
+  if (can_step && slot.engine) slot.engine->step();
+  if (can_step && slot.draft) slot.draft->step();
+  slot.is_stepping = false;
+  const bool is_idle = slot.engine ? slot.engine->idle() : slot.draft->idle();
+  if (!is_idle) wake(index);
+  runtime_.run_actors();
+}
+
+}  // namespace outrider::sim::cluster

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <caf/send.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "schema/messages.hpp"
+#include "tests/sim/cluster/network.hpp"
+#include "tests/sim/cluster/paged_engine.hpp"
+#include "tests/sim/cluster/runtime.hpp"
+#include "tests/sim/cluster/scenario.hpp"
+#include "tests/sim/cluster/stepwise_draft.hpp"
+
+namespace outrider::sim::cluster {
+
+enum class Kind : uint8_t { head, router, gateway, target, draft };
+
+/// Who is to know the router.
+using RoutedHandle = caf::typed_actor<caf::reacts_to<schema::RouterFound>>;
+
+/// A place for a process, which may be restarted: each time it is another one.
+struct Slot {
+  Kind kind = Kind::target;
+  uint32_t number = 0;  ///< Among those of its kind.
+  bool is_stranger = false;
+  Duration step{0};  ///< What a step of its engine takes.
+  uint64_t worker = 0;
+
+  ProcessId process = 0;  ///< 0: it is down.
+  schema::RouterHandle router;
+  schema::FrontDeskHandle desk;
+  RoutedHandle routed;
+  caf::strong_actor_ptr linked;  ///< The router as `routed` was told of it.
+  std::shared_ptr<PagedEngine> engine;
+  std::shared_ptr<StepwiseDraft> draft;
+  bool is_stepping = false;
+  TimePoint stalled_until{0};
+
+  bool up() const { return process != 0; }
+  bool routes() const { return kind == Kind::head || kind == Kind::router; }
+  bool serves() const { return kind == Kind::head || kind == Kind::gateway; }
+  std::string name() const;
+};
+
+/// The processes of a cluster, their real actors and what is between them. The first slot has the
+/// router. Workers and gateways look for it four times a second, as cluster/router_link does.
+class Cluster {
+ public:
+  Cluster(const Scenario& scenario, Random& random);
+  ~Cluster();
+
+  Runtime& runtime() { return runtime_; }
+  Network& network() { return network_; }
+  const std::vector<Slot>& slots() const { return slots_; }
+  const Slot& router() const { return slots_.front(); }
+  /// The slot whose process it is now; null: it was another life.
+  const Slot* slot_of(ProcessId process) const;
+
+  void start(size_t slot);
+  void kill(size_t slot, bool in_flight);
+  void pause(size_t slot) { network_.pause(slots_[slot].process); }
+  void resume(size_t slot) { network_.resume(slots_[slot].process); }
+  bool paused(size_t slot) const {
+    return slots_[slot].up() && runtime_.paused(slots_[slot].process);
+  }
+  void stall(size_t slot, Duration time) { slots_[slot].stalled_until = runtime_.now() + time; }
+  /// Everything runs, and everybody reaches everybody.
+  void heal();
+
+  /// The front desk's process does not matter: it is told at once.
+  template <class Message>
+  void tell(const Slot& slot, Message message) {
+    caf::anon_send(slot.desk, std::move(message));
+    runtime_.run_actors();
+  }
+
+ private:
+  void start_router(Slot& slot);
+  void start_gateway(Slot& slot);
+  void start_target(Slot& slot, size_t index);
+  void start_draft(Slot& slot, size_t index);
+  schema::Announce announce_of(const Slot& slot);
+  void look_for_router();
+  void wake(size_t index);
+  void step(size_t index, ProcessId process);
+
+  const Scenario& scenario_;
+  Random& random_;
+  Runtime runtime_;
+  Network network_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace outrider::sim::cluster

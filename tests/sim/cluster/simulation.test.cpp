@@ -1,0 +1,63 @@
+#include "tests/sim/cluster/simulation.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace outrider::sim::cluster {
+namespace {
+
+TEST(ClusterSimulation, DependsOnTheSeedAndNothingElse) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    const Outcome once = simulate(scenario_of(seed));
+    const Outcome again = simulate(scenario_of(seed));
+    EXPECT_EQ(once.digest, again.digest) << seed;
+    EXPECT_EQ(once.messages, again.messages) << seed;
+    EXPECT_EQ(once.tokens, again.tokens) << seed;
+  }
+  EXPECT_NE(simulate(scenario_of(1)).digest, simulate(scenario_of(2)).digest);
+}
+
+TEST(ClusterSimulation, WithoutTroubleEverythingIsServed) {
+  Scenario scenario = scenario_of(1);
+  scenario.faults = 0;
+  scenario.is_hostile = scenario.is_tight = false;
+  scenario.travel = Travel{};
+  std::ostringstream trace;
+  const Outcome outcome = simulate(scenario, &trace);
+  EXPECT_TRUE(outcome.violations.empty()) << outcome.violations.front();
+  EXPECT_GT(outcome.tokens, 0u);
+  EXPECT_NE(trace.str().find("SubmitBegin"), std::string::npos);
+}
+
+/// The first seed that notices a planted bug, by one of these signs; 0: none does.
+uint64_t seed_that_finds(PlantedBug bug, const std::vector<std::string>& signs) {
+  constexpr uint64_t k_seeds = 300;
+  for (uint64_t seed = 1; seed <= k_seeds; ++seed) {
+    for (const std::string& violation : simulate(scenario_of(seed, bug)).violations) {
+      for (const std::string& sign : signs) {
+        if (violation.find(sign) != violation.npos) return seed;
+      }
+    }
+  }
+  return 0;
+}
+
+TEST(ClusterSimulation, FindsADoneThatIsLostForEver) {
+  EXPECT_NE(seed_that_finds(PlantedBug::lost_done, {"never ends"}), 0u);
+}
+
+TEST(ClusterSimulation, FindsTokensOfAnOldGenerationThatAreTaken) {
+  EXPECT_NE(seed_that_finds(PlantedBug::stale_generation,
+                            {"continuation differs from the stream", "got a wrong token"}),
+            0u);
+}
+
+TEST(ClusterSimulation, FindsABlockThatIsFreedTwice) {
+  EXPECT_NE(seed_that_finds(PlantedBug::freed_twice, {"is there 2 times"}), 0u);
+}
+
+}  // namespace
+}  // namespace outrider::sim::cluster

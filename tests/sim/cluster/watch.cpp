@@ -1,0 +1,172 @@
+#include "tests/sim/cluster/watch.hpp"
+
+#include <caf/event_based_actor.hpp>
+#include <caf/send.hpp>
+#include <set>
+
+#include "base/limits.hpp"
+
+namespace outrider::sim::cluster {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds k_slack{10};
+/// Messages on the way at once: a request of four choices has a few in each direction, and a way
+/// that is cut for seconds holds what was said meanwhile.
+constexpr size_t k_in_flight_max = 20'000;
+
+caf::strong_actor_ptr behind(const schema::TargetHandle& handle) {
+  return actor_behind(caf::actor_cast<caf::strong_actor_ptr>(handle));
+}
+caf::strong_actor_ptr behind(const schema::DraftHandle& handle) {
+  return actor_behind(caf::actor_cast<caf::strong_actor_ptr>(handle));
+}
+
+}  // namespace
+
+Watch::Watch(Cluster& cluster, const Faults& faults, Report& report, const Scenario& scenario)
+    : cluster_(cluster),
+      faults_(faults),
+      report_(report),
+      scenario_(scenario),
+      notice_(milliseconds(limits::heartbeat_timeout_ms + limits::heartbeat_interval_ms) +
+              scenario.travel.most + scenario.travel.late_most + k_slack) {
+  observer_ = cluster_.runtime().spawn(0, [this](caf::actor_system& system) {
+    return system.spawn([this](caf::event_based_actor*) -> caf::behavior {
+      return {[this](const schema::WorkerList& list) {
+                ++lists_;
+                check_list(list);
+              },
+              [this](const schema::SessionCount& count) { check_sessions(count.open); }};
+    });
+  });
+}
+
+void Watch::begin() {
+  cluster_.runtime().time().after(seconds(1), [this] {
+    look();
+    begin();
+  });
+}
+
+void Watch::look() {
+  check_blocks();
+  check_queues();
+  if (router_is_calm()) ask_router();
+}
+
+void Watch::check_blocks() {
+  for (const Slot& slot : cluster_.slots()) {
+    if (!slot.engine || slot.engine->stopped()) continue;
+    const std::string wrong = slot.engine->conserve();
+    if (!wrong.empty()) report_.violation(slot.name() + ": " + wrong);
+  }
+}
+
+void Watch::check_queues() {
+  if (const size_t count = cluster_.network().in_flight(); count > k_in_flight_max) {
+    report_.violation(std::to_string(count) + " messages are on their way");
+  }
+  for (const Slot& slot : cluster_.slots()) {
+    if (slot.desk) caf::send_as(observer_, slot.desk, schema::CountSessions{});
+    if (slot.draft && slot.draft->runs() > limits::draft_runs_max) {
+      report_.violation(slot.name() + " holds " + std::to_string(slot.draft->runs()) + " runs");
+    }
+  }
+  cluster_.runtime().run_actors();
+}
+
+void Watch::check_sessions(uint32_t open) {
+  open_sessions_ += open;
+  if (open > scenario_.sessions_max) {
+    report_.violation(std::to_string(open) + " sessions at one front desk");
+  }
+}
+
+bool Watch::router_is_calm() const {
+  if (!cluster_.router().up() || cluster_.paused(0)) return false;
+  return cluster_.runtime().now() - faults_.router_calm_since() > notice_;
+}
+
+bool Watch::is_long_dead(const caf::strong_actor_ptr& actor) const {
+  if (!actor) return false;
+  const ProcessId home = cluster_.runtime().home(actor->id());
+  if (cluster_.runtime().alive(home)) return false;
+  return cluster_.runtime().now() - cluster_.runtime().died(home) > notice_;
+}
+
+void Watch::ask_router() {
+  caf::send_as(observer_, cluster_.router().router, schema::ListWorkers{});
+  cluster_.runtime().run_actors();
+}
+
+void Watch::check_list(const schema::WorkerList& list) {
+  for (const schema::WorkerInfo& worker : list.workers) {
+    if (is_long_dead(behind(worker.announce.target)) ||
+        is_long_dead(behind(worker.announce.draft))) {
+      report_.violation("the router lists " + worker.announce.name + ", which is dead");
+    }
+  }
+  if (is_at_rest_) check_list_at_rest(list);
+}
+
+/// What the router promises and grants.
+void Watch::on_send(const Parcel& parcel) {
+  if (parcel.from != cluster_.router().process || !router_is_calm()) return;
+  caf::strong_actor_ptr promised;
+  if (const auto* reply = content_of<schema::PlaceReply>(parcel.content)) {
+    promised = behind(reply->target);
+  } else if (const auto* lease = content_of<schema::DraftLease>(parcel.content)) {
+    promised = behind(lease->draft);
+  } else if (content_of<schema::SubmitBegin>(parcel.content) != nullptr) {
+    promised = parcel.receiver;  // Router and session are one process: placed just now.
+  }
+  if (is_long_dead(promised)) report_.violation("the router leases one that is dead");
+}
+
+void Watch::check_rest() {
+  is_at_rest_ = true;
+  lists_ = 0;
+  open_sessions_ = 0;
+  look();
+  for (const Slot& slot : cluster_.slots()) {
+    if (slot.engine && !slot.engine->idle()) {
+      report_.violation(slot.name() + " still has " + std::to_string(slot.engine->choices()) +
+                        " choices");
+    }
+    if (slot.draft && !scenario_.is_hostile && slot.draft->runs() != 0) {
+      report_.violation(slot.name() + " still has " + std::to_string(slot.draft->runs()) + " runs");
+    }
+  }
+  if (open_sessions_ != 0) {
+    report_.violation(std::to_string(open_sessions_) + " sessions are still open");
+  }
+  if (lists_ != 1) report_.violation("the router does not answer");
+}
+
+void Watch::check_list_at_rest(const schema::WorkerList& list) {
+  std::set<uint64_t> expected;
+  for (const Slot& slot : cluster_.slots()) {
+    const bool works = slot.kind == Kind::target || slot.kind == Kind::draft;
+    if (works && !slot.is_stranger) expected.insert(slot.worker);
+  }
+  for (const schema::WorkerInfo& worker : list.workers) {
+    const std::string& name = worker.announce.name;
+    if (expected.erase(worker.announce.worker) == 0) {
+      report_.violation("the router lists " + name + ", who should not be there");
+    }
+    if (worker.charged_choices != 0) {
+      report_.violation(name + " is still charged with " + std::to_string(worker.charged_choices) +
+                        " choices");
+    }
+    const uint32_t held = worker.load.running + worker.load.waiting + worker.load.parked;
+    if (worker.announce.role == schema::Role::target && held != 0) {
+      report_.violation(name + " is thought to hold " + std::to_string(held) + " choices");
+    }
+  }
+  if (!expected.empty()) report_.violation("the router lacks a worker that lives");
+}
+
+}  // namespace outrider::sim::cluster
