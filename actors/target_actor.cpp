@@ -147,7 +147,10 @@ void TargetState::lost(const caf::actor_addr& actor) {
   }
   const auto found = sessions_.find(actor);
   if (found == sessions_.end()) return;
-  const Keys keys = found->second;
+  // Forgotten before its requests have ended: a session that comes again over another connection
+  // has an equal address, and needs a monitor of its own.
+  const Keys keys = std::move(found->second);
+  sessions_.erase(found);
   for (const RequestKey key : keys) cancel(key);
 }
 
