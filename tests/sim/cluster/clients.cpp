@@ -192,7 +192,9 @@ bool Clients::may_end_with(const Client& client, ErrorCode code) const {
     case ErrorCode::overloaded:
       return scenario_.is_tight && !client.is_calm;
     case ErrorCode::unavailable:
-      return !client.is_calm && (!scenario_.has_rock || client.mishaps >= k_mishaps_max);
+      // Where it is tight, being turned away costs tries as well.
+      if (client.is_calm) return false;
+      return !scenario_.has_rock || scenario_.is_tight || client.mishaps >= k_mishaps_max;
     default:
       return false;
   }
