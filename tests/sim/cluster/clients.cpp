@@ -131,6 +131,12 @@ bool Clients::all_ended() const {
   });
 }
 
+size_t Clients::done() const {
+  return static_cast<size_t>(std::ranges::count_if(clients_, [](const Client& client) {
+    return client.stream->done && client.stream->done->outcome == Outcome::done;
+  }));
+}
+
 uint64_t Clients::tokens() const {
   uint64_t count = 0;
   for (const Client& client : clients_) {

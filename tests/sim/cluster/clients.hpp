@@ -66,6 +66,7 @@ class Clients {
   /// Of all that are over: the right terminal event and the right text.
   void check() const;
   size_t count() const { return clients_.size(); }
+  size_t done() const;  ///< Of them, those that got all they asked for.
   uint64_t tokens() const;
 
  private:

@@ -37,6 +37,7 @@ struct Totals {
   uint64_t seeds = 0;
   uint64_t violating = 0;
   uint64_t requests = 0;
+  uint64_t done = 0;
   uint64_t messages = 0;
   uint64_t tokens = 0;
   double virtual_s = 0;
@@ -48,6 +49,7 @@ void play(uint64_t seed, const Settings& settings, Totals& totals) {
   const Outcome outcome = simulate(scenario, settings.trace ? &std::cout : nullptr);
   ++totals.seeds;
   totals.requests += outcome.requests;
+  totals.done += outcome.done;
   totals.messages += outcome.messages;
   totals.tokens += outcome.tokens;
   totals.virtual_s += to_seconds(outcome.time);
@@ -102,9 +104,9 @@ int run(int argc, char** argv) {
   const auto passed = std::chrono::steady_clock::now() - start;
   const double s = std::chrono::duration<double>(passed).count();
   std::cout << totals.seeds << " seeds, " << totals.violating << " with violations; "
-            << totals.requests << " requests, " << totals.tokens << " tokens, " << totals.messages
-            << " messages between processes, " << totals.virtual_s << " virtual s; "
-            << static_cast<double>(totals.seeds) / s << " seeds/s\n";
+            << totals.requests << " requests, " << totals.done << " of them done, " << totals.tokens
+            << " tokens, " << totals.messages << " messages between processes, " << totals.virtual_s
+            << " virtual s; " << static_cast<double>(totals.seeds) / s << " seeds/s\n";
   return totals.violating == 0 ? 0 : 1;
 }
 

@@ -121,6 +121,7 @@ class Play {
     out.digest = digest_;
     out.messages = arrived_;
     out.requests = clients_.count();
+    out.done = clients_.done();
     out.tokens = clients_.tokens();
     out.time = time().now();
     return out;

@@ -14,6 +14,7 @@ struct Outcome {
   uint64_t digest = 0;                  ///< Of all messages that arrived, and when.
   uint64_t messages = 0;
   uint64_t requests = 0;
+  uint64_t done = 0;  ///< Of them, those that got all they asked for.
   uint64_t tokens = 0;
   Duration time{};  ///< Virtual.
 };

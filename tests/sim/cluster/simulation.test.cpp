@@ -32,6 +32,17 @@ TEST(ClusterSimulation, WithoutTroubleEverythingIsServed) {
   EXPECT_NE(trace.str().find("SubmitBegin"), std::string::npos);
 }
 
+TEST(ClusterSimulation, TroubleDoesNotBecomeTheRule) {
+  uint64_t requests = 0;
+  uint64_t done = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const Outcome outcome = simulate(scenario_of(seed));
+    requests += outcome.requests;
+    done += outcome.done;
+  }
+  EXPECT_GT(done, requests / 2);
+}
+
 /// The first seed that notices a planted bug, by one of these signs; 0: none does.
 uint64_t seed_that_finds(PlantedBug bug, const std::vector<std::string>& signs) {
   constexpr uint64_t k_seeds = 300;
