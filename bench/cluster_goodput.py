@@ -148,12 +148,13 @@ def main():
     args = parser.parse_args()
     cluster = Cluster(args)
     load = Load(cluster.server.http_port, args.streams, args.tokens)
-    print("| fault | from it on / N alone | after / N + 1 before | out after, s | back after, s |\n|---|---|---|---|---|")
+    print("| fault | from it on / N alone | after / N + 1 before | out after, s | back after, s |")
+    print("|---|---|---|---|---|")
     for how in args.how.split(","):
         rounds = [play(cluster, load, how, args) for _ in range(args.rounds)]
         during, after, out, back = zip(*rounds)
-        print(f"| {how} | {shown(during)} | {shown(after)} | {'' if how == 'kill' else shown(out)} | {shown(back)} |",
-              flush=True)
+        gone = "" if how == "kill" else shown(out)
+        print(f"| {how} | {shown(during)} | {shown(after)} | {gone} | {shown(back)} |", flush=True)
     load.end()
     for node in cluster.nodes:
         node.end()
