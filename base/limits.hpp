@@ -111,7 +111,8 @@ inline constexpr size_t control_message_bytes_max = size_t{64} << 10;
 /// What one control message is on the wire between processes: its routing comes on top.
 inline constexpr size_t cluster_frame_bytes_max = control_message_bytes_max + (size_t{4} << 10);
 /// Members connected to a cluster port, and connections that have yet to say who they are; the
-/// oldest of those makes room. Each holds three descriptors and 32 KiB.
+/// oldest of those makes room. A member holds two
+/// descriptors and 100 KiB.
 inline constexpr uint32_t cluster_connections_max = 256;
 inline constexpr uint32_t cluster_callers_max = 64;
 /// Of a member, who beats each heartbeat_interval_ms, or of one that takes nothing: it is cut off.
