@@ -41,10 +41,10 @@ OUTRIDER_INLINE void merge_values(float* values, const float* values_in, float k
 
 /// out = values / sum. Adding zero turns -0 into +0: whether a sum of zeros is negative could
 /// depend on masked positions.
-OUTRIDER_INLINE void write_out(const float* values, float sum, size_t head_dim, float* out) {
-  const Vec inverse = broadcast(1.0f / sum);
-  for (size_t d = 0; d < head_dim; d += 16) {
-    store_first(out + d, load(values + d) * inverse + zero(), min_of(16, head_dim - d));
+OUTRIDER_INLINE void write_out(const float* values, float sum, const KvLayer& kv, float* out) {
+  const Vec inverse = broadcast(1.0f / read_factor(kv.v_kind) / sum);
+  for (size_t d = 0; d < kv.head_dim; d += 16) {
+    store_first(out + d, load(values + d) * inverse + zero(), min_of(16, kv.head_dim - d));
   }
 }
 
@@ -56,7 +56,7 @@ OUTRIDER_INLINE size_t query_at(const AttentionArgs& a, const AttentionUnit& uni
 /// The queries of an item's units, scaled so that scores come out as powers of two, or their codes
 /// if keys are codes. How many.
 static size_t load_queries(const AttentionArgs& a, const AttentionItem& item, AttentionScratch& s) {
-  const Vec scale = broadcast(a.scale * 0x1.715476p+0f);
+  const Vec scale = broadcast(a.scale * 0x1.715476p+0f / read_factor(a.kv.k_kind));
   const size_t head_dim = a.kv.head_dim;
   const size_t width = whole_lanes(head_dim);
   size_t count = 0;
@@ -176,8 +176,7 @@ static void attend(const AttentionArgs& a, const AttentionItem* items, size_t co
       tiles = next;
     }
     for (size_t j = 0; whole && j < queries; ++j) {
-      write_out(total.values + j * width, total.sum[j], a.kv.head_dim,
-                a.out + query_at(a, unit, j));
+      write_out(total.values + j * width, total.sum[j], a.kv, a.out + query_at(a, unit, j));
     }
   }
 }
@@ -208,7 +207,7 @@ static void combine(const AttentionArgs& a, const AttentionUnit& unit) {
     }
   }
   for (size_t j = 0; j < queries; ++j) {
-    write_out(unit.partials + j * stride + 16, sum[j], head_dim, a.out + query_at(a, unit, j));
+    write_out(unit.partials + j * stride + 16, sum[j], a.kv, a.out + query_at(a, unit, j));
   }
 }
 

@@ -7,7 +7,13 @@
 /// Units of cached keys and values (kernels/kv_codec.hpp): numbers as floats, codes as integers.
 namespace outrider::kernels::OUTRIDER_ISA {
 
-/// 16 numbers of a kind without scales.
+/// What numbers of a kind without scales are multiplied by where they are read. Queries and sums
+/// make up for it: a power of two changes no other bit.
+OUTRIDER_INLINE constexpr float read_factor(KvKind kind) {
+  return kind == KvKind::fp8 ? 0x1p-8f : 1.0f;
+}
+
+/// 16 numbers of a kind without scales, times read_factor(kind).
 template <KvKind kind>
 OUTRIDER_INLINE Vec load_number(const std::byte* at) {
   static_assert(!kv_kind_info(kind).has_scales);

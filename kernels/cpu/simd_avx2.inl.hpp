@@ -125,14 +125,13 @@ OUTRIDER_INLINE Vec load_bfloat16(const void* p) {
                      _mm256_cvtepu16_epi32(_mm_loadu_si128(in + 1))};
   return float_of(shift_left<16>(wide));
 }
-/// 16 numbers with four bits of exponent and three of fraction, by way of halves: they share the
-/// form, with another bias.
+/// 16 numbers with four bits of exponent and three of fraction, times 2^-8: as halves, which
+/// share the form, with another bias.
 OUTRIDER_INLINE Vec load_e4m3(const void* p) {
   const __m256i code = _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   const __m256i half = _mm256_and_si256(_mm256_slli_epi16(code, 7), _mm256_set1_epi16(-0x4080));
-  const __m256 factor = _mm256_set1_ps(256.0f);
-  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), factor),
-          _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), factor)};
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(half)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
 }
 /// 16 signed bytes.
 OUTRIDER_INLINE Vec load_int8(const void* p) {

@@ -154,11 +154,11 @@ OUTRIDER_INLINE void store_half(void* p, Vec a) {
 OUTRIDER_INLINE Vec load_bfloat16(const void* p) {
   return each([&](size_t l) { return float_from(uint32_t{read_u16(p, l)} << 16); });
 }
-/// 16 numbers with four bits of exponent and three of fraction.
+/// 16 numbers with four bits of exponent and three of fraction, times 2^-8.
 OUTRIDER_INLINE Vec load_e4m3(const void* p) {
   return each([&](size_t l) {
     const uint32_t code = static_cast<const uint8_t*>(p)[l];
-    return float_from((code & 0x7F) << 20 | (code & 0x80) << 24) * 0x1p120f;
+    return float_from((code & 0x7F) << 20 | (code & 0x80) << 24) * 0x1p112f;
   });
 }
 /// 16 signed bytes.
