@@ -6,6 +6,7 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -105,17 +106,23 @@ void bench_model(benchmark::State& state) {
   set_bytes(state, bytes);
 }
 
-/// The 30 layers of SmolLM2-135M: 9 heads, 3 of them of keys and values, `rows` rows after `depth`,
-/// keys and values of one kind.
-void bench_attention(benchmark::State& state) {
+/// Attention of one sequence in a model.
+struct AttentionShape {
+  uint32_t layers;
+  uint32_t heads;
+  uint32_t kv_heads;
+  uint32_t head_dim;
+};
+
+/// All layers of a model, `rows` rows after `depth`, keys and values of one kind.
+void bench_attention(benchmark::State& state, AttentionShape shape) {
   const auto rows = static_cast<uint32_t>(state.range(0));
   const auto depth = static_cast<uint32_t>(state.range(1));
   const KvKind kind = k_kv_kinds[state.range(2)];
   state.SetLabel(std::string(kv_kind_name(kind)));
-  constexpr size_t k_heads = 9;
-  const KvGeometry geometry = {.layers = 30,
-                               .kv_heads = 3,
-                               .head_dim = 64,
+  const KvGeometry geometry = {.layers = shape.layers,
+                               .kv_heads = shape.kv_heads,
+                               .head_dim = shape.head_dim,
                                .block_tokens = 16,
                                .k_kind = kind,
                                .v_kind = kind};
@@ -126,23 +133,23 @@ void bench_attention(benchmark::State& state) {
   const uint32_t step = blocks % 7 == 0 ? 5 : 7;
   for (uint32_t i = 0; i < blocks; ++i) table[i] = static_cast<int32_t>(i * step % blocks);
   const Ops::Buffer pool = cpu().allocate(blocks * geometry.block_bytes());
-  const std::vector<float> kv = random_floats(length * 3 * 64);
+  const std::vector<float> kv = random_floats(length * shape.kv_heads * shape.head_dim);
   const Segment all = {table.data(), 0, length, 0};
   for (uint32_t layer = 0; layer < geometry.layers; ++layer) {
     cpu().kv_append(geometry, layer, {&all, 1}, kv.data(), kv.data(), pool.get());
   }
-  const std::vector<float> q = random_floats(rows * k_heads * 64);
+  const std::vector<float> q = random_floats(rows * shape.heads * shape.head_dim);
   std::vector<float> out(q.size());
   const Segment segment = {table.data(), 0, rows, depth};
   for (auto _ : state) {
     for (uint32_t layer = 0; layer < geometry.layers; ++layer) {
-      cpu().attention(geometry, layer, {&segment, 1}, q.data(), k_heads, 0.125f, pool.get(),
+      cpu().attention(geometry, layer, {&segment, 1}, q.data(), shape.heads, 0.125f, pool.get(),
                       out.data());
       benchmark::DoNotOptimize(out.data());
     }
   }
   const double positions = rows * (depth + (rows + 1) / 2.0) * geometry.layers;
-  set_flops(state, 4.0 * positions * k_heads * 64);
+  set_flops(state, 4.0 * positions * shape.heads * shape.head_dim);
   set_bytes(state, static_cast<double>(blocks * geometry.block_bytes()));
 }
 
@@ -172,12 +179,20 @@ BENCHMARK(bench_model)
     ->Arg(512)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
-BENCHMARK(bench_attention)
-    ->ArgsProduct({{1}, {128, 1024, 4096}, benchmark::CreateDenseRange(0, 7, 1)})
-    ->ArgsProduct({{8}, {1024}, benchmark::CreateDenseRange(0, 7, 1)})
-    ->ArgsProduct({{512}, {0, 3584}, benchmark::CreateDenseRange(0, 7, 1)})
-    ->UseRealTime()
-    ->Unit(benchmark::kMillisecond);
+
+void rows_and_depths(benchmark::internal::Benchmark* b) {
+  const auto kinds = benchmark::CreateDenseRange(0, std::size(k_kv_kinds) - 1, 1);
+  b->ArgsProduct({{1}, {128, 1024, 4096}, kinds});
+  b->ArgsProduct({{8}, {1024, 4096}, kinds});
+  b->ArgsProduct({{512}, {0, 3584}, kinds});
+  b->UseRealTime()->Unit(benchmark::kMillisecond);
+}
+BENCHMARK_CAPTURE(bench_attention, smollm2_135m, AttentionShape{30, 9, 3, 64})
+    ->Apply(rows_and_depths);
+BENCHMARK_CAPTURE(bench_attention, qwen2_5_0_5b, AttentionShape{24, 14, 2, 64})
+    ->Apply(rows_and_depths);
+BENCHMARK_CAPTURE(bench_attention, qwen2_5_1_5b, AttentionShape{28, 12, 2, 128})
+    ->Apply(rows_and_depths);
 
 }  // namespace
 }  // namespace outrider::kernels

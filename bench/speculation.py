@@ -7,7 +7,8 @@ drafting only, in turns, with the answers compared.
 
 All servers run at once and only one is asked at a time. A class's speed is its completion tokens
 over the time that its prompts took, so many at a time; a ratio is to the same round with spec off,
-and the median over the rounds is shown with the least and the most. No answer is drafted from an
+and the median over the rounds is shown with the least and the most. "off" among --spec is a second
+server without drafts: its ratios are what the machine's noise makes of equals. No answer is drafted from an
 earlier one: each request has a salt of its own. Prompts are computed before the time begins, unless
 --prefill. Acceptance is by place in the draft, over the whole run. llama.cpp's server takes turns with
 the same prompts and draft model, once for each length of its drafts (0: no draft model); its ratios are
@@ -158,25 +159,25 @@ def main():
         for concurrency in map(int, args.concurrency.split(",")):
             for name in classes:
                 of_class = [prompt for prompt in prompts if prompt["class"] == name]
-                speeds = {spec: [] for spec in specs}
+                speeds = {server: [] for server in servers}
                 for seed in range(args.rounds):
                     plain = None
                     for server in servers if seed % 2 == 0 else servers[::-1]:
                         speed, answers = run_class(server, of_class, concurrency, args, seed)
-                        speeds[server.spec].append(speed)
+                        speeds[server].append(speed)
                         if server.spec in peers:
                             continue
                         plain = plain or answers
                         differed += sum(a != b for a, b in zip(plain, answers))
                 cells = []
-                for spec in specs[1:]:
-                    ratios = [a / b for a, b in zip(speeds[spec], speeds["off"])]
+                for server in servers[1:]:
+                    ratios = [a / b for a, b in zip(speeds[server], speeds[servers[0]])]
                     cells.append(f"{statistics.median(ratios):.2f}x "
                                  f"({min(ratios):.2f}..{max(ratios):.2f})")
-                print(f"| {name} | {concurrency} | {statistics.median(speeds['off']):.1f} | "
+                print(f"| {name} | {concurrency} | {statistics.median(speeds[servers[0]]):.1f} | "
                       + " | ".join(cells) + " |", flush=True)
         for server in servers[1:]:
-            if server.spec in peers:
+            if server.spec in peers or server.spec == "off":
                 continue
             drafts, places = server.accepted_by_place()
             print(f"spec {server.spec}: {drafts:.0f} drafts, accepted by place "
