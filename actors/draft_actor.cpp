@@ -25,6 +25,7 @@ void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
   announce_ = std::move(setup.announce);
   announce_.role = schema::Role::draft;
   announce_.draft = caf::actor_cast<schema::DraftHandle>(self);
+  routers_ = KnownRouters(setup.routers);
   log_ = std::move(setup.log);
   schema::survive_unknown_messages(self_, [this](const caf::error& error) {
     log_->warn("{}: a message was not understood: {}", announce_.name,
@@ -105,10 +106,13 @@ void DraftState::report(DraftReplies& replies) {
   for (const schema::DraftClose& close : replies.closes) send(close.key, close);
 }
 
-/// Whoever started it has to know: it serves nobody.
+/// Whoever started it has to know when it serves nobody.
 void DraftState::refused(const schema::Refusal& refusal) {
-  log_->error("{} stops: {}", announce_.name, refusal.message);
-  self_->quit();
+  const bool by_all =
+      routers_.refused_by(caf::actor_cast<caf::actor_addr>(self_->current_sender()));
+  log_->error("{} {}: {}", announce_.name, by_all ? "stops" : "is refused by a router",
+              refusal.message);
+  if (by_all) self_->quit();
 }
 
 void DraftState::heartbeat() {

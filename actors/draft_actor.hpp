@@ -25,6 +25,7 @@ using DraftActor =
 struct DraftSetup {
   schema::Announce announce;    ///< `draft` is filled in by the actor.
   schema::RouterHandle router;  ///< May be null: of routers elsewhere it is told by RouterFound.
+  size_t routers = 1;           ///< That it is to find; it ends when all of them refuse it.
   DraftFactory engine;
   std::shared_ptr<spdlog::logger> log;
 };
@@ -54,7 +55,7 @@ class DraftState {
 
   DraftActor::pointer self_ = nullptr;
   schema::Announce announce_;
-  KnownRouters routers_;
+  KnownRouters routers_{1};
   std::shared_ptr<spdlog::logger> log_;
   std::map<uint64_t, schema::TargetHandle> targets_;  ///< Monitored.
   uint64_t heartbeats_ = 0;

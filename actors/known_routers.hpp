@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <caf/actor_addr.hpp>
+#include <set>
 #include <vector>
 
 #include "schema/messages.hpp"
@@ -9,21 +10,30 @@
 namespace outrider::actors {
 
 /// The routers that a worker reports to: each gateway of a cluster has one. They know nothing of
-/// each other; the first one leases drafts, for as long as it is there.
+/// each other; the first one leases drafts, for as long as it is there. One that refuses the worker
+/// is none of them until it is found again.
 class KnownRouters {
  public:
+  /// So many are to be found.
+  explicit KnownRouters(size_t wanted) : wanted_(wanted) {}
+
   /// False: it is known.
   bool add(const schema::RouterHandle& router) {
     if (find(router.address()) != routers_.end()) return false;
+    refusing_.erase(router.address());
     routers_.push_back(router);
     return true;
   }
-  /// Whether it was one of them.
+  /// It is gone. Whether it was one of them.
   bool remove(const caf::actor_addr& router) {
-    const auto found = find(router);
-    if (found == routers_.end()) return false;
-    routers_.erase(found);
-    return true;
+    refusing_.erase(router);
+    return drop(router);
+  }
+  /// It will not have the worker. Whether nobody is left who might.
+  bool refused_by(const caf::actor_addr& router) {
+    drop(router);
+    refusing_.insert(router);
+    return refusing_.size() >= wanted_;
   }
 
   const std::vector<schema::RouterHandle>& all() const { return routers_; }
@@ -41,7 +51,16 @@ class KnownRouters {
                         [&](const auto& known) { return known.address() == router; });
   }
 
+  bool drop(const caf::actor_addr& router) {
+    const auto found = find(router);
+    if (found == routers_.end()) return false;
+    routers_.erase(found);
+    return true;
+  }
+
+  size_t wanted_;
   std::vector<schema::RouterHandle> routers_;
+  std::set<caf::actor_addr> refusing_;
 };
 
 }  // namespace outrider::actors

@@ -17,6 +17,7 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
   self_ = self;
   announce_ = std::move(setup.announce);
   announce_.target = caf::actor_cast<schema::TargetHandle>(self);
+  routers_ = KnownRouters(setup.routers);
   log_ = std::move(setup.log);
   setup.drafts.target = announce_.worker;
   setup.drafts.tokenizer = announce_.tokenizer;
@@ -47,10 +48,15 @@ void TargetState::announce() {
   for (const schema::RouterHandle& router : routers_.all()) self_->send(router, announce_);
 }
 
-/// Whoever started it has to know: it serves nobody.
+/// Whoever started it has to know when it serves nobody.
 void TargetState::refused(const schema::Refusal& refusal) {
-  log_->error("{} stops: {}", announce_.name, refusal.message);
-  self_->quit();
+  const auto router = caf::actor_cast<caf::actor_addr>(self_->current_sender());
+  const bool leased_drafts = routers_.is_first(router);
+  const bool by_all = routers_.refused_by(router);
+  log_->error("{} {}: {}", announce_.name, by_all ? "stops" : "is refused by a router",
+              refusal.message);
+  if (by_all) return self_->quit();
+  if (leased_drafts) announce();  // the next one says how many drafts it has
 }
 
 void TargetState::begin(const schema::SubmitBegin& message) {

@@ -30,6 +30,7 @@ using TargetActor =
 struct TargetSetup {
   schema::Announce announce;    ///< `target` is filled in by the actor.
   schema::RouterHandle router;  ///< May be null: of routers elsewhere it is told by RouterFound.
+  size_t routers = 1;           ///< That it is to find; it ends when all of them refuse it.
   EngineFactory engine;
   DraftFeed::Options drafts;  ///< By models. Without a depth there are none.
   std::shared_ptr<spdlog::logger> log;
@@ -77,7 +78,7 @@ class TargetState {
 
   TargetActor::pointer self_ = nullptr;
   schema::Announce announce_;
-  KnownRouters routers_;
+  KnownRouters routers_{1};
   std::shared_ptr<spdlog::logger> log_;
   std::map<RequestKey, PromptAssembly> assemblies_;
   std::map<RequestKey, RequestRecord> records_;

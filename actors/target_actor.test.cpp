@@ -13,6 +13,15 @@ using Heard = std::variant<schema::Accepted, schema::Rejected, schema::Tokens, s
 class Target : public World {
  protected:
   Target() {
+    target_ = spawn_target(1);
+    session_ = session();
+    run();
+    request_.prompt = {1, 2, 3};
+    request_.stop.max_tokens = 3;
+  }
+
+  /// It is to find so many routers.
+  TargetActor spawn_target(size_t routers) {
     TargetSetup setup;
     setup.announce.worker = 9;
     setup.announce.incarnation = 4;
@@ -20,19 +29,15 @@ class Target : public World {
     setup.announce.model = "tiny";
     setup.announce.context_tokens = 64;
     setup.router = router_;
+    setup.routers = routers;
     setup.log = log_;
     setup.engine = [this](EngineListener listener) {
       auto engine = std::make_unique<ManualEngine>(std::move(listener), engine_);
       port_ = engine.get();
       return engine;
     };
-    target_ = own(system_.spawn(target_actor, setup));
-    session_ = session();
-    run();
-    request_.prompt = {1, 2, 3};
-    request_.stop.max_tokens = 3;
+    return own(system_.spawn(target_actor, setup));
   }
-
   schema::SessionHandle session() {
     const auto heard = heard_;
     const auto note = [heard](auto message) { heard->emplace_back(std::move(message)); };
@@ -270,6 +275,35 @@ TEST_F(Target, ReportsToAllRoutersUntilTheyAreGone) {
   kill(other);
   advance(limits::heartbeat_interval_ms);
   EXPECT_EQ(log->loads.size(), 2u);
+}
+
+TEST_F(Target, DoesWithoutARouterThatRefusesItUntilAllDo) {
+  const auto second = spawn_target(2);
+  const auto log = std::make_shared<RouterLog>();
+  const auto other = own(system_.spawn(scripted_router, log));
+  const auto refuse = [&](const schema::RouterHandle& router) {
+    const auto target = caf::actor_cast<caf::strong_actor_ptr>(second);
+    target->enqueue(caf::actor_cast<caf::strong_actor_ptr>(router), caf::make_message_id(),
+                    caf::make_message(schema::WorkerRefused{
+                        9, schema::Refusal::of(fail(ErrorCode::invalid_argument, "odd"))}),
+                    nullptr);
+    run();
+  };
+  refuse(router_);
+  EXPECT_NE(lines_.str().find("is refused by a router: odd"), std::string::npos) << lines_.str();
+  tell(second, schema::RouterFound{other});
+  EXPECT_EQ(log->announces.size(), 1u) << "the other has not said a word yet";
+  const size_t before = log->loads.size();
+  refuse(router_);
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(log->loads.size(), before + 1) << "the same router, again";
+  tell(second, schema::RouterFound{router_});
+  refuse(other);
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(lines_.str().find("stops"), std::string::npos) << "the first may have changed its mind";
+  refuse(router_);
+  EXPECT_NE(lines_.str().find("stops: odd"), std::string::npos) << lines_.str();
+  EXPECT_EQ(log->loads.size(), before + 1);
 }
 
 TEST_F(Target, StopsLoudlyWhenItIsRefused) {

@@ -66,6 +66,7 @@ RunningDraft::RunningDraft(caf::actor_system& system, const schema::RouterHandle
   actor_ =
       system.spawn(actors::draft_actor, actors::DraftSetup{.announce = std::move(draft.announce),
                                                            .router = router,
+                                                           .routers = draft.routers,
                                                            .engine = make,
                                                            .log = std::move(log)});
 }

@@ -33,6 +33,7 @@ struct PreparedDraft {
   schema::Announce announce;
   bool competes = false;
   uint32_t rows = 1;
+  size_t routers = 1;  ///< As DraftSetup has it.
 };
 Result<PreparedDraft> prepare_draft(const DraftModel& draft, const Clock& clock);
 

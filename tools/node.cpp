@@ -140,9 +140,11 @@ class Node {
     system_ = std::make_unique<caf::actor_system>(config_);
     wire_ = std::make_unique<cluster::Wire>(*system_, gate_);
     if (prepared.target) {
+      prepared.target->routers = routers.size();
       target_.emplace(*system_, schema::RouterHandle(), std::move(*prepared.target), clock, log);
       join(routers, target_->actor(), log);
     } else {
+      prepared.draft->routers = routers.size();
       draft_.emplace(*system_, schema::RouterHandle(), std::move(*prepared.draft), clock, log);
       join(routers, draft_->actor(), log);
     }
@@ -159,7 +161,7 @@ class Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  /// Resolves when the cluster will not have it.
+  /// Resolves when none of its routers will have it.
   kj::Promise<void> refused() { return kj::mv(refused_); }
 
  private:

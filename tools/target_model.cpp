@@ -115,6 +115,7 @@ RunningTarget::RunningTarget(caf::actor_system& system, const schema::RouterHand
   };
   actors::TargetSetup setup{.announce = std::move(target.announce),
                             .router = router,
+                            .routers = target.routers,
                             .engine = make,
                             .drafts = {},
                             .log = std::move(log)};

@@ -27,6 +27,7 @@ struct PreparedTarget {
   model::SpeculationOptions speculation;
   bool takes_drafts = false;    ///< Of models, here or in other processes.
   bool draft_competes = false;  ///< For cores.
+  size_t routers = 1;           ///< As TargetSetup has it.
 };
 
 /// What a target has around it.
