@@ -127,6 +127,8 @@ inline constexpr uint32_t prompt_part_tokens_max = 8192;
 inline constexpr uint32_t engine_inbox_choices_max = 4096;
 /// Requests that a router holds while no worker is known.
 inline constexpr uint32_t router_pending_max = 1024;
+/// What clients call a model; it travels in control messages.
+inline constexpr uint32_t model_name_bytes_max = 256;
 /// Events between a session and its client: above it the session's row is parked.
 inline constexpr uint32_t client_stream_events_max = 64;
 /// Heartbeat of a worker, and the silence after which it counts as lost.
@@ -134,8 +136,9 @@ inline constexpr uint32_t heartbeat_interval_ms = 500;
 inline constexpr uint32_t heartbeat_timeout_ms = 3'000;
 /// Answer to one control request.
 inline constexpr uint32_t control_timeout_ms = 3'000;
-/// How often a session is placed again before it fails.
-inline constexpr uint32_t placement_attempts_max = 5;
+/// How often a session is placed again before it fails. All pauses between take longer than a
+/// router may go on listing a worker that cannot be reached.
+inline constexpr uint32_t placement_attempts_max = 12;
 /// Pause before a session is placed again; doubles with each attempt up to the second value.
 inline constexpr uint32_t placement_backoff_ms = 50;
 inline constexpr uint32_t placement_backoff_max_ms = 1'000;
@@ -288,6 +291,12 @@ static_assert(split_match_steps_max >= 4 * template_output_bytes_max);
 static_assert(retry_after_ms < retry_after_max_ms);
 static_assert(kv_uses_waiting_max <= kv_index_rows_max);
 static_assert(kv_pool_pinned_percent <= 50, "what runs keeps half of the pool, whoever pins");
+static_assert(
+    (31 * placement_backoff_ms + (placement_attempts_max - 6) * placement_backoff_max_ms) / 2 >
+        heartbeat_timeout_ms + heartbeat_interval_ms,
+    "the shortest pauses outlast a worker's silence");
+static_assert(placement_backoff_ms << 5 >= placement_backoff_max_ms,
+              "pauses are longest from the sixth on");
 static_assert(heartbeat_timeout_ms >= 4 * heartbeat_interval_ms,
               "a worker may lose three heartbeats before it counts as lost");
 static_assert(prompt_part_tokens_max * sizeof(int32_t) <= control_message_bytes_max / 2,

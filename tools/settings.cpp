@@ -181,6 +181,11 @@ Result<void> check_value(const Setting& setting, std::string_view value) {
       return quotas ? Result<void>() : under_its_name(setting, quotas.error());
     }
     case Kind::text:
+      if (static_cast<int64_t>(value.size()) <= setting.maximum) return {};
+      return fail(ErrorCode::invalid_argument,
+                  setting.name + ": has " + std::to_string(value.size()) + " bytes, at most " +
+                      std::to_string(setting.maximum) + " are allowed",
+                  setting.name);
     case Kind::path:
     case Kind::directory:
       return {};

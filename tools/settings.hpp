@@ -33,7 +33,7 @@ struct Setting {
   std::string help;
   std::vector<std::string> choices;  ///< for Kind::choice; else words it may be instead
   int64_t minimum = 0;               ///< for Kind::count, Kind::counts and Kind::decimal
-  int64_t maximum = INT64_MAX;
+  int64_t maximum = INT64_MAX;       ///< likewise; bytes of Kind::text
   std::string value;
   std::string origin = "default";  ///< "default", "file NAME", "flag"
 };

@@ -83,6 +83,7 @@ TEST(Settings, RefusesWhatDoesNotFitAndNamesTheSetting) {
                                                         {"store-tenant-quota-mb", "ann=0"},
                                                         {"store-tenant-quota-mb", "an\xE9=5"},
                                                         {"model-name", "\xFF"},
+                                                        {"model-name", std::string(300, 'm')},
                                                         {"store-dir", "~ann/kv"},
                                                         {"max-batch-tokens", "0"}}) {
     const auto result = settings.set(name, value, "flag");

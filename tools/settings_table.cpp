@@ -12,7 +12,9 @@ using limits::sequences_max;
 std::vector<Setting> model_settings() {
   return {
       {.name = "model", .kind = Kind::path, .help = "GGUF file, or a fetched name"},
-      {.name = "model-name", .help = "what clients call it (default: the file's stem)"},
+      {.name = "model-name",
+       .help = "what clients call it (default: the file's stem)",
+       .maximum = limits::model_name_bytes_max},
       {.name = "weights-cache",
        .kind = Kind::directory,
        .help = "directory that keeps packed weights for fast starts; empty: none"},
