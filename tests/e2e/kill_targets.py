@@ -2,15 +2,19 @@
 """Kills target nodes under streams of every kind; each client must read what it would have read.
 
 Usage: kill_targets.py --binary build/release/outrider [--model M.gguf] [--kills 20] [--seed 1]
-                       [--nodes 2] [--streams 8] [--tokens 64] [--how kill,stop,term,cut,deaf,mute,draft]
-                       [--gateway] [--draft D.gguf] [--minutes M]
+                       [--nodes 2] [--streams 8] [--tokens 64]
+                       [--how kill,stop,term,cut,deaf,mute,draft,gateway] [--gateways N]
+                       [--draft D.gguf] [--store] [--namespaces] [--minutes M]
 
-One server with a target of its own (--gateway: without one), and nodes that are its twins. Requests
+One server with a target of its own (--gateways: so many servers without one; the first is asked), and
+nodes that are its twins (--store: with stores, which outlive them). Requests
 of every kind (greedy, sampled, penalties, stop strings, logprobs, several choices, prompt logprobs,
 streamed and whole) run so many at a time; after a random number of tokens a node is killed (SIGKILL),
 stopped for four seconds (SIGSTOP, then SIGCONT), asked to leave (SIGTERM), or cut off for as long:
 both ways, or it hears nothing (deaf), or nothing is heard of it (mute); another takes the place of
-one that is gone. With --draft a node drafts for all targets, and may be killed, too. Each answer is
+one that is gone. With --draft a node drafts for all targets, and may be killed, too, and so may the
+other gateway, the first by which drafts are leased. With --namespaces each node has a network namespace of its own, and
+what is cut off loses its packets (needs root; exit code 77 where there are none). Each answer is
 compared with that of a server without nodes, logprobs to the bit. A stall is the longest time in which
 a stream that was under way at a fault got nothing. With --minutes faults go on for so long, and what
 the server holds (memory, descriptors, threads) is told for the first and the last third. Exit code 1:
@@ -19,6 +23,7 @@ an answer differed, a request failed, or no request ever moved.
 
 import argparse
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import pathlib
@@ -27,10 +32,12 @@ import re
 import signal
 import statistics
 import sys
+import tempfile
 import threading
 import time
 
-from node import Node, Way, cluster_port
+import network
+from node import Node, Ways, cluster_port
 from server import ROOT, Server
 
 TINY = ROOT / "tests/support/models/tiny-llama.gguf"
@@ -39,6 +46,7 @@ ENGINE = ["--threads", "1", "--kv-memory-mb", "128", "--ctx", "512"]
 WORDS = ("the model rides ahead of its target and a draft that is lost costs nothing but time "
          "so write about rivers tests numbers letters birds and the sea").split()
 STOP_S = 4  # longer than the silence that a router allows
+EXIT_SKIPPED = 77
 CUTS = {"cut": (), "deaf": ("to node",), "mute": ("to server",)}
 KINDS = ("greedy", "sampled", "filtered", "penalties", "stop", "logprobs", "choices",
          "prompt_logprobs", "chat")
@@ -137,43 +145,62 @@ class Stream:
 
 
 class Cluster:
-    """A server and the nodes that joined it."""
+    """Servers and the nodes that joined them."""
 
-    def __init__(self, args):
-        self.args = args
-        own = ["--roles", "gateway"] if args.gateway else [*ENGINE, *args.drafting]
-        self.server = Server(args.binary, args.model, [*own, "--cluster", "127.0.0.1:0",
-                                                       "--log-level", "debug"], wait=False)
-        port = cluster_port(self.server)
-        self.ways = [Way(port) for _ in range(args.nodes)]
+    def __init__(self, args, stack):
+        self.args, self.timers = args, []
+        self.net = stack.enter_context(network.Network()) if args.namespaces else None
+        directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outrider-kill-")))
+        secret = directory / "secret"
+        secret.write_text("known to all of this cluster\n")
+        secret.chmod(0o600)
+        self.secret = ["--cluster-secret-file", str(secret)]
+        self.stores = [directory / str(at) for at in range(args.nodes)]
+        self.other = self.new_server(0) if args.gateways > 1 else None
+        other_port = [cluster_port(self.other)] if self.other else []
+        self.server = self.new_server(0)
+        ports = [*other_port, cluster_port(self.server)]  # the first leases drafts
+        self.places = [self.net.host(ports) if self.net else Ways(ports) for _ in range(args.nodes + 1)]
         self.nodes = [self.new_node(at) for at in range(args.nodes)]
-        self.port, self.draft = port, None
+        self.draft = self.new_draft() if args.draft else None
         self.server.wait_ready()
-        if args.draft:
-            self.draft = self.new_draft()
         self.wait_members()
 
+    def new_server(self, port):
+        own = ["--roles", "gateway"] if self.args.gateways else [*ENGINE, *self.args.drafting]
+        host = self.net.address if self.net else "127.0.0.1"
+        return Server(self.args.binary, self.args.model,
+                      [*own, *self.secret, "--cluster", f"{host}:{port}", "--log-level", "debug"], wait=False)
+
     def new_node(self, at):
-        flags = ["--roles", "target", *ENGINE, *self.args.drafting]
-        return Node(self.args.binary, self.args.model, self.ways[at].port, flags)
+        flags = ["--roles", "target", *ENGINE, *self.secret, *self.args.drafting]
+        flags += ["--store-dir", str(self.stores[at])] if self.args.store else []
+        return Node(self.args.binary, self.args.model, self.places[at].join, flags, self.places[at].prefix)
 
     def new_draft(self):
-        return Node(self.args.binary, self.args.draft, self.port)
+        place = self.places[-1]
+        flags = ["--threads", "1", "--kv-memory-mb", "64", *self.secret]
+        return Node(self.args.binary, self.args.draft, place.join, flags, place.prefix)
 
     def targets(self):
         members = json.loads(self.server.request("GET", "/cluster")[2])["members"]
         return [member for member in members if member["role"] == "target"]
 
     def wait_members(self):
-        count = self.args.nodes + (0 if self.args.gateway else 1)
+        count = self.args.nodes + (0 if self.args.gateways else 1)
         self.server.wait_until(lambda: len(self.targets()) == count, "all targets")
 
     def fault(self, how, at):
         """What it does; when it is over the node, or another, is a member again."""
         node = self.nodes[at]
         if how in CUTS:
-            self.ways[at].cut(*CUTS[how])
-            threading.Timer(STOP_S, self.ways[at].heal).start()
+            self.places[at].cut(*CUTS[how])
+            return self.later(self.places[at].heal)
+        if how == "gateway":
+            port = cluster_port(self.other)
+            self.other.process.kill()
+            self.other.process.wait()
+            self.other = self.new_server(port)
             return
         if how == "draft":
             self.draft.end()
@@ -181,17 +208,25 @@ class Cluster:
             return
         if how == "stop":
             node.send(signal.SIGSTOP)
-            threading.Timer(STOP_S, node.send, [signal.SIGCONT]).start()
-            return
+            return self.later(node.send, signal.SIGCONT)
         node.send(signal.SIGKILL if how == "kill" else signal.SIGTERM)
         node.process.wait(60)
         self.nodes[at] = self.new_node(at)
 
+    def later(self, action, *arguments):
+        self.timers.append(threading.Timer(STOP_S, action, arguments))
+        self.timers[-1].start()
+
     def close(self):
+        for timer in self.timers:
+            timer.join()
         for node in [*self.nodes, *filter(None, [self.draft])]:
             node.end()
-        for way in self.ways:
-            way.close()
+        for place in self.places:
+            place.close()
+        if self.other:
+            self.other.process.kill()
+            self.other.process.wait()
         return self.server.terminate()
 
 
@@ -224,7 +259,7 @@ def percentile(values, share):
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def play(args):
+def play(args, stack):
     draw = random.Random(args.seed)
     requests = [make_request(draw, KINDS[i % len(KINDS)], args.tokens) for i in range(8 * len(KINDS))]
     with Server(args.binary, args.model, ENGINE) as undisturbed:
@@ -232,7 +267,7 @@ def play(args):
     if any(isinstance(answer, str) for answer in expected):
         sys.exit(f"kill_targets: an undisturbed request failed: "
                  f"{next(a for a in expected if isinstance(a, str))}")
-    cluster = Cluster(args)
+    cluster = Cluster(args, stack)
     faults, stalls = {how: 0 for how in args.how}, {how: [] for how in args.how}
     asked = differed = failed = 0
     held = []
@@ -297,7 +332,10 @@ def main():
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=0, help="at least so long")
-    parser.add_argument("--gateway", action="store_true", help="all targets are nodes")
+    parser.add_argument("--gateways", type=int, default=0, choices=(0, 1, 2),
+                        help="servers without a target: all targets are nodes")
+    parser.add_argument("--store", action="store_true", help="nodes keep blocks on disk")
+    parser.add_argument("--namespaces", action="store_true", help="a host for each node")
     parser.add_argument("--draft", type=pathlib.Path, help="a draft model that joins, too")
     parser.add_argument("--how", default="kill", help="faults, by commas, at random")
     args = parser.parse_args()
@@ -305,10 +343,16 @@ def main():
     args.drafting = ["--spec", "draft", "--spec-k", "4"] if args.draft else []
     if "draft" in args.how and not args.draft:
         parser.error("--how draft: there is none without --draft")
+    if "gateway" in args.how and args.gateways < 2:
+        parser.error("--how gateway: needs --gateways 2")
+    if why := args.namespaces and network.missing():
+        print(f"kill_targets: skipped: {why}")
+        return EXIT_SKIPPED
     args.binary = args.binary.resolve()
     args.model = args.model.resolve()
     print(f"kill_targets: seed {args.seed}", flush=True)
-    return play(args)
+    with contextlib.ExitStack() as stack:
+        return play(args, stack)
 
 
 if __name__ == "__main__":

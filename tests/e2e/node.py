@@ -12,11 +12,13 @@ from server import ROOT
 
 
 class Node:
-    """One of a cluster. Use as a context manager."""
+    """One of a cluster; `join` is a port of this host or addresses, `prefix` what runs the command.
+    Use as a context manager."""
 
-    def __init__(self, binary, model, port, flags=("--threads", "1", "--kv-memory-mb", "64")):
+    def __init__(self, binary, model, join, flags=("--threads", "1", "--kv-memory-mb", "64"), prefix=()):
         self.log_file = tempfile.NamedTemporaryFile("w+", prefix="outrider-node-", suffix=".log")
-        command = [str(binary), "node", "--join", f"127.0.0.1:{port}", "--model", str(model), *flags]
+        addresses = f"127.0.0.1:{join}" if isinstance(join, int) else join
+        command = [*prefix, str(binary), "node", "--join", addresses, "--model", str(model), *flags]
         self.process = subprocess.Popen(command, stdout=self.log_file, stderr=self.log_file, cwd=ROOT)
 
     def __enter__(self):
@@ -76,9 +78,13 @@ class Way:
         while True:
             try:
                 node = self.listener.accept()[0]
-                server = socket.create_connection(self.there)
             except OSError:
                 return
+            try:
+                server = socket.create_connection(self.there)
+            except OSError:  # it is down
+                node.close()
+                continue
             for source, sink, direction in ((node, server, "to server"), (server, node, "to node")):
                 threading.Thread(target=self._pass, args=(source, sink, direction), daemon=True).start()
 
@@ -96,6 +102,28 @@ class Way:
             except OSError:
                 pass
             end.close()
+
+
+class Ways:
+    """A place where a node runs: this host, behind a way to each of some cluster ports."""
+
+    prefix = ()
+
+    def __init__(self, ports):
+        self.ways = [Way(port) for port in ports]
+        self.join = ",".join(f"127.0.0.1:{way.port}" for way in self.ways)
+
+    def cut(self, *directions):
+        for way in self.ways:
+            way.cut(*directions)
+
+    def heal(self):
+        for way in self.ways:
+            way.heal()
+
+    def close(self):
+        for way in self.ways:
+            way.close()
 
 
 class Renaming(Way):
@@ -116,7 +144,7 @@ def cluster_port(server):
     found = []
 
     def listens():
-        found[:] = re.findall(r"nodes join at 127\.0\.0\.1:(\d+)", server.log())
+        found[:] = re.findall(r"nodes join at \S+:(\d+)", server.log())
         return bool(found)
     server.wait_until(listens, "the cluster address")
     return int(found[0])
