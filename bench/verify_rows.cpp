@@ -1,7 +1,7 @@
-// What verifying hints costs: steps of one sequence with 1, 2, 4, 8 and 16 rows behind 0, 1024 and
-// 4096 tokens, as an engine runs them, with hints that are all wrong. Beside each: the ratio to one
-// row, and how far the table that the controller decides by (model/step_costs) is off.
-//   verify_rows --model MODEL.gguf [--threads 2] [--steps 24] [--rounds 5]
+// What verifying hints costs: steps of one sequence with 1, 2, 4, 8, 16 or other rows behind 0,
+// 1024 and 4096 tokens, as an engine runs them, with hints that are all wrong. Beside each: the
+// ratio to one row, and how far the table that the controller decides by (model/step_costs) is off.
+//   verify_rows --model MODEL.gguf [--threads 2] [--steps 24] [--rounds 5] [--rows 1,8,9]
 
 #include <CLI/CLI.hpp>
 
@@ -20,7 +20,7 @@
 namespace outrider {
 namespace {
 
-constexpr uint32_t k_rows[] = {1, 2, 4, 8, 16};
+constexpr uint32_t k_rows_max = 16;
 constexpr uint32_t k_depths[] = {0, 1024, 4096};
 
 struct Flags {
@@ -28,6 +28,7 @@ struct Flags {
   uint32_t threads = 2;
   uint32_t steps = 24;
   uint32_t rounds = 5;
+  std::vector<uint32_t> rows = {1, 2, 4, 8, 16};
 };
 
 double median(std::vector<double> values) {
@@ -95,18 +96,18 @@ std::map<uint32_t, std::vector<double>> measure(model::Engine& engine, uint32_t 
   for (const uint32_t depth : k_depths) {
     if (depth + 1024 > engine.context_tokens()) break;
     Sequence sequence(engine, vocabulary, depth, 1000);
-    std::vector<std::vector<double>> times(std::size(k_rows));
+    std::vector<std::vector<double>> times(flags.rows.size());
     for (uint32_t round = 0; round < flags.rounds; ++round) {
-      for (size_t at = 0; at < std::size(k_rows); ++at) {
-        sequence.step(k_rows[at] - 1);
+      for (size_t at = 0; at < flags.rows.size(); ++at) {
+        sequence.step(flags.rows[at] - 1);
         const uint64_t before = engine.stats().rows;
         for (uint32_t i = 0; i < flags.steps / flags.rounds + 1; ++i) {
           const TimePoint start = clock.now();
-          sequence.step(k_rows[at] - 1);
+          sequence.step(flags.rows[at] - 1);
           times[at].push_back(to_seconds(clock.now() - start) * 1e3);
         }
         const uint64_t rows = engine.stats().rows - before;
-        OUTRIDER_CHECK(rows == uint64_t{k_rows[at]} * (flags.steps / flags.rounds + 1), rows);
+        OUTRIDER_CHECK(rows == uint64_t{flags.rows[at]} * (flags.steps / flags.rounds + 1), rows);
       }
     }
     for (const auto& of_rows : times) out[depth].push_back(median(of_rows));
@@ -123,7 +124,7 @@ int run(const Flags& flags) {
   if (!model) return std::fprintf(stderr, "%s\n", model.error().message.c_str()), 1;
   model::EngineOptions options;
   options.sequences = 4;
-  options.speculation = {.depth_max = 15, .fixed_depth = true};
+  options.speculation = {.depth_max = k_rows_max - 1, .fixed_depth = true};
   auto engine = model::Engine::create(*model, options, clock);
   if (!engine) return std::fprintf(stderr, "%s\n", engine.error().message.c_str()), 1;
   const model::StepCosts table = model::measure_step_costs(**engine, clock);
@@ -132,10 +133,10 @@ int run(const Flags& flags) {
       "| depth | rows | ms | of one row | the table's ms | off |\n|---|---|---|---|---|---|\n");
   for (const auto& [depth, of_rows] : times) {
     for (size_t at = 0; at < of_rows.size(); ++at) {
-      const model::StepShare share{.rows = k_rows[at], .context = depth};
+      const model::StepShare share{.rows = flags.rows[at], .context = depth};
       const double said = to_seconds(table.step({&share, 1})) * 1e3;
-      std::printf("| %u | %u | %.2f | %.2f | %.2f | %+.0f %% |\n", depth, k_rows[at], of_rows[at],
-                  of_rows[at] / of_rows[0], said, 100 * (said / of_rows[at] - 1));
+      std::printf("| %u | %u | %.2f | %.2f | %.2f | %+.0f %% |\n", depth, flags.rows[at],
+                  of_rows[at], of_rows[at] / of_rows[0], said, 100 * (said / of_rows[at] - 1));
     }
   }
   return 0;
@@ -151,6 +152,9 @@ int main(int argc, char** argv) {
   app.add_option("--threads", flags.threads)->check(CLI::Range(1, 1024));
   app.add_option("--steps", flags.steps, "of each number of rows")->check(CLI::Range(1, 500));
   app.add_option("--rounds", flags.rounds)->check(CLI::Range(1, 100));
+  app.add_option("--rows", flags.rows, "of a step, by commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, outrider::k_rows_max));
   CLI11_PARSE(app, argc, argv);
   return outrider::run(flags);
 }

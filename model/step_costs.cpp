@@ -11,9 +11,12 @@
 namespace outrider::model {
 namespace {
 
-/// Rows of one sequence: its own and its hints.
-constexpr uint32_t k_rows[] = {1, 2, 4, 8, 16, 32};
+/// Rows of one sequence, its own and its hints, or of a few. Densest behind the end of a CPU's
+/// tiles, of four or eight rows: the first row of another tile may cost as much as three in it.
+constexpr uint32_t k_rows[] = {1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32};
 constexpr uint32_t k_contexts[] = {0, 1024, 4096};
+/// What a context adds bends less with rows: these are measured behind one.
+constexpr uint32_t k_rows_behind[] = {1, 2, 4, 8, 16};
 /// Rows of many sequences are measured at four points of each doubling: devices compute rows for
 /// nothing up to some number and at full price from there on, and drafts live on knowing where. No
 /// further than where a doubling makes a step so much longer: there the line goes on. Nor than to
@@ -78,6 +81,27 @@ uint32_t next_rows(uint32_t rows) {
   return rows + std::bit_floor(rows) / 4;
 }
 
+/// Of rows that were not measured behind a context: what it adds is interpolated.
+void fill_contexts(StepCosts& costs) {
+  const size_t width = costs.rows.size();
+  std::vector<uint32_t> measured;
+  std::vector<size_t> at;
+  for (size_t i = 0; i < width; ++i) {
+    if (std::ranges::find(k_rows_behind, costs.rows[i]) == std::end(k_rows_behind)) continue;
+    measured.push_back(costs.rows[i]);
+    at.push_back(i);
+  }
+  for (size_t c = 1; c < costs.contexts.size(); ++c) {
+    Duration* const times = &costs.times[c * width];
+    const auto added = [&](size_t k) { return ns(times[at[k]]) - ns(costs.times[at[k]]); };
+    for (size_t i = 0; i < width; ++i) {
+      if (std::ranges::find(at, i) != at.end()) continue;
+      const double more = interpolate(measured, costs.rows[i], added);
+      times[i] = costs.times[i] + Duration(static_cast<Duration::rep>(more));
+    }
+  }
+}
+
 /// The rows of one sequence behind each context, as costs of their own. Rounds go over all of them
 /// in turn, so that a slow moment is no cell's own.
 void measure_narrow(StepProbe& probe, const Clock& clock, StepCosts& costs) {
@@ -94,9 +118,13 @@ void measure_narrow(StepProbe& probe, const Clock& clock, StepCosts& costs) {
     for (size_t at = 0; at < costs.times.size(); ++at) {
       const uint32_t rows = costs.rows[at % width];
       const uint32_t context = costs.contexts[at / width];
+      const bool is_measured =
+          context == 0 || std::ranges::find(k_rows_behind, rows) != std::end(k_rows_behind);
+      if (!is_measured) continue;
       costs.times[at] = std::min(costs.times[at], probe.time_step(rows, context, rows));
     }
   }
+  fill_contexts(costs);
   for (size_t at = 0; at < costs.times.size(); ++at) {
     if (at % width > 0) costs.times[at] = std::max(costs.times[at], costs.times[at - 1]);
     if (at >= width) costs.times[at] = std::max(costs.times[at], costs.times[at - width]);

@@ -33,18 +33,20 @@ struct Measured {
   StepCosts costs;
 };
 
-/// A device that computes rows for nothing until they take as long as the weights.
+/// A device that computes rows, in whole tiles, for nothing until they take as long as the weights.
 class Roofline final : public StepProbe, public Clock {
  public:
   struct Model {
     int64_t weights_us = 0;
     int64_t row_us = 0;
     int64_t context_row_ns = 0;  ///< of one row, for each token of context
+    uint32_t tile_rows = 1;
   };
   explicit Roofline(const Model& model) : model_(model) {}
 
   Duration take(uint32_t rows, uint32_t context) const {
-    return std::chrono::microseconds(std::max(model_.weights_us, rows * model_.row_us)) +
+    const uint32_t computed = (rows + model_.tile_rows - 1) / model_.tile_rows * model_.tile_rows;
+    return std::chrono::microseconds(std::max(model_.weights_us, computed * model_.row_us)) +
            Duration(model_.context_row_ns * rows * context);
   }
 
@@ -152,6 +154,22 @@ TEST(StepCosts, KnowWhereRowsBeginToCost) {
   const auto expected = device.take(200, 0) + 200 * 2000 * Duration(20);
   EXPECT_NEAR(to_ms(costs.step(shares)), to_ms(expected), 0.04 * to_ms(expected));
   EXPECT_LT(device.now(), std::chrono::seconds(6)) << "of the start";
+}
+
+TEST(StepCosts, KnowWhereATileOfRowsEnds) {
+  for (const uint32_t tile : {4, 8}) {
+    Roofline device(
+        {.weights_us = 10'000, .row_us = 4'000, .context_row_ns = 100, .tile_rows = tile});
+    const StepCosts costs = measure_step_costs(device, device);
+    for (const uint32_t rows : {1u, 3u, 4u, 5u, 8u, 9u, 16u, 17u}) {
+      for (const uint32_t context : {0u, 1024u, 2000u}) {
+        const StepShare share{rows, context};
+        const double expected = to_ms(device.take(rows, context));
+        EXPECT_NEAR(to_ms(costs.step({&share, 1})), expected, 0.02 * expected)
+            << "tile " << tile << ", rows " << rows << ", context " << context;
+      }
+    }
+  }
 }
 
 TEST(StepCosts, AreNotMeasuredFurtherWhereEachRowCostsItsPrice) {
