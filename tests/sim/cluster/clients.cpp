@@ -52,7 +52,7 @@ GenerationRequest Clients::draw_request() {
 void Clients::open(bool calm) {
   std::vector<const Slot*> desks;
   for (const Slot& slot : cluster_.slots()) {
-    if (slot.up() && slot.serves()) desks.push_back(&slot);
+    if (slot.desk) desks.push_back(&slot);
   }
   if (desks.empty()) return;
   const Slot& desk = *desks[random_.below(static_cast<uint32_t>(desks.size()))];

@@ -8,7 +8,6 @@
 #include "actors/target_actor.hpp"
 #include "base/log.hpp"
 #include "router/router_actor.hpp"
-#include "tests/sim/cluster/router_stub.hpp"
 
 namespace outrider::sim::cluster {
 namespace {
@@ -29,7 +28,7 @@ constexpr uint32_t k_tight_choices = 8;
 }  // namespace
 
 std::string Slot::name() const {
-  constexpr const char* k_names[] = {"head", "router", "gateway", "target", "draft"};
+  constexpr const char* k_names[] = {"gateway", "target", "draft"};
   return k_names[static_cast<size_t>(kind)] + std::to_string(number) + "#" +
          std::to_string(process);
 }
@@ -44,13 +43,12 @@ Cluster::Cluster(const Scenario& scenario, Random& random)
       slot.step = milliseconds(5 + random_.below(30));
     }
   };
-  add(scenario.is_together ? Kind::head : Kind::router, 1);
-  if (!scenario.is_together) add(Kind::gateway, scenario.gateways);
+  add(Kind::gateway, scenario.gateways);
   add(Kind::target, scenario.targets + (scenario.has_stranger ? 1 : 0));
   slots_.back().is_stranger = scenario.has_stranger;
   add(Kind::draft, scenario.drafts);
   for (size_t i = 0; i < slots_.size(); ++i) start(i);
-  look_for_router();
+  look_for_routers();
 }
 
 Cluster::~Cluster() {
@@ -67,36 +65,25 @@ const Slot* Cluster::slot_of(ProcessId process) const {
 void Cluster::start(size_t index) {
   Slot& slot = slots_[index];
   slot.process = runtime_.begin_process();
-  slot.linked = nullptr;
   slot.is_stepping = false;
   slot.stalled_until = TimePoint{0};
   // A worker's id may survive a restart, its incarnation never does.
   if (slot.worker == 0 || random_.chance(0.5f)) slot.worker = 1 + random_.next_u32();
-  if (slot.routes()) start_router(slot);
-  if (slot.serves()) start_gateway(slot);
+  if (slot.kind == Kind::gateway) start_gateway(slot);
   if (slot.kind == Kind::target) start_target(slot, index);
   if (slot.kind == Kind::draft) start_draft(slot, index);
   runtime_.run_actors();
 }
 
-void Cluster::start_router(Slot& slot) {
+void Cluster::start_gateway(Slot& slot) {
   slot.router = caf::actor_cast<schema::RouterHandle>(
       runtime_.spawn(slot.process, [](caf::actor_system& system) {
         return system.spawn(router::router_actor, silent_logger());
       }));
-}
-
-void Cluster::start_gateway(Slot& slot) {
-  schema::RouterHandle router = slot.router;
-  if (!router) {
-    const auto stub = runtime_.spawn(
-        slot.process, [](caf::actor_system& system) { return system.spawn(router_stub); });
-    slot.routed = stub;
-    router = stub;
-  }
   slot.desk = runtime_.spawn(slot.process, [&](caf::actor_system& system) {
-    return system.spawn(actors::front_desk, actors::FrontDeskSetup{router, k_model, k_fingerprint,
-                                                                   scenario_.sessions_max});
+    return system.spawn(
+        actors::front_desk,
+        actors::FrontDeskSetup{slot.router, k_model, k_fingerprint, scenario_.sessions_max});
   });
 }
 
@@ -126,6 +113,7 @@ void Cluster::start_target(Slot& slot, size_t index) {
   actors::TargetSetup setup;
   setup.announce = announce_of(slot);
   setup.announce.blocks_total = options.blocks;
+  setup.routers = scenario_.gateways;
   setup.drafts.depth_max = scenario_.drafts > 0 ? k_draft_depth : 0;
   setup.drafts.duty.always = true;
   setup.log = silent_logger();
@@ -145,6 +133,7 @@ void Cluster::start_draft(Slot& slot, size_t index) {
   actors::DraftSetup setup;
   setup.announce = announce_of(slot);
   setup.announce.sequences = scenario_.is_tight ? 2 : 16;
+  setup.routers = scenario_.gateways;
   setup.log = silent_logger();
   setup.engine = [draft = slot.draft](actors::DraftListener listener) {
     return draft->open(draft, std::move(listener));
@@ -161,7 +150,7 @@ void Cluster::kill(size_t index, bool in_flight) {
   slot.router = nullptr;
   slot.desk = nullptr;
   slot.routed = nullptr;
-  slot.linked = nullptr;
+  slot.linked.clear();
   slot.engine = nullptr;
   slot.draft = nullptr;
   network_.kill(process, in_flight);
@@ -179,18 +168,21 @@ void Cluster::heal() {
   runtime_.run_actors();
 }
 
-void Cluster::look_for_router() {
+void Cluster::look_for_routers() {
   for (Slot& slot : slots_) {
-    if (!slot.up() || !slot.routed || !router().up() || runtime_.paused(slot.process)) continue;
-    if (!is_dead_proxy(slot.linked)) continue;
-    if (!network_.reaches(slot.process, router().process)) continue;
-    slot.linked =
-        network_.view(slot.process, caf::actor_cast<caf::strong_actor_ptr>(router().router));
-    caf::anon_send(slot.routed,
-                   schema::RouterFound{caf::actor_cast<schema::RouterHandle>(slot.linked)});
+    if (!slot.routed || runtime_.paused(slot.process)) continue;
+    slot.linked.resize(gateways().size());
+    for (size_t i = 0; i < slot.linked.size(); ++i) look_for(slots_[i], slot, slot.linked[i]);
   }
   runtime_.run_actors();
-  runtime_.time().after(k_look_again, [this] { look_for_router(); });
+  runtime_.time().after(k_look_again, [this] { look_for_routers(); });
+}
+
+void Cluster::look_for(const Slot& gateway, const Slot& worker, caf::strong_actor_ptr& linked) {
+  if (!gateway.up() || !is_dead_proxy(linked)) return;
+  if (!network_.reaches(worker.process, gateway.process)) return;
+  linked = network_.view(worker.process, caf::actor_cast<caf::strong_actor_ptr>(gateway.router));
+  caf::anon_send(worker.routed, schema::RouterFound{caf::actor_cast<schema::RouterHandle>(linked)});
 }
 
 void Cluster::wake(size_t index) {

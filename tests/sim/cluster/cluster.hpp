@@ -2,6 +2,7 @@
 
 #include <caf/send.hpp>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,9 @@
 
 namespace outrider::sim::cluster {
 
-enum class Kind : uint8_t { head, router, gateway, target, draft };
+enum class Kind : uint8_t { gateway, target, draft };
 
-/// Who is to know the router.
+/// Who is to know the routers.
 using RoutedHandle = caf::typed_actor<caf::reacts_to<schema::RouterFound>>;
 
 /// A place for a process, which may be restarted: each time it is another one.
@@ -27,24 +28,23 @@ struct Slot {
   Duration step{0};  ///< What a step of its engine takes.
   uint64_t worker = 0;
 
-  ProcessId process = 0;  ///< 0: it is down.
-  schema::RouterHandle router;
+  ProcessId process = 0;        ///< 0: it is down.
+  schema::RouterHandle router;  ///< Of a gateway, as is its desk.
   schema::FrontDeskHandle desk;
-  RoutedHandle routed;
-  caf::strong_actor_ptr linked;  ///< The router as `routed` was told of it.
+  RoutedHandle routed;                        ///< A worker.
+  std::vector<caf::strong_actor_ptr> linked;  ///< The gateways' routers as it was told of them.
   std::shared_ptr<PagedEngine> engine;
   std::shared_ptr<StepwiseDraft> draft;
   bool is_stepping = false;
   TimePoint stalled_until{0};
 
   bool up() const { return process != 0; }
-  bool routes() const { return kind == Kind::head || kind == Kind::router; }
-  bool serves() const { return kind == Kind::head || kind == Kind::gateway; }
   std::string name() const;
 };
 
-/// The processes of a cluster, their real actors and what is between them. The first slot has the
-/// router. Workers and gateways look for it four times a second, as cluster/router_link does.
+/// The processes of a cluster, their real actors and what is between them. The first slots are the
+/// gateways, each with a router of its own. Workers look for all of these four times a second, as
+/// cluster/router_link does.
 class Cluster {
  public:
   Cluster(const Scenario& scenario, Random& random);
@@ -53,7 +53,8 @@ class Cluster {
   Runtime& runtime() { return runtime_; }
   Network& network() { return network_; }
   const std::vector<Slot>& slots() const { return slots_; }
-  const Slot& router() const { return slots_.front(); }
+  std::span<const Slot> gateways() const { return std::span(slots_).first(scenario_.gateways); }
+  size_t index_of(const Slot& slot) const { return static_cast<size_t>(&slot - slots_.data()); }
   /// The slot whose process it is now; null: it was another life.
   const Slot* slot_of(ProcessId process) const;
 
@@ -76,12 +77,12 @@ class Cluster {
   }
 
  private:
-  void start_router(Slot& slot);
   void start_gateway(Slot& slot);
   void start_target(Slot& slot, size_t index);
   void start_draft(Slot& slot, size_t index);
   schema::Announce announce_of(const Slot& slot);
-  void look_for_router();
+  void look_for_routers();
+  void look_for(const Slot& gateway, const Slot& worker, caf::strong_actor_ptr& linked);
   void wake(size_t index);
   void step(size_t index, ProcessId process);
 

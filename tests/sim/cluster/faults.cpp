@@ -1,5 +1,6 @@
 #include "tests/sim/cluster/faults.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
@@ -56,13 +57,13 @@ void Faults::kill(size_t index) {
   if (slot.engine && !slot.engine->stopped()) {
     if (const auto wrong = slot.engine->conserve(); !wrong.empty()) report_.violation(wrong);
   }
-  if (slot.serves()) clients_.before_kill(slot.process);
+  if (slot.desk) clients_.before_kill(slot.process);
   cluster_.kill(index, random_.chance(0.5f));
   cluster_.runtime().time().after(some_ms(100, 4'000), [this, index] {
     if (cluster_.slots()[index].up()) return;
     cluster_.start(index);
     report_.note("start " + cluster_.slots()[index].name());
-    if (cluster_.slots()[index].routes()) router_calm_since_ = cluster_.runtime().now();
+    calm_since_[index] = cluster_.runtime().now();
   });
 }
 
@@ -74,7 +75,7 @@ void Faults::pause(size_t index) {
     if (cluster_.slots()[index].process != process || !cluster_.paused(index)) return;
     report_.note("resume " + cluster_.slots()[index].name());
     cluster_.resume(index);
-    if (cluster_.slots()[index].routes()) router_calm_since_ = cluster_.runtime().now();
+    calm_since_[index] = cluster_.runtime().now();
   });
 }
 
@@ -122,14 +123,14 @@ void Faults::leap() {
   const Duration by = some_ms(500, 8'000);
   report_.note("the clock leaps by " + std::to_string(to_ms(by)) + " ms");
   cluster_.runtime().time().leap(by);
-  router_calm_since_ = cluster_.runtime().now();
+  std::ranges::fill(calm_since_, cluster_.runtime().now());
   if (by > seconds(3)) cluster_.network().shake(k_breaks);
 }
 
 void Faults::heal() {
   report_.note("heal");
   cluster_.heal();
-  router_calm_since_ = cluster_.runtime().now();
+  std::ranges::fill(calm_since_, cluster_.runtime().now());
 }
 
 }  // namespace outrider::sim::cluster

@@ -10,8 +10,8 @@
 namespace outrider::sim::cluster {
 
 /// What goes wrong: kills with a restart, pauses, cut ways (one or both), engines that stall, leaps
-/// of the clock. Where the scenario has a rock, nothing of it to router, gateways, the first target
-/// and the ways between them; but the clock leaps for all.
+/// of the clock. Where the scenario has a rock, nothing of it to gateways, the first target and the
+/// ways between them; but the clock leaps for all.
 class Faults {
  public:
   Faults(Cluster& cluster, Clients& clients, Report& report, Random& random,
@@ -20,11 +20,12 @@ class Faults {
         clients_(clients),
         report_(report),
         random_(random),
-        scenario_(scenario) {}
+        scenario_(scenario),
+        calm_since_(cluster.slots().size()) {}
 
   void strike();
-  /// Since when the router has run, and time with it.
-  TimePoint router_calm_since() const { return router_calm_since_; }
+  /// Since when the slot's process has run, and time with it.
+  TimePoint calm_since(size_t slot) const { return calm_since_[slot]; }
   void heal();
 
  private:
@@ -45,7 +46,7 @@ class Faults {
   Report& report_;
   Random& random_;
   const Scenario& scenario_;
-  TimePoint router_calm_since_{0};
+  std::vector<TimePoint> calm_since_;  ///< By slot.
 };
 
 }  // namespace outrider::sim::cluster

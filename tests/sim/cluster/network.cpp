@@ -98,12 +98,10 @@ void Network::send(const Proxy& by, caf::mailbox_element& what) {
   if (on_send && !on_send(parcel)) return;
   const Pair pair = pair_of(parcel.from, parcel.to);
   const size_t end = end_of(parcel.to, parcel.from);
-  // Said once at a start: a gateway would have to say it again for its loss alone to matter not.
-  const bool is_safe = content_of<schema::ServesModel>(parcel.content) != nullptr;
-  if (by.dead() || (!is_safe && random_.chance(travel_.lost))) return lose(parcel);
+  if (by.dead() || random_.chance(travel_.lost)) return lose(parcel);
   Item item;
   item.parcel = std::move(parcel);
-  if (!is_safe && random_.chance(travel_.repeated)) {
+  if (random_.chance(travel_.repeated)) {
     if (on_damage) on_damage(item.parcel);
     push(pair, end, item);
   }

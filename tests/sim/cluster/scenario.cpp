@@ -13,8 +13,7 @@ Scenario scenario_of(uint64_t seed, PlantedBug bug) {
   out.seed = seed;
   out.bug = bug;
   out.is_hostile = random.chance(0.5f);
-  out.is_together = random.chance(0.5f);
-  out.gateways = out.is_together || random.chance(0.7f) ? 1 : 2;
+  out.gateways = random.chance(0.5f) ? 1 : 2 + random.below(2);
   out.targets = 1 + random.below(3);
   out.drafts = random.chance(0.5f) ? 0 : 1 + random.below(2);
   out.has_stranger = !out.is_hostile && random.chance(0.15f);
@@ -36,8 +35,7 @@ Scenario scenario_of(uint64_t seed, PlantedBug bug) {
 
 std::string describe(const Scenario& scenario) {
   std::ostringstream out;
-  out << (scenario.is_hostile ? "hostile" : "faithful") << " network, "
-      << (scenario.is_together ? "router with gateway" : "router alone") << ", gateways "
+  out << (scenario.is_hostile ? "hostile" : "faithful") << " network, gateways "
       << scenario.gateways << ", targets " << scenario.targets << ", drafts " << scenario.drafts
       << (scenario.has_stranger ? ", a stranger" : "") << (scenario.is_tight ? ", tight" : "")
       << (scenario.has_rock ? ", a rock" : "") << ", requests " << scenario.requests << ", faults "

@@ -21,9 +21,8 @@ struct Scenario {
   uint64_t seed = 1;
   PlantedBug bug = PlantedBug::none;
 
-  bool is_hostile = false;   ///< Single messages are lost, repeated, delayed and overtaken.
-  bool is_together = false;  ///< Router and gateway in one process, as in `outrider serve`.
-  uint32_t gateways = 1;
+  bool is_hostile = false;  ///< Single messages are lost, repeated, delayed and overtaken.
+  uint32_t gateways = 1;    ///< Each with a router; workers join all.
   uint32_t targets = 1;
   uint32_t drafts = 0;
   bool has_stranger = false;  ///< A target of another model wants to join.

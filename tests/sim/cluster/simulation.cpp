@@ -91,9 +91,7 @@ class Play {
   }
   /// What may cost a session one of its tries.
   void count_mishap(const Parcel& parcel) {
-    const bool places = content_of<schema::PlaceRequest>(parcel.content) != nullptr ||
-                        content_of<schema::PlaceReply>(parcel.content) != nullptr ||
-                        content_of<schema::SubmitBegin>(parcel.content) != nullptr ||
+    const bool places = content_of<schema::SubmitBegin>(parcel.content) != nullptr ||
                         content_of<schema::PromptPart>(parcel.content) != nullptr ||
                         content_of<schema::SubmitEnd>(parcel.content) != nullptr;
     if (places) clients_.mishap_of(key_of(parcel.content)->session);

@@ -54,7 +54,7 @@ void Watch::begin() {
 void Watch::look() {
   check_blocks();
   check_queues();
-  if (router_is_calm()) ask_router();
+  ask_routers();
 }
 
 void Watch::check_blocks() {
@@ -85,9 +85,10 @@ void Watch::check_sessions(uint32_t open) {
   }
 }
 
-bool Watch::router_is_calm() const {
-  if (!cluster_.router().up() || cluster_.paused(0)) return false;
-  return cluster_.runtime().now() - faults_.router_calm_since() > notice_;
+bool Watch::is_calm(const Slot& gateway) const {
+  const size_t index = cluster_.index_of(gateway);
+  if (!gateway.up() || cluster_.paused(index)) return false;
+  return cluster_.runtime().now() - faults_.calm_since(index) > notice_;
 }
 
 bool Watch::is_long_dead(const caf::strong_actor_ptr& actor) const {
@@ -97,8 +98,10 @@ bool Watch::is_long_dead(const caf::strong_actor_ptr& actor) const {
   return cluster_.runtime().now() - cluster_.runtime().died(home) > notice_;
 }
 
-void Watch::ask_router() {
-  caf::send_as(observer_, cluster_.router().router, schema::ListWorkers{});
+void Watch::ask_routers() {
+  for (const Slot& gateway : cluster_.gateways()) {
+    if (is_calm(gateway)) caf::send_as(observer_, gateway.router, schema::ListWorkers{});
+  }
   cluster_.runtime().run_actors();
 }
 
@@ -106,24 +109,23 @@ void Watch::check_list(const schema::WorkerList& list) {
   for (const schema::WorkerInfo& worker : list.workers) {
     if (is_long_dead(behind(worker.announce.target)) ||
         is_long_dead(behind(worker.announce.draft))) {
-      report_.violation("the router lists " + worker.announce.name + ", which is dead");
+      report_.violation("a router lists " + worker.announce.name + ", which is dead");
     }
   }
   if (is_at_rest_) check_list_at_rest(list);
 }
 
-/// What the router promises and grants.
+/// What routers grant, and whom sessions beside them turn to.
 void Watch::on_send(const Parcel& parcel) {
-  if (parcel.from != cluster_.router().process || !router_is_calm()) return;
+  const Slot* from = cluster_.slot_of(parcel.from);
+  if (from == nullptr || !from->router || !is_calm(*from)) return;
   caf::strong_actor_ptr promised;
-  if (const auto* reply = content_of<schema::PlaceReply>(parcel.content)) {
-    promised = behind(reply->target);
-  } else if (const auto* lease = content_of<schema::DraftLease>(parcel.content)) {
+  if (const auto* lease = content_of<schema::DraftLease>(parcel.content)) {
     promised = behind(lease->draft);
   } else if (content_of<schema::SubmitBegin>(parcel.content) != nullptr) {
-    promised = parcel.receiver;  // Router and session are one process: placed just now.
+    promised = parcel.receiver;  // placed just now
   }
-  if (is_long_dead(promised)) report_.violation("the router leases one that is dead");
+  if (is_long_dead(promised)) report_.violation("a router leases one that is dead");
 }
 
 void Watch::check_rest() {
@@ -143,7 +145,7 @@ void Watch::check_rest() {
   if (open_sessions_ != 0) {
     report_.violation(std::to_string(open_sessions_) + " sessions are still open");
   }
-  if (lists_ != 1) report_.violation("the router does not answer");
+  if (lists_ != scenario_.gateways) report_.violation("a router does not answer");
 }
 
 void Watch::check_list_at_rest(const schema::WorkerList& list) {
@@ -155,7 +157,7 @@ void Watch::check_list_at_rest(const schema::WorkerList& list) {
   for (const schema::WorkerInfo& worker : list.workers) {
     const std::string& name = worker.announce.name;
     if (expected.erase(worker.announce.worker) == 0) {
-      report_.violation("the router lists " + name + ", who should not be there");
+      report_.violation("a router lists " + name + ", who should not be there");
     }
     if (worker.charged_choices != 0) {
       report_.violation(name + " is still charged with " + std::to_string(worker.charged_choices) +
@@ -166,7 +168,7 @@ void Watch::check_list_at_rest(const schema::WorkerList& list) {
       report_.violation(name + " is thought to hold " + std::to_string(held) + " choices");
     }
   }
-  if (!expected.empty()) report_.violation("the router lacks a worker that lives");
+  if (!expected.empty()) report_.violation("a router lacks a worker that lives");
 }
 
 }  // namespace outrider::sim::cluster

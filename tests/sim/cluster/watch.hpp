@@ -26,10 +26,10 @@ class Watch {
   void check_blocks();
   void check_queues();
   void check_sessions(uint32_t open);
-  void ask_router();
+  void ask_routers();
   void check_list(const schema::WorkerList& list);
   void check_list_at_rest(const schema::WorkerList& list);
-  bool router_is_calm() const;
+  bool is_calm(const Slot& gateway) const;
   /// For longer than it may take to notice.
   bool is_long_dead(const caf::strong_actor_ptr& actor) const;
 
