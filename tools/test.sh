@@ -32,6 +32,6 @@ stage "end to end: release build, demo model"
 configure release
 cmake --build --preset release --parallel "$jobs" --target outrider end_to_end
 [ -f models/smollm2-135m.gguf ] || $python tools/fetch_model.py smollm2-135m
-run_tests release -L e2e
+run_tests release -L e2e --parallel "$jobs"
 
 stage "done"
