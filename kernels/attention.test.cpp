@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
-#include "kernels/kv_codec.hpp"
-#include "kernels/test_support.hpp"
+#include "kernels/attention_scene.test.hpp"
 
 namespace outrider::kernels {
 namespace {
@@ -14,139 +12,15 @@ using namespace testing;
 
 constexpr uint64_t k_seed = 0xA77E;
 
-/// A cache of several sequences in blocks of random order, full of other numbers where no position
-/// was written, and queries for the last rows of each.
-struct Scene {
-  Scene(const KvGeometry& g, size_t query_heads, std::vector<uint32_t> sequence_lengths,
-        uint64_t seed)
-      : geometry(g), heads(query_heads), lengths(std::move(sequence_lengths)), random(seed) {
-    size_t blocks = 3;
-    for (const uint32_t n : lengths) blocks += blocks_of(n);
-    std::vector<int32_t> order(blocks);
-    std::iota(order.begin(), order.end(), 0);
-    for (size_t i = blocks - 1; i > 0; --i) {
-      std::swap(order[i], order[random.below(static_cast<uint32_t>(i + 1))]);
-    }
-    for (const uint32_t n : lengths) {
-      tables.emplace_back(order.end() - static_cast<long>(blocks_of(n)), order.end());
-      order.resize(order.size() - blocks_of(n));
-    }
-    pool.resize(blocks * geometry.block_bytes());
-    fill_with_garbage();
-    for (const uint32_t n : lengths) {
-      keys.push_back(random_floats(random, n * kv_row()));
-      values.push_back(random_floats(random, n * kv_row()));
-      queries.push_back(random_floats(random, n * q_row(), 2.0f));
-    }
-  }
-
-  size_t blocks_of(uint32_t n) const {
-    return (n + geometry.block_tokens - 1) / geometry.block_tokens;
-  }
-  size_t kv_row() const { return geometry.kv_heads * geometry.head_dim; }
-  size_t q_row() const { return heads * geometry.head_dim; }
-  float scale() const { return 1.0f / std::sqrt(static_cast<float>(geometry.head_dim)); }
-
-  /// Finite, large and different each time: must never show.
-  void fill_with_garbage() {
-    const size_t heads_of_pool = pool.size() / (geometry.head_k_bytes() + geometry.head_v_bytes());
-    std::byte* tile = pool.data();
-    for (size_t head = 0; head < heads_of_pool; ++head) {
-      for (const KvTensor tensor : {KvTensor::keys, KvTensor::values}) {
-        const KvKind kind = tensor == KvTensor::keys ? geometry.k_kind : geometry.v_kind;
-        for (size_t t = 0; t < geometry.block_tokens / 16; ++t) {
-          fill_with_garbage(kind, tensor, tile);
-          tile += kv_tile_bytes(kind, geometry.head_dim);
-        }
-      }
-    }
-  }
-  void fill_with_garbage(KvKind kind, KvTensor tensor, std::byte* tile) {
-    std::vector<float> x(geometry.head_dim);
-    for (size_t position = 0; position < 16; ++position) {
-      for (float& value : x) value = (random.uniform() - 0.5f) * 60'000.0f;
-      kv_store(kind, tensor, geometry.head_dim, position, x.data(), tile);
-    }
-  }
-
-  void append_all(Ops& ops) {
-    for (size_t s = 0; s < lengths.size(); ++s) {
-      const Segment segment = {tables[s].data(), 0, lengths[s], 0};
-      ops.kv_append(geometry, geometry.layers - 1, {&segment, 1}, keys[s].data(), values[s].data(),
-                    pool.data());
-    }
-  }
-
-  /// In all elements of one position of the first sequence.
-  void put_odd(size_t position, float key, float value) {
-    const auto at = static_cast<long>(position * kv_row());
-    std::fill_n(keys[0].begin() + at, kv_row(), key);
-    std::fill_n(values[0].begin() + at, kv_row(), value);
-  }
-
-  struct Piece {
-    size_t sequence;
-    uint32_t first_position, rows;
-  };
-
-  /// One call over the given pieces; the results of each piece in turn.
-  std::vector<float> attend(Ops& ops, const std::vector<Piece>& pieces) const {
-    std::vector<float> q;
-    std::vector<Segment> segments;
-    for (const Piece& p : pieces) {
-      segments.push_back({tables[p.sequence].data(), static_cast<uint32_t>(q.size() / q_row()),
-                          p.rows, p.first_position});
-      const auto begin =
-          queries[p.sequence].begin() + static_cast<long>(p.first_position * q_row());
-      q.insert(q.end(), begin, begin + static_cast<long>(p.rows * q_row()));
-    }
-    std::vector<float> out(q.size(), -1.0f);
-    ops.attention(geometry, geometry.layers - 1, segments, q.data(), heads, scale(), pool.data(),
-                  out.data());
-    return out;
-  }
-
-  KvGeometry geometry;
-  size_t heads;
-  std::vector<uint32_t> lengths;
-  Random random;
-  std::vector<std::vector<int32_t>> tables;
-  std::vector<std::vector<float>> keys, values, queries;
-  std::vector<std::byte> pool;
-};
-
-KvGeometry geometry(uint32_t kv_heads, uint32_t head_dim, uint32_t block_tokens, KvKind k,
-                    KvKind v) {
-  return {.layers = 2,
-          .kv_heads = kv_heads,
-          .head_dim = head_dim,
-          .block_tokens = block_tokens,
-          .k_kind = k,
-          .v_kind = v};
-}
-
-struct Shape {
-  uint32_t kv_heads, group, head_dim, block_tokens;
-  KvKind k, v;
-};
-
-constexpr Shape k_shapes[] = {
-    {3, 1, 64, 16, KvKind::fp16, KvKind::fp16},  {2, 3, 64, 16, KvKind::fp16, KvKind::fp16},
-    {1, 6, 128, 32, KvKind::fp16, KvKind::fp16}, {2, 7, 64, 16, KvKind::fp32, KvKind::fp32},
-    {1, 3, 128, 16, KvKind::fp32, KvKind::fp16}, {1, 2, 80, 64, KvKind::fp16, KvKind::fp32},
-    {1, 40, 20, 16, KvKind::fp16, KvKind::fp16}, {1, 1, 1024, 16, KvKind::fp16, KvKind::fp32},
-    {1, 2, 300, 16, KvKind::fp16, KvKind::fp16}, {1, 1, 2, 16, KvKind::fp32, KvKind::fp32},
-    {2, 3, 64, 16, KvKind::bf16, KvKind::fp8},   {1, 3, 64, 16, KvKind::fp8, KvKind::bf16},
-    {2, 3, 64, 16, KvKind::q8_0, KvKind::q4_0},  {1, 4, 128, 32, KvKind::q4_0, KvKind::q8_0},
-    {2, 3, 64, 16, KvKind::nf4, KvKind::q3},     {1, 2, 80, 16, KvKind::q3, KvKind::nf4},
-    {1, 2, 20, 16, KvKind::q8_0, KvKind::fp16},
-};
+using Scene = AttentionScene;
+using Shape = AttentionShape;
+constexpr const auto& k_shapes = k_attention_shapes;
 
 TEST(AttentionTest, ResultsAreCloseToTheReferenceOnEachInstructionSet) {
   const auto ref = make_ref_ops();
   for (const Shape& s : k_shapes) {
-    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
-                {1, 37, 300, 530}, k_seed + s.head_dim);
+    Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
+                s.kv_heads * s.group, {1, 37, 300, 530}, k_seed + s.head_dim);
     scene.append_all(*ref);
     const std::vector<Scene::Piece> pieces = {{0, 0, 1}, {1, 0, 37}, {2, 250, 50}, {3, 529, 1}};
     const std::vector<float> expected = scene.attend(*ref, pieces);
@@ -168,8 +42,8 @@ TEST(AttentionTest, ResultsAreCloseToTheReferenceOnEachInstructionSet) {
 TEST(AttentionTest, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
   const auto backends = cpu_backends();
   for (const Shape& s : k_shapes) {
-    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
-                {60, 530}, k_seed);
+    Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
+                s.kv_heads * s.group, {60, 530}, k_seed);
     scene.append_all(*backends.front());
     const std::vector<Scene::Piece> pieces = {{0, 40, 20}, {1, 529, 1}};
     const std::vector<float> expected = scene.attend(*backends.front(), pieces);
@@ -182,7 +56,7 @@ TEST(AttentionTest, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
 /// A prompt in one segment, row by row, and in random chunks beside random batch mates.
 void expect_rows_depend_on_their_prefix_only(Isa isa, KvKind k, KvKind v) {
   const auto ops = make_cpu_ops(2, isa);
-  Scene scene(geometry(2, 64, 16, k, v), 6, {600, 90, 1, 280}, k_seed);
+  Scene scene(scene_geometry(2, 64, 16, k, v), 6, {600, 90, 1, 280}, k_seed);
   scene.append_all(*ops);
   const std::vector<float> whole = scene.attend(*ops, {{0, 0, 600}});
   const size_t row = scene.q_row();
@@ -212,8 +86,8 @@ TEST(AttentionTest, BitsOfARowDependOnItsOwnPrefixOnly) {
 TEST(AttentionTest, RowsThatShareBlocksGetTheBitsThatTheyGetAlone) {
   for (const Shape& s : k_shapes) {
     if (s.head_dim > 300) continue;
-    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
-                {560, 530, 600, 300, 270}, k_seed);
+    Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
+                s.kv_heads * s.group, {560, 530, 600, 300, 270}, k_seed);
     const auto backends = cpu_backends();
     scene.append_all(*backends.front());
     const auto share = [&](size_t from, size_t to, size_t tokens) {
@@ -244,8 +118,8 @@ constexpr uint32_t k_windows[] = {1, 15, 16, 17, 239, 255, 256, 257, 300, 512, 1
 TEST(AttentionTest, RowsWithAWindowAreCloseToTheReferenceOnEachInstructionSet) {
   const auto ref = make_ref_ops();
   for (const Shape& s : {k_shapes[1], k_shapes[12]}) {
-    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
-                {1, 37, 300, 530}, k_seed);
+    Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
+                s.kv_heads * s.group, {1, 37, 300, 530}, k_seed);
     scene.append_all(*ref);
     const std::vector<Scene::Piece> pieces = {{0, 0, 1}, {1, 0, 37}, {2, 235, 65}, {3, 511, 1}};
     const double tolerance = kv_kind_info(s.k).has_scales ? 0x1p-11 : 0x1p-24 * 480.0;
@@ -266,8 +140,8 @@ TEST(AttentionTest, RowsWithAWindowAreCloseToTheReferenceOnEachInstructionSet) {
 /// In whole prompts, random chunks and beside mates that share blocks: whatever the tiles and
 /// chunks are that its unit reads, a row gets the bits that it gets alone.
 void expect_rows_depend_on_their_window_only(const Shape& s) {
-  Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
-              {820, 800, 90, 790}, k_seed);
+  Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
+              s.kv_heads * s.group, {820, 800, 90, 790}, k_seed);
   const auto backends = cpu_backends();
   const auto fast = make_cpu_ops(2, available_isas().back());
   scene.append_all(*fast);
@@ -297,7 +171,7 @@ TEST(AttentionTest, BitsOfARowWithAWindowDependOnItsOwnWindowOnly) {
 }
 
 TEST(AttentionTest, AWindowAsLongAsTheSequenceGivesTheBitsOfNone) {
-  Scene scene(geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 6, {600}, k_seed);
+  Scene scene(scene_geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 6, {600}, k_seed);
   const auto ops = make_cpu_ops(2, available_isas().back());
   scene.append_all(*ops);
   const std::vector<Scene::Piece> all = {{0, 0, 600}};
@@ -313,7 +187,7 @@ TEST(AttentionTest, AWindowAsLongAsTheSequenceGivesTheBitsOfNone) {
 
 TEST(AttentionTest, WhatLiesBeforeAWindowDoesNotShow) {
   const auto ops = make_cpu_ops(2, available_isas().back());
-  Scene scene(geometry(1, 64, 16, KvKind::fp16, KvKind::q4_0), 3, {570}, k_seed);
+  Scene scene(scene_geometry(1, 64, 16, KvKind::fp16, KvKind::q4_0), 3, {570}, k_seed);
   scene.geometry.window = 40;
   scene.append_all(*ops);
   const std::vector<Scene::Piece> row = {{0, 569, 1}};
@@ -344,7 +218,7 @@ TEST(AttentionTest, WhatIsNoNumberShowsInRowsThatAttendToItOnly) {
     for (const Isa isa : available_isas()) {
       const auto ops = make_cpu_ops(1, isa);
       for (const uint32_t window : {0u, 40u}) {
-        Scene scene(geometry(1, 64, 16, kind, kind), 3, {570}, k_seed);
+        Scene scene(scene_geometry(1, 64, 16, kind, kind), 3, {570}, k_seed);
         scene.geometry.window = window;
         scene.append_all(*ops);
         const std::vector<Scene::Piece> pieces = {{0, 560, 10}, {0, 564, 2}};
@@ -374,7 +248,7 @@ TEST(AttentionTest, StaleNumbersBehindARowDoNotShow) {
   const auto ops = make_cpu_ops(2, available_isas().back());
   std::vector<std::vector<float>> results;
   for (int turn = 0; turn < 2; ++turn) {
-    Scene scene(geometry(1, 64, 32, KvKind::fp16, KvKind::fp32), 3, {70, 333}, k_seed);
+    Scene scene(scene_geometry(1, 64, 32, KvKind::fp16, KvKind::fp32), 3, {70, 333}, k_seed);
     for (int i = 0; i < turn; ++i) scene.fill_with_garbage();
     scene.append_all(*ops);
     results.push_back(scene.attend(*ops, {{0, 65, 5}, {1, 300, 33}}));
@@ -389,7 +263,7 @@ TEST(AttentionTest, StaleScalesBehindARowDoNotShow) {
       const auto ops = make_cpu_ops(2, isa);
       std::vector<std::vector<float>> results;
       for (const int byte : {0, 0xFF}) {
-        Scene scene(geometry(1, 80, 32, kind, kind), 3, {70, 333}, k_seed);
+        Scene scene(scene_geometry(1, 80, 32, kind, kind), 3, {70, 333}, k_seed);
         std::memset(scene.pool.data(), byte, scene.pool.size());
         scene.append_all(*ops);
         results.push_back(scene.attend(*ops, {{0, 65, 3}, {1, 300, 33}}));
@@ -405,7 +279,7 @@ TEST(AttentionTest, SumsOfTheLargestCodesFit) {
     for (const float sign : {1.0f, -1.0f}) {
       for (const Isa isa : available_isas()) {
         const auto ops = make_cpu_ops(1, isa);
-        Scene scene(geometry(1, 64, 16, kind, kind), 1, {256}, k_seed);
+        Scene scene(scene_geometry(1, 64, 16, kind, kind), 1, {256}, k_seed);
         for (auto* numbers : {&scene.keys[0], &scene.values[0]}) {
           std::fill(numbers->begin(), numbers->end(), sign * 4.0f);
         }
@@ -425,7 +299,7 @@ TEST(AttentionTest, SumsOfTheLargestCodesFit) {
 TEST(AttentionTest, WeightsBesideALargeOneAreLostByItsRoundingAtMost) {
   const auto ref = make_ref_ops();
   for (const KvKind kind : {KvKind::q8_0, KvKind::q4_0, KvKind::nf4}) {
-    Scene scene(geometry(1, 32, 16, kind, kind), 1, {256}, k_seed);
+    Scene scene(scene_geometry(1, 32, 16, kind, kind), 1, {256}, k_seed);
     std::fill(scene.keys[0].begin(), scene.keys[0].end(), 0.0f);
     std::fill(scene.keys[0].begin(), scene.keys[0].begin() + 32, 1.0f);
     std::fill(scene.values[0].begin(), scene.values[0].end(), 1.0f);
@@ -446,8 +320,8 @@ TEST(AttentionTest, WeightsBesideALargeOneAreLostByItsRoundingAtMost) {
 TEST(AttentionTest, NothingBehindItsMemoryIsTouched) {
   for (const Shape& s : k_shapes) {
     if (s.head_dim > 300) continue;
-    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
-                {300}, k_seed);
+    Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
+                s.kv_heads * s.group, {300}, k_seed);
     // What is read last lies last.
     const auto last = static_cast<int32_t>(scene.pool.size() / scene.geometry.block_bytes()) - 1;
     for (int32_t& block : scene.tables[0]) {
@@ -475,8 +349,8 @@ TEST(AttentionTest, NothingBehindItsMemoryIsTouched) {
 TEST(AttentionTest, AppendInPiecesStoresTheBytesOfTheReference) {
   const auto ref = make_ref_ops();
   for (const Shape& s : k_shapes) {
-    Scene scene(geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v), s.kv_heads * s.group,
-                {150, 33}, k_seed);
+    Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
+                s.kv_heads * s.group, {150, 33}, k_seed);
     const std::vector<std::byte> before = scene.pool;
     scene.append_all(*ref);
     const std::vector<std::byte> expected = scene.pool;
@@ -500,7 +374,7 @@ TEST(AttentionTest, AppendInPiecesStoresTheBytesOfTheReference) {
 
 TEST(AttentionTest, CopiedBlockServesAsTheOriginal) {
   const auto ops = make_cpu_ops(1, available_isas().back());
-  Scene scene(geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 2, {40}, k_seed);
+  Scene scene(scene_geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 2, {40}, k_seed);
   scene.append_all(*ops);
   const std::vector<float> expected = scene.attend(*ops, {{0, 39, 1}});
   int32_t spare = 0;

@@ -1,54 +1,14 @@
 #include <gtest/gtest.h>
 
-#include "kernels/test_support.hpp"
+#include "kernels/matmul_problem.test.hpp"
 
 namespace outrider::kernels {
 namespace {
 
 using namespace testing;
 
-constexpr uint64_t k_seed = 0x3A71;
-
-struct Case {
-  WeightType type;
-  size_t n, k, m;
-  bool bias, accumulate;
-};
-
-std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << weight_type_info(c.type)->name << " n " << c.n << " k " << c.k << " m " << c.m
-             << (c.bias ? " bias" : "") << (c.accumulate ? " accumulate" : "") << " seed "
-             << k_seed;
-}
-
-/// One problem with its inputs; `run` solves rows [begin, end) on a back end.
-struct Problem {
-  explicit Problem(const Case& c)
-      : what(c),
-        random(k_seed + c.n * 1000 + c.k + c.m),
-        weights(random_weights(random, c.type, c.n * c.k)),
-        x(random_floats(random, c.m * c.k)),
-        bias(random_floats(random, c.n)),
-        old_y(random_floats(random, c.m * c.n)) {}
-
-  std::vector<float> run(Ops& ops, const Matrix& matrix, size_t begin, size_t end) const {
-    std::vector<float> y(old_y.begin() + static_cast<long>(begin * what.n),
-                         old_y.begin() + static_cast<long>(end * what.n));
-    const Product product = {.w = &matrix,
-                             .bias = what.bias ? bias.data() : nullptr,
-                             .accumulate = what.accumulate,
-                             .y = y.data()};
-    ops.matmul({x.data() + begin * what.k}, end - begin, {&product, 1});
-    return y;
-  }
-  std::vector<float> run(Ops& ops) const { return run(ops, *ops.pack(view()), 0, what.m); }
-  WeightView view() const { return {what.type, weights.data(), what.n, what.k}; }
-
-  Case what;
-  Random random;
-  std::vector<std::byte> weights;
-  std::vector<float> x, bias, old_y;
-};
+using Case = MatmulCase;
+using Problem = MatmulProblem;
 
 double norm(const float* v, size_t n) {
   double sum = 1e-30;
@@ -82,25 +42,9 @@ Worst compare(const Problem& p, const std::vector<float>& got, const std::vector
   return worst;
 }
 
-/// Each weight type with odd numbers of outputs and each remainder of k that its block allows.
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  constexpr size_t k_rows[] = {1, 2, 3, 5, 8, 11, 33, 64};
-  constexpr size_t k_outputs[] = {1, 15, 16, 17, 33, 50, 64, 95};
-  for (const WeightType type : k_weight_types) {
-    const size_t block = weight_type_info(type)->block_elements;
-    for (size_t i = 0; i < std::size(k_rows); ++i) {
-      const size_t k = block == 1 ? 1 + 37 * i : block * (1 + i % (block == 32 ? 8 : 2));
-      const size_t n = k_outputs[(i + static_cast<size_t>(type)) % std::size(k_outputs)];
-      cases.push_back({type, n, k, k_rows[i], i % 3 == 1, i % 2 == 1});
-    }
-  }
-  return cases;
-}
-
 TEST(MatmulTest, ResultsAreCloseToTheReferenceOnEachInstructionSet) {
   const auto ref = make_ref_ops();
-  for (const Case& c : all_cases()) {
+  for (const Case& c : matmul_cases()) {
     const Problem problem(c);
     const std::vector<float> expected = problem.run(*ref);
     for (const Isa isa : available_isas()) {
@@ -113,7 +57,7 @@ TEST(MatmulTest, ResultsAreCloseToTheReferenceOnEachInstructionSet) {
 
 TEST(MatmulTest, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
   const auto backends = cpu_backends();
-  for (const Case& c : all_cases()) {
+  for (const Case& c : matmul_cases()) {
     const Problem problem(c);
     const std::vector<float> expected = problem.run(*backends.front());
     for (const auto& ops : backends) {
