@@ -10,6 +10,7 @@
 
 #include "base/result.hpp"
 #include "kernels/kv_kind.hpp"
+#include "kernels/weight_kind.hpp"
 
 /// The whole contract between a model and the hardware under it. `ref/` is the slow judge in
 /// double, `cpu/` the real thing; both pass the same tests.
@@ -18,21 +19,6 @@
 /// nothing but its own inputs. It never depends on the number of rows in the call, on the split
 /// over threads, or on the instruction set that ran (kernels/README.md).
 namespace outrider::kernels {
-
-/// Encoding of a weight tensor as it stands in a GGUF file; values are GGUF's own.
-enum class WeightType : uint32_t {
-  f32 = 0,
-  f16 = 1,
-  q4_0 = 2,
-  q4_1 = 3,
-  q5_0 = 6,
-  q5_1 = 7,
-  q8_0 = 8,
-  q4_k = 12,
-  q5_k = 13,
-  q6_k = 14,
-  bf16 = 30,
-};
 
 /// Geometry of an encoding: `block_elements` consecutive weights of a row take `block_bytes`.
 struct WeightTypeInfo {
@@ -62,9 +48,9 @@ class Matrix {
   virtual ~Matrix() = default;
   virtual size_t rows() const = 0;
   virtual size_t cols() const = 0;
-  /// All of it, in the layout that Ops::packing() names.
+  /// All of it, in the layout that Ops::packing() names; empty if the host cannot read it.
   virtual std::span<const std::byte> packed() const = 0;
-  size_t bytes() const { return packed().size(); }
+  virtual size_t bytes() const { return packed().size(); }
 };
 
 /// The rows [m, k] of a matmul call: x, or with a norm
@@ -139,7 +125,8 @@ class RopeTable {
 };
 
 /// One back end on one device. Not thread-safe: one step at a time; it uses its own threads inside.
-/// All pointers are memory from `allocate` or, on a CPU, any memory. Row-major float unless said.
+/// Floats and pools are memory from `allocate` or, where the host shares it, any memory; ids,
+/// positions, row numbers and segments are the host's. Row-major float unless said.
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -156,9 +143,14 @@ class Ops {
   /// all are done. The body must not throw and must not call back.
   virtual void parallel_for(size_t count, const std::function<void(size_t)>& body) = 0;
 
-  /// Zeroed memory, aligned to 64 bytes, for KV pools and activations.
+  /// Zeroed memory, aligned to 64 bytes, for KV pools and activations. Throws std::bad_alloc.
   using Buffer = std::unique_ptr<std::byte[], void (*)(std::byte*)>;
   virtual Buffer allocate(size_t bytes) = 0;
+  /// Whether the host may read and write that memory itself.
+  virtual bool shares_host_memory() const = 0;
+  /// From the host's memory to memory from `allocate`, and back.
+  virtual void upload(std::span<const std::byte> from, std::byte* to) = 0;
+  virtual void download(const std::byte* from, std::span<std::byte> to) = 0;
 
   /// Copies a weight matrix into this back end's layout.
   virtual std::unique_ptr<Matrix> pack(const WeightView& weights) = 0;
@@ -173,6 +165,9 @@ class Ops {
 
   /// out[i, :] = table[ids[i], :]; every id is in [0, table.rows()).
   virtual void embed(const Matrix& table, std::span<const int32_t> ids, float* out) = 0;
+
+  /// out[i, :] = x[rows[i], :], each `width` floats; out lies elsewhere.
+  virtual void gather(const float* x, std::span<const uint32_t> rows, size_t width, float* out) = 0;
 
   /// Each product's y from the same rows; at least one and at most k_products_max, all with k
   /// columns. One call does per row once what they share.
@@ -221,5 +216,9 @@ std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, Isa isa, std::vector<uint32_
 /// Likewise, for a number that a user chose: the error is of the field "threads".
 Result<std::unique_ptr<Ops>> open_cpu_ops(uint32_t threads, Isa isa,
                                           std::vector<uint32_t> cpus = {});
+/// GPU number `index` (kernels/cuda/); what the host does for it takes so many threads. Where there
+/// is none, or this build has no code for it, the error is of the field "device".
+Result<std::unique_ptr<Ops>> open_cuda_ops(uint32_t index, uint32_t threads,
+                                           std::vector<uint32_t> cpus = {});
 
 }  // namespace outrider::kernels

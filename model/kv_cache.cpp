@@ -160,9 +160,12 @@ void KvCache::fill_new_blocks(std::span<const float> numbers) {
   }
   OUTRIDER_CHECK(numbers.size() ==
                  size_t{geometry_.block_tokens} * geometry_.kv_heads * geometry_.head_dim);
+  const kernels::Ops::Buffer buffer = ops_->allocate(numbers.size_bytes());
+  ops_->upload(std::as_bytes(numbers), buffer.get());
+  const auto* const floats = reinterpret_cast<const float*>(buffer.get());
   const kernels::Segment segment = {.block_table = &block, .rows = geometry_.block_tokens};
   for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
-    ops_->kv_append(geometry_, layer, {&segment, 1}, numbers.data(), numbers.data(), memory_.get());
+    ops_->kv_append(geometry_, layer, {&segment, 1}, floats, floats, memory_.get());
   }
 }
 

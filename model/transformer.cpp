@@ -1,7 +1,5 @@
 #include "model/transformer.hpp"
 
-#include <algorithm>
-
 #include "base/check.hpp"
 
 namespace outrider::model {
@@ -32,6 +30,9 @@ Transformer::Transformer(std::shared_ptr<const LoadedModel> model,
   gated_ = take(size_t{sizes.rows} * config.ffn);
   chosen_ = take(size_t{sizes.logit_rows} * config.hidden);
   logits_ = take(size_t{sizes.logit_rows} * config.vocab);
+  if (!model_->ops->shares_host_memory()) {
+    host_logits_.resize(size_t{sizes.logit_rows} * config.vocab);
+  }
 }
 
 float* Transformer::take(size_t floats) {
@@ -55,10 +56,9 @@ void Transformer::attention_block(uint32_t layer, const StepBatch& batch, std::b
   const LayerWeights& w = model_->weights.layers[layer];
   kernels::Ops& ops = *model_->ops;
   const size_t m = batch.ids.size();
-  const auto bias = [](const std::vector<float>& b) { return LayerWeights::or_null(b); };
-  const kernels::Product qkv[] = {{.w = w.attn_q.get(), .bias = bias(w.q_bias), .y = q_},
-                                  {.w = w.attn_k.get(), .bias = bias(w.k_bias), .y = k_},
-                                  {.w = w.attn_v.get(), .bias = bias(w.v_bias), .y = v_}};
+  const kernels::Product qkv[] = {{.w = w.attn_q.get(), .bias = w.q_bias.data(), .y = q_},
+                                  {.w = w.attn_k.get(), .bias = w.k_bias.data(), .y = k_},
+                                  {.w = w.attn_v.get(), .bias = w.v_bias.data(), .y = v_}};
   ops.matmul({hidden_, w.attn_norm.data(), c.rms_eps}, m, qkv);
   ops.rope(*rope_, batch.positions.data(), m, c.heads, c.head_dim, q_);
   ops.rope(*rope_, batch.positions.data(), m, c.kv_heads, c.head_dim, k_);
@@ -82,13 +82,15 @@ void Transformer::feed_forward_block(uint32_t layer, size_t m) {
 std::span<const float> Transformer::logits(std::span<const uint32_t> rows) {
   const ModelConfig& c = model_->config;
   OUTRIDER_CHECK(rows.size() <= sizes_.logit_rows, rows.size(), sizes_.logit_rows);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::copy_n(hidden_ + size_t{rows[i]} * c.hidden, c.hidden, chosen_ + i * c.hidden);
-  }
   kernels::Ops& ops = *model_->ops;
+  ops.gather(hidden_, rows, c.hidden, chosen_);
   const kernels::Product head[] = {{.w = &model_->weights.head(), .y = logits_}};
   ops.matmul({chosen_, model_->weights.output_norm.data(), c.rms_eps}, rows.size(), head);
-  return {logits_, rows.size() * c.vocab};
+  const size_t floats = rows.size() * c.vocab;
+  if (ops.shares_host_memory()) return {logits_, floats};
+  const std::span<float> host = std::span(host_logits_).first(floats);
+  ops.download(reinterpret_cast<const std::byte*>(logits_), std::as_writable_bytes(host));
+  return host;
 }
 
 }  // namespace outrider::model

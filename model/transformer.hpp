@@ -33,7 +33,8 @@ class Transformer {
   /// Runs all layers: writes the rows' keys and values into `pool`, keeps their last hidden states.
   void forward(const StepBatch& batch, std::byte* pool);
 
-  /// Logits [rows.size(), vocab] of rows of the last `forward`. Valid until the next call.
+  /// Logits [rows.size(), vocab] of rows of the last `forward`, in the host's memory. Valid until
+  /// the next call.
   std::span<const float> logits(std::span<const uint32_t> rows);
 
   uint32_t logit_rows_max() const { return sizes_.logit_rows; }
@@ -56,6 +57,8 @@ class Transformer {
   float* gated_ = nullptr;     ///< [rows, ffn]
   float* chosen_ = nullptr;    ///< [logit_rows, hidden]
   float* logits_ = nullptr;    ///< [logit_rows, vocab]
+  /// Likewise, for the host, where it cannot read those.
+  std::vector<float> host_logits_;
 };
 
 /// Layout of the KV pool for a model.

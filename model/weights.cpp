@@ -44,7 +44,7 @@ class Loader {
   Result<void> plan_layer(uint32_t index, LayerWeights& layer);
   Result<void> matrix(const std::string& name, uint64_t rows, uint64_t cols,
                       std::unique_ptr<kernels::Matrix>& target);
-  Result<void> vector(const std::string& name, uint64_t size, std::vector<float>& target);
+  Result<void> vector(const std::string& name, uint64_t size, FloatVector& target);
   Result<void> check_all_used() const;
 
   const GgufFile& file_;
@@ -62,8 +62,10 @@ Result<void> Loader::matrix(const std::string& name, uint64_t rows, uint64_t col
   return {};
 }
 
-Result<void> Loader::vector(const std::string& name, uint64_t size, std::vector<float>& target) {
-  OUTRIDER_ASSIGN(target, file_.vector(name, size));
+Result<void> Loader::vector(const std::string& name, uint64_t size, FloatVector& target) {
+  const auto values = file_.vector(name, size);
+  if (!values) return values.error();
+  target = FloatVector(ops_, *values);
   jobs_.push_back({file_.find_tensor(name), {}, nullptr});
   return {};
 }
@@ -186,7 +188,8 @@ Result<Digest256> Loader::read_through_cache(bool& from_cache) const {
 }
 
 Result<void> Loader::fill(Weights& weights) const {
-  const bool cached = !options_.cache_directory.empty() && file_.identity() != nullptr;
+  const bool cached =
+      !options_.cache_directory.empty() && file_.identity() != nullptr && ops_.shares_host_memory();
   const auto tensors = cached ? read_through_cache(weights.from_cache) : read_tensors(true);
   if (!tensors) return tensors.error();
   for (const MatrixSlot& job : jobs_) weights.file_bytes += job.tensor->data.size();
@@ -195,6 +198,11 @@ Result<void> Loader::fill(Weights& weights) const {
 }
 
 }  // namespace
+
+FloatVector::FloatVector(kernels::Ops& ops, std::span<const float> values)
+    : memory_(ops.allocate(values.size_bytes())), size_(values.size()) {
+  ops.upload(std::as_bytes(values), memory_.get());
+}
 
 Result<Weights> load_weights(const GgufFile& file, const ModelConfig& config, kernels::Ops& ops,
                              const LoadOptions& options) {

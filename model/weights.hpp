@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,22 +26,33 @@ struct LoadOptions {
   std::function<void(const std::string&)> warn;
 };
 
+/// Numbers in a back end's memory, or none.
+class FloatVector {
+ public:
+  FloatVector() = default;
+  FloatVector(kernels::Ops& ops, std::span<const float> values);
+
+  /// Null for none.
+  const float* data() const { return reinterpret_cast<const float*>(memory_.get()); }
+  size_t size() const { return size_; }
+
+ private:
+  kernels::Ops::Buffer memory_{nullptr, [](std::byte*) {}};
+  size_t size_ = 0;
+};
+
 /// One transformer layer. Matrices are [outputs, inputs].
 struct LayerWeights {
-  std::vector<float> attn_norm;                  ///< [hidden]
+  FloatVector attn_norm;                         ///< [hidden]
   std::unique_ptr<kernels::Matrix> attn_q;       ///< [heads * head_dim, hidden]
   std::unique_ptr<kernels::Matrix> attn_k;       ///< [kv_heads * head_dim, hidden]
   std::unique_ptr<kernels::Matrix> attn_v;       ///< [kv_heads * head_dim, hidden]
   std::unique_ptr<kernels::Matrix> attn_output;  ///< [hidden, heads * head_dim]
-  std::vector<float> q_bias, k_bias, v_bias;     ///< empty unless ModelConfig::qkv_bias
-  std::vector<float> ffn_norm;                   ///< [hidden]
+  FloatVector q_bias, k_bias, v_bias;            ///< none unless ModelConfig::qkv_bias
+  FloatVector ffn_norm;                          ///< [hidden]
   std::unique_ptr<kernels::Matrix> ffn_gate;     ///< [ffn, hidden]
   std::unique_ptr<kernels::Matrix> ffn_up;       ///< [ffn, hidden]
   std::unique_ptr<kernels::Matrix> ffn_down;     ///< [hidden, ffn]
-
-  static const float* or_null(const std::vector<float>& bias) {
-    return bias.empty() ? nullptr : bias.data();
-  }
 };
 
 /// A model's weights in the layout of the back end that packed them. Immutable after loading; the
@@ -48,7 +60,7 @@ struct LayerWeights {
 struct Weights {
   std::unique_ptr<kernels::Matrix> token_embd;  ///< [vocab, hidden]
   std::vector<LayerWeights> layers;
-  std::vector<float> output_norm;           ///< [hidden]
+  FloatVector output_norm;                  ///< [hidden]
   std::unique_ptr<kernels::Matrix> output;  ///< [vocab, hidden], null when tied
   /// SHA-256 over the configuration's numbers and the digests of each tensor's name, encoding,
   /// shape and bytes, in the network's order: independent of the file's layout. Equal digests mean

@@ -67,7 +67,7 @@ TEST(Weights, LoadsATiedModel) {
   EXPECT_EQ(layer.attn_k->rows(), 32u);
   EXPECT_EQ(layer.ffn_down->cols(), 128u);
   EXPECT_EQ(layer.attn_norm.size(), 64u);
-  EXPECT_EQ(LayerWeights::or_null(layer.q_bias), nullptr);
+  EXPECT_EQ(layer.q_bias.data(), nullptr);
 }
 
 TEST(Weights, LoadsASeparateHeadAndBiases) {
@@ -80,7 +80,7 @@ TEST(Weights, LoadsASeparateHeadAndBiases) {
   EXPECT_EQ(layer.attn_output->cols(), 128u);
   EXPECT_EQ(layer.q_bias.size(), 128u);
   EXPECT_EQ(layer.v_bias.size(), 64u);
-  EXPECT_NE(LayerWeights::or_null(layer.k_bias), nullptr);
+  EXPECT_NE(layer.k_bias.data(), nullptr);
 }
 
 TEST(Weights, ReportsProgressUpToTheWhole) {

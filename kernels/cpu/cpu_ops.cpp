@@ -69,6 +69,13 @@ class CpuOps final : public Ops {
   }
 
   Buffer allocate(size_t bytes) override { return make_buffer(bytes); }
+  bool shares_host_memory() const override { return true; }
+  void upload(std::span<const std::byte> from, std::byte* to) override {
+    std::memcpy(to, from.data(), from.size());
+  }
+  void download(const std::byte* from, std::span<std::byte> to) override {
+    std::memcpy(to.data(), from, to.size());
+  }
 
   std::unique_ptr<Matrix> pack(const WeightView& weights) override {
     return std::make_unique<PackedMatrix>(weights, pool_);
@@ -92,6 +99,12 @@ class CpuOps final : public Ops {
       OUTRIDER_CHECK(id < matrix.rows(), ids[i]);
       matrix.read_row(id, out + i * matrix.cols());
     });
+  }
+
+  void gather(const float* x, std::span<const uint32_t> rows, size_t width, float* out) override {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::copy_n(x + rows[i] * width, width, out + i * width);
+    }
   }
 
   void matmul(const Rows& rows, size_t m, std::span<const Product> products) override;

@@ -121,6 +121,14 @@ class RefOps final : public Ops {
     return Buffer(data, [](std::byte* p) { std::free(p); });
   }
 
+  bool shares_host_memory() const override { return true; }
+  void upload(std::span<const std::byte> from, std::byte* to) override {
+    std::memcpy(to, from.data(), from.size());
+  }
+  void download(const std::byte* from, std::span<std::byte> to) override {
+    std::memcpy(to.data(), from, to.size());
+  }
+
   std::unique_ptr<Matrix> pack(const WeightView& weights) override {
     return std::make_unique<RefMatrix>(weights);
   }
@@ -152,6 +160,12 @@ class RefOps final : public Ops {
       OUTRIDER_CHECK(id >= 0 && static_cast<size_t>(id) < matrix.rows(), id);
       matrix.read_row(static_cast<size_t>(id), out);
       out += matrix.cols();
+    }
+  }
+
+  void gather(const float* x, std::span<const uint32_t> rows, size_t width, float* out) override {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::copy_n(x + rows[i] * width, width, out + i * width);
     }
   }
 

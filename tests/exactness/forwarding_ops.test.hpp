@@ -17,6 +17,11 @@ class ForwardingOps : public kernels::Ops {
   uint32_t threads() const override { return inner_->threads(); }
   void set_threads(uint32_t threads) override { inner_->set_threads(threads); }
   Buffer allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  bool shares_host_memory() const override { return inner_->shares_host_memory(); }
+  void upload(std::span<const std::byte> from, std::byte* to) override { inner_->upload(from, to); }
+  void download(const std::byte* from, std::span<std::byte> to) override {
+    inner_->download(from, to);
+  }
   void parallel_for(size_t count, const std::function<void(size_t)>& body) override {
     inner_->parallel_for(count, body);
   }
@@ -34,6 +39,9 @@ class ForwardingOps : public kernels::Ops {
   }
   void embed(const kernels::Matrix& table, std::span<const int32_t> ids, float* out) override {
     inner_->embed(table, ids, out);
+  }
+  void gather(const float* x, std::span<const uint32_t> rows, size_t width, float* out) override {
+    inner_->gather(x, rows, width, out);
   }
   void matmul(const kernels::Rows& rows, size_t m,
               std::span<const kernels::Product> products) override {

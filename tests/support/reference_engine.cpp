@@ -78,14 +78,13 @@ std::vector<Logits> ReferenceEngine::update(std::span<const int32_t> ids) {
   ops.embed(*model_->weights.token_embd, ids, x.data());
   for (uint32_t layer = 0; layer < c.layers; ++layer) {
     const model::LayerWeights& w = model_->weights.layers[layer];
-    const auto bias = [](const std::vector<float>& b) { return model::LayerWeights::or_null(b); };
     const auto multiply = [&](const kernels::Rows& rows, const kernels::Product& product) {
       ops.matmul(rows, m, {&product, 1});
     };
     const kernels::Rows attn_in = {x.data(), w.attn_norm.data(), c.rms_eps};
-    multiply(attn_in, {.w = w.attn_q.get(), .bias = bias(w.q_bias), .y = q.data()});
-    multiply(attn_in, {.w = w.attn_k.get(), .bias = bias(w.k_bias), .y = k.data()});
-    multiply(attn_in, {.w = w.attn_v.get(), .bias = bias(w.v_bias), .y = v.data()});
+    multiply(attn_in, {.w = w.attn_q.get(), .bias = w.q_bias.data(), .y = q.data()});
+    multiply(attn_in, {.w = w.attn_k.get(), .bias = w.k_bias.data(), .y = k.data()});
+    multiply(attn_in, {.w = w.attn_v.get(), .bias = w.v_bias.data(), .y = v.data()});
     ops.rope(*rope_, positions.data(), m, c.heads, c.head_dim, q.data());
     ops.rope(*rope_, positions.data(), m, c.kv_heads, c.head_dim, k.data());
     keys_[layer].insert(keys_[layer].end(), k.begin(), k.end());
