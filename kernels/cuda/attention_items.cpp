@@ -1,0 +1,134 @@
+#include "kernels/cuda/attention_items.hpp"
+
+#include <algorithm>
+
+#include "kernels/kv_codec.hpp"
+
+namespace outrider::kernels::cuda {
+namespace {
+
+KvTiles kv_tiles(KvKind kind, uint32_t head_dim) {
+  const KvKindInfo info = kv_kind_info(kind);
+  const auto unit_bytes = static_cast<uint32_t>(info.unit_bytes());
+  KvTiles tiles = {.kind = kind,
+                   .has_scales = info.has_scales,
+                   .unit_bytes = unit_bytes,
+                   .tile_bytes = static_cast<uint32_t>(kv_tile_bytes(kind, head_dim)),
+                   .scales_at = (head_dim + 15) / 16 * unit_bytes};
+  if (kind == KvKind::nf4 || kind == KvKind::q3) {
+    std::copy_n(kv_codebook(kind).begin(), 16, tiles.book);
+  }
+  return tiles;
+}
+
+/// Puts the ids of the blocks up to `positions` behind the others; returns where they begin.
+uint32_t add_table(const KvGeometry& geometry, const Segment& segment,
+                   std::vector<int32_t>& tables) {
+  const auto at = static_cast<uint32_t>(tables.size());
+  const uint32_t positions = segment.first_position + segment.rows;
+  const uint32_t blocks = (positions + geometry.block_tokens - 1) / geometry.block_tokens;
+  tables.insert(tables.end(), segment.block_table, segment.block_table + blocks);
+  return at;
+}
+
+size_t rounded(size_t bytes) {
+  return (bytes + 15) / 16 * 16;
+}
+
+/// What AttentionOf keeps besides tiles.
+size_t state_bytes(uint32_t head_dim, uint32_t queries) {
+  return 3 * rounded(size_t{head_dim} * queries * sizeof(float)) +
+         rounded(size_t{k_chunk} * queries * sizeof(float)) +
+         2 * rounded(size_t{2} * queries * sizeof(float));
+}
+
+}  // namespace
+
+KvPool kv_pool(const KvGeometry& geometry, uint32_t layer, std::byte* pool) {
+  return {.layer = pool + layer * geometry.layer_bytes(),
+          .block_bytes = geometry.block_bytes(),
+          .head_bytes = geometry.head_k_bytes() + geometry.head_v_bytes(),
+          .values_at = geometry.head_k_bytes(),
+          .block_tiles = geometry.block_tokens / 16,
+          .head_dim = geometry.head_dim,
+          .of = {kv_tiles(geometry.k_kind, geometry.head_dim),
+                 kv_tiles(geometry.v_kind, geometry.head_dim)}};
+}
+
+void append_items(const KvGeometry& geometry, std::span<const Segment> segments,
+                  Items<AppendItem>& out) {
+  out.items.clear();
+  out.tables.clear();
+  for (const Segment& s : segments) {
+    const uint32_t table_at = add_table(geometry, s, out.tables);
+    for (uint32_t row = 0; row < s.rows;) {
+      const uint32_t position = s.first_position + row;
+      const uint32_t rows = std::min(16 - position % 16, s.rows - row);
+      out.items.push_back({table_at, s.first_row + row, position, rows});
+      row += rows;
+    }
+  }
+}
+
+void attention_items(const KvGeometry& geometry, std::span<const Segment> segments, size_t heads,
+                     uint32_t queries_max, Items<AttentionItem>& out) {
+  out.items.clear();
+  out.tables.clear();
+  const auto group = static_cast<uint32_t>(heads / geometry.kv_heads);
+  for (const Segment& s : segments) {
+    const uint32_t table_at = add_table(geometry, s, out.tables);
+    for (uint32_t first = 0; first < s.rows * group; first += queries_max) {
+      const uint32_t queries = std::min(queries_max, s.rows * group - first);
+      out.items.push_back({table_at, s.first_row, s.first_position, first, queries});
+    }
+  }
+}
+
+uint32_t queries_of_item(const KvGeometry& geometry, std::span<const Segment> segments,
+                         size_t heads, size_t shared_bytes_max) {
+  uint32_t rows = 1;
+  for (const Segment& s : segments) rows = std::max(rows, s.rows);
+  if (rows * (heads / geometry.kv_heads) <= 4) return 4;
+  return attention_stages(geometry, 8, shared_bytes_max).tiles > 0 ? 8 : 4;
+}
+
+AttentionStages attention_stages(const KvGeometry& geometry, uint32_t queries_max,
+                                 size_t shared_bytes_max) {
+  AttentionStages stages;
+  const KvKind kinds[] = {geometry.k_kind, geometry.v_kind};
+  for (size_t i = 0; i < 2; ++i) {
+    stages.tile_pitch[i] = static_cast<uint32_t>(kv_tile_bytes(kinds[i], geometry.head_dim)) + 32;
+  }
+  const size_t pitch = std::max(stages.tile_pitch[0], stages.tile_pitch[1]);
+  const size_t state = state_bytes(geometry.head_dim, queries_max);
+  const auto fits = [&](uint32_t count, uint32_t tiles) {
+    return state + count * rounded(tiles * pitch) <= shared_bytes_max;
+  };
+  while (stages.tiles > 1 && !fits(2, stages.tiles)) stages.tiles /= 2;
+  if (!fits(2, stages.tiles)) stages.count = 1;
+  if (!fits(1, stages.tiles)) stages.tiles = 0;
+  stages.bytes = static_cast<uint32_t>(rounded(stages.tiles * pitch));
+  return stages;
+}
+
+AttentionPlan plan_attention(const Attention& call, std::span<const AttentionItem> items,
+                             uint32_t multiprocessors) {
+  AttentionPlan plan;
+  plan.launch = {.x = static_cast<uint32_t>(items.size()),
+                 .y = call.kv_heads,
+                 .threads = k_chunk,
+                 .shared_bytes = state_bytes(call.head_dim, call.queries_max) +
+                                 size_t{call.stages.count} * call.stages.bytes};
+  for (const AttentionItem& item : items) {
+    plan.chunks_max = std::max(plan.chunks_max, call.end_chunk(item) - call.first_chunk(item));
+  }
+  const size_t floats =
+      items.size() * call.kv_heads * plan.chunks_max * call.queries_max * (2 + call.head_dim);
+  const bool few = items.size() * call.kv_heads < 2 * size_t{multiprocessors};
+  if (!few || plan.chunks_max < 2 || floats > k_partial_floats_max) return plan;
+  plan.partial_floats = floats;
+  plan.launch.z = plan.chunks_max;
+  return plan;
+}
+
+}  // namespace outrider::kernels::cuda

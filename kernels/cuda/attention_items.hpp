@@ -1,0 +1,45 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/device.hpp"
+
+/// How a step's rows are cut into blocks for a device. Pure; no result depends on it.
+namespace outrider::kernels::cuda {
+
+/// Floats that chunks may leave for MergeChunks.
+inline constexpr size_t k_partial_floats_max = size_t{64} << 20;
+
+KvPool kv_pool(const KvGeometry& geometry, uint32_t layer, std::byte* pool);
+
+/// The items of a call, and the block ids that they look at.
+template <class Item>
+struct Items {
+  std::vector<Item> items;
+  std::vector<int32_t> tables;
+};
+
+/// In `out`, whose memory is used again.
+void append_items(const KvGeometry& geometry, std::span<const Segment> segments,
+                  Items<AppendItem>& out);
+void attention_items(const KvGeometry& geometry, std::span<const Segment> segments, size_t heads,
+                     uint32_t queries_max, Items<AttentionItem>& out);
+
+/// Query vectors of an item: 8, or 4 where more would stay empty or not fit into shared memory.
+uint32_t queries_of_item(const KvGeometry& geometry, std::span<const Segment> segments,
+                         size_t heads, size_t shared_bytes_max);
+/// Stages of tiles that fit beside so many queries; `tiles` is 0 if not even one does.
+AttentionStages attention_stages(const KvGeometry& geometry, uint32_t queries_max,
+                                 size_t shared_bytes_max);
+
+/// Blocks for items, and whether chunks are spread over them.
+struct AttentionPlan {
+  Launch launch;
+  uint32_t chunks_max = 0;
+  size_t partial_floats = 0;  ///< 0: a block takes all chunks of its item
+};
+AttentionPlan plan_attention(const Attention& call, std::span<const AttentionItem> items,
+                             uint32_t multiprocessors);
+
+}  // namespace outrider::kernels::cuda

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/kv_append.hpp"
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/products.hpp"
+#include "kernels/cuda/rows.hpp"
+#include "kernels/cuda/sampling.hpp"
+#include "kernels/ops.hpp"
+
+namespace outrider::kernels::cuda {
+
+struct DeviceTraits {
+  std::string name;      ///< for people
+  std::string numerics;  ///< devices of one name give the same bits
+  uint32_t multiprocessors = 1;
+  size_t shared_bytes_max = 0;  ///< of a block
+};
+
+/// Rows of memory that lie `pitch` bytes apart on the device and follow each other on the host.
+struct StridedRows {
+  size_t width = 0;  ///< bytes of a row
+  size_t rows = 0;
+  size_t pitch = 0;
+};
+
+/// Products of a few rows by FewRows<type, mt, nt>, of which k_few_variants exist.
+struct FewProducts : Products {
+  uint32_t mt = 1, nt = 1;
+};
+/// Products of many rows by ManyRows<type>.
+struct ManyProducts : Products {};
+
+/// A GPU (cuda_device.cu) or its emulation (emulated_device.hpp). What is started on it runs in the
+/// order of the calls; whatever gives the host something waits for all that was started before it.
+/// Not thread-safe. An error of the hardware ends the process: nothing that the device holds can be
+/// used again, and sessions resume elsewhere.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceTraits& traits() const = 0;
+
+  /// Zeroed memory of the device, aligned to 256 bytes. Throws std::bad_alloc.
+  virtual Ops::Buffer allocate(size_t bytes) = 0;
+  /// Memory of the host that the device copies from and to at full speed. Throws std::bad_alloc.
+  virtual Ops::Buffer allocate_host(size_t bytes) = 0;
+  virtual void synchronize() = 0;
+
+  /// Returns when `from` may be changed.
+  virtual void copy_in(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  /// `from` is memory from `allocate_host`, unchanged until synchronize().
+  virtual void start_copy_in(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  virtual void copy_out(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  virtual void copy_within(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  virtual void copy_rows_in(std::byte* to, const std::byte* from, const StridedRows& rows) = 0;
+  virtual void copy_rows_out(std::byte* to, const std::byte* from, const StridedRows& rows) = 0;
+
+  virtual void run(const Launch& launch, const PrepareRows& kernel) = 0;
+  virtual void run(const Launch& launch, const FewProducts& kernel) = 0;
+  virtual void run(const Launch& launch, const ManyProducts& kernel) = 0;
+  virtual void run(const Launch& launch, const AddSegments& kernel) = 0;
+  virtual void run(const Launch& launch, const Swiglu& kernel) = 0;
+  virtual void run(const Launch& launch, const Embed& kernel) = 0;
+  virtual void run(const Launch& launch, const Rope& kernel) = 0;
+  virtual void run(const Launch& launch, const Gather& kernel) = 0;
+  virtual void run(const Launch& launch, const KvAppend& kernel) = 0;
+  virtual void run(const Launch& launch, const Attention& kernel) = 0;
+  virtual void run(const Launch& launch, const MergeChunks& kernel) = 0;
+  virtual void run(const Launch& launch, const SampleRows& kernel) = 0;
+};
+
+/// Calls use(kernel) with the template that a call names.
+template <WeightType type, class Use>
+void with_few_rows(const FewProducts& call, const Use& use) {
+  if (call.nt > 1) {
+    use(FewRows<type, 2, 4>(call));
+  } else if (call.mt > 1) {
+    use(FewRows<type, 2, 1>(call));
+  } else {
+    use(FewRows<type, 1, 1>(call));
+  }
+}
+template <class Use>
+void with_queries(const Attention& call, const Use& use) {
+  if (call.queries_max == 4) {
+    use(AttentionOf<4>(call));
+  } else {
+    use(AttentionOf<8>(call));
+  }
+}
+
+}  // namespace outrider::kernels::cuda

@@ -1,0 +1,10 @@
+#include "kernels/cuda/emulate.hpp"
+
+namespace outrider::kernels::cuda {
+
+void emulate_products(const Launch& launch, const ManyProducts& call, bool backwards) {
+  with_weight_type(call.weight_type,
+                   [&]<WeightType type>() { emulate(launch, ManyRows<type>(call), backwards); });
+}
+
+}  // namespace outrider::kernels::cuda

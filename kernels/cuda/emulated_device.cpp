@@ -1,0 +1,156 @@
+#include "kernels/cuda/emulated_device.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <set>
+#include <utility>
+
+#include "base/check.hpp"
+#include "kernels/cpu/buffer.hpp"
+#include "kernels/cuda/emulate.hpp"
+
+namespace outrider::kernels::cuda {
+namespace {
+
+constexpr size_t k_page = 4096;
+
+/// Pages that only the device may touch.
+struct Allocation {
+  std::byte* data;
+  size_t bytes;
+
+  friend auto operator<=>(const Allocation&, const Allocation&) = default;
+};
+using Allocations = std::set<Allocation>;
+
+/// Stands in a page of its own before the data.
+struct Header {
+  std::shared_ptr<Allocations> owner;
+  size_t bytes;  ///< of the data, whole pages
+};
+
+void release(std::byte* data) {
+  std::byte* const start = data - k_page;
+  auto* const header = std::launder(reinterpret_cast<Header*>(start));
+  const size_t bytes = header->bytes;
+  header->owner->erase({data, bytes});
+  header->~Header();
+  ::munmap(start, bytes + 2 * k_page);
+}
+
+class EmulatedDevice final : public Device {
+ public:
+  explicit EmulatedDevice(const EmulatedTraits& traits)
+      : traits_{.name = "emulated device",
+                .numerics = "emulated",
+                .multiprocessors = traits.multiprocessors,
+                .shared_bytes_max = traits.shared_bytes_max},
+        backwards_(traits.backwards) {}
+
+  const DeviceTraits& traits() const override { return traits_; }
+
+  Ops::Buffer allocate(size_t bytes) override {
+    const size_t whole = std::max<size_t>(1, (bytes + k_page - 1) / k_page) * k_page;
+    void* const start = ::mmap(nullptr, whole + 2 * k_page, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) throw std::bad_alloc();
+    new (start) Header{allocations_, whole};
+    std::byte* const data = static_cast<std::byte*>(start) + k_page;
+    protect({data, whole + k_page}, PROT_NONE);
+    allocations_->insert({data, whole});
+    return Ops::Buffer(data, release);
+  }
+  Ops::Buffer allocate_host(size_t bytes) override { return make_buffer(bytes); }
+  void synchronize() override {}
+
+  void copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
+    on_device([&] { std::memcpy(to, from, bytes); });
+  }
+  void start_copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
+    copy_in(to, from, bytes);
+  }
+  void copy_out(std::byte* to, const std::byte* from, size_t bytes) override {
+    on_device([&] { std::memcpy(to, from, bytes); });
+  }
+  void copy_within(std::byte* to, const std::byte* from, size_t bytes) override {
+    on_device([&] { std::memcpy(to, from, bytes); });
+  }
+  void copy_rows_in(std::byte* to, const std::byte* from, const StridedRows& rows) override {
+    on_device([&] {
+      for (size_t i = 0; i < rows.rows; ++i) {
+        std::memcpy(to + i * rows.pitch, from + i * rows.width, rows.width);
+      }
+    });
+  }
+  void copy_rows_out(std::byte* to, const std::byte* from, const StridedRows& rows) override {
+    on_device([&] {
+      for (size_t i = 0; i < rows.rows; ++i) {
+        std::memcpy(to + i * rows.width, from + i * rows.pitch, rows.width);
+      }
+    });
+  }
+
+  void run(const Launch& launch, const PrepareRows& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const AddSegments& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const Swiglu& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const Rope& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const Gather& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const KvAppend& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const MergeChunks& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const SampleRows& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const Embed& kernel) override {
+    with_weight_type(kernel.weight_type,
+                     [&]<WeightType type>() { start(launch, EmbedOf<type>(kernel)); });
+  }
+  void run(const Launch& launch, const Attention& kernel) override {
+    with_queries(kernel, [&](const auto& call) { start(launch, call); });
+  }
+  void run(const Launch& launch, const FewProducts& kernel) override {
+    check(launch);
+    on_device([&] { emulate_products(launch, kernel, backwards_); });
+  }
+  void run(const Launch& launch, const ManyProducts& kernel) override {
+    check(launch);
+    on_device([&] { emulate_products(launch, kernel, backwards_); });
+  }
+
+ private:
+  static void protect(const Allocation& allocation, int access) {
+    OUTRIDER_CHECK(::mprotect(allocation.data, allocation.bytes, access) == 0);
+  }
+  /// What the device does.
+  template <class Work>
+  void on_device(const Work& work) {
+    for (const Allocation& a : *allocations_) protect(a, PROT_READ | PROT_WRITE);
+    work();
+    for (const Allocation& a : *allocations_) protect(a, PROT_NONE);
+  }
+  /// What a GPU refuses.
+  void check(const Launch& launch) const {
+    OUTRIDER_CHECK(launch.x > 0 && launch.y > 0 && launch.z > 0, launch.x, launch.y, launch.z);
+    OUTRIDER_CHECK(launch.y <= 65'535 && launch.z <= 65'535, launch.y, launch.z);
+    OUTRIDER_CHECK(launch.threads % 32 == 0 && launch.threads <= 1024, launch.threads);
+    OUTRIDER_CHECK(launch.shared_bytes <= traits_.shared_bytes_max, launch.shared_bytes);
+  }
+  template <class Kernel>
+  void start(const Launch& launch, const Kernel& kernel) {
+    check(launch);
+    OUTRIDER_CHECK(launch.threads == Kernel::k_threads, launch.threads);
+    on_device([&] { emulate(launch, kernel, backwards_); });
+  }
+
+  DeviceTraits traits_;
+  bool backwards_;
+  std::shared_ptr<Allocations> allocations_ = std::make_shared<Allocations>();
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_emulated_device(const EmulatedTraits& traits) {
+  return std::make_unique<EmulatedDevice>(traits);
+}
+
+}  // namespace outrider::kernels::cuda

@@ -1,0 +1,162 @@
+#include <new>
+#include <string>
+
+#include "kernels/cuda/cuda_ops.hpp"
+#include "kernels/cuda/gpu/launch.cuh"
+
+namespace outrider::kernels::cuda {
+namespace {
+
+/// cudaMalloc and cudaMallocHost, or std::bad_alloc.
+Ops::Buffer owned(cudaError_t error, void* data, void (*release)(std::byte*)) {
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();  // it is no more than that
+    throw std::bad_alloc();
+  }
+  must(error, "allocate");
+  return Ops::Buffer(static_cast<std::byte*>(data), release);
+}
+
+/// One stream of one GPU. Calls come from one thread at a time, but not always the same.
+class GpuDevice final : public Device {
+ public:
+  GpuDevice(int index, DeviceTraits traits) : index_(index), traits_(std::move(traits)) {
+    select();
+    must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+  }
+  GpuDevice(const GpuDevice&) = delete;
+  GpuDevice& operator=(const GpuDevice&) = delete;
+  ~GpuDevice() override { (void)cudaStreamDestroy(stream_); }
+
+  const DeviceTraits& traits() const override { return traits_; }
+
+  Ops::Buffer allocate(size_t bytes) override {
+    select();
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, bytes > 0 ? bytes : 1);
+    Ops::Buffer buffer = owned(error, data, [](std::byte* p) { (void)cudaFree(p); });
+    must(cudaMemsetAsync(data, 0, bytes, stream_), "clear");
+    synchronize();
+    return buffer;
+  }
+  Ops::Buffer allocate_host(size_t bytes) override {
+    select();
+    void* data = nullptr;
+    const cudaError_t error = cudaMallocHost(&data, bytes > 0 ? bytes : 1);
+    return owned(error, data, [](std::byte* p) { (void)cudaFreeHost(p); });
+  }
+  void synchronize() override { must(cudaStreamSynchronize(stream_), "synchronize"); }
+
+  void copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
+    copy(to, from, bytes, cudaMemcpyHostToDevice);
+    synchronize();
+  }
+  void start_copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
+    copy(to, from, bytes, cudaMemcpyHostToDevice);
+  }
+  void copy_out(std::byte* to, const std::byte* from, size_t bytes) override {
+    copy(to, from, bytes, cudaMemcpyDeviceToHost);
+    synchronize();
+  }
+  void copy_within(std::byte* to, const std::byte* from, size_t bytes) override {
+    copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+  }
+  void copy_rows_in(std::byte* to, const std::byte* from, const StridedRows& rows) override {
+    select();
+    must(cudaMemcpy2DAsync(to, rows.pitch, from, rows.width, rows.width, rows.rows,
+                           cudaMemcpyHostToDevice, stream_),
+         "copy rows in");
+    synchronize();
+  }
+  void copy_rows_out(std::byte* to, const std::byte* from, const StridedRows& rows) override {
+    select();
+    must(cudaMemcpy2DAsync(to, rows.width, from, rows.pitch, rows.width, rows.rows,
+                           cudaMemcpyDeviceToHost, stream_),
+         "copy rows out");
+    synchronize();
+  }
+
+  void run(const Launch& launch, const PrepareRows& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const AddSegments& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const Swiglu& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const Rope& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const Gather& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const KvAppend& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const MergeChunks& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const SampleRows& kernel) override { start(launch, kernel); }
+  void run(const Launch& launch, const Embed& kernel) override {
+    with_weight_type(kernel.weight_type,
+                     [&]<WeightType type>() { start(launch, EmbedOf<type>(kernel)); });
+  }
+  void run(const Launch& launch, const Attention& kernel) override {
+    with_queries(kernel, [&](const auto& call) { start(launch, call); });
+  }
+  void run(const Launch& launch, const FewProducts& kernel) override {
+    select();
+    with_weight_type(kernel.weight_type,
+                     [&]<WeightType type>() { launch_products<type>(launch, kernel, stream_); });
+  }
+  void run(const Launch& launch, const ManyProducts& kernel) override {
+    select();
+    with_weight_type(kernel.weight_type,
+                     [&]<WeightType type>() { launch_products<type>(launch, kernel, stream_); });
+  }
+
+ private:
+  void select() const { must(cudaSetDevice(index_), "select"); }
+  void copy(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind) {
+    select();
+    must(cudaMemcpyAsync(to, from, bytes, kind, stream_), "copy");
+  }
+  template <class Kernel>
+  void start(const Launch& launch, const Kernel& kernel) {
+    select();
+    launch_kernel(launch, kernel, stream_);
+  }
+
+  int index_;
+  DeviceTraits traits_;
+  cudaStream_t stream_ = nullptr;
+};
+
+Error unusable(uint32_t index, const std::string& why) {
+  return fail(ErrorCode::unsupported, "device: cuda:" + std::to_string(index) + ": " + why,
+              "device");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> open_device(uint32_t index) {
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted == cudaErrorInsufficientDriver) {
+    return unusable(index, "this machine has no NVIDIA driver, or one older than CUDA " +
+                               std::to_string(CUDART_VERSION / 1000));
+  }
+  if (counted == cudaErrorNoDevice || (counted == cudaSuccess && count == 0)) {
+    return unusable(index, "this machine has no NVIDIA GPU");
+  }
+  if (counted != cudaSuccess) return unusable(index, cudaGetErrorString(counted));
+  if (index >= static_cast<uint32_t>(count)) {
+    return unusable(index, "this machine's last GPU is cuda:" + std::to_string(count - 1));
+  }
+  cudaDeviceProp properties;
+  const auto number = static_cast<int>(index);
+  cudaError_t error = cudaSetDevice(number);
+  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, number);
+  if (error != cudaSuccess) return unusable(index, cudaGetErrorString(error));
+  cudaFuncAttributes code;
+  error = cudaFuncGetAttributes(&code, run_kernel<Swiglu>);
+  if (error != cudaSuccess) {
+    return unusable(index, std::string("no code of this build runs on a ") + properties.name +
+                               " (" + cudaGetErrorString(error) + ")");
+  }
+  DeviceTraits traits = {
+      .name = "cuda:" + std::to_string(index) + " " + properties.name,
+      .numerics = "sm" + std::to_string(10 * properties.major + properties.minor),
+      .multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount),
+      .shared_bytes_max = properties.sharedMemPerBlockOptin};
+  return std::unique_ptr<Device>(std::make_unique<GpuDevice>(number, std::move(traits)));
+}
+
+}  // namespace outrider::kernels::cuda

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "base/check.hpp"
+#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/gpu/device_block.cuh"
+
+namespace outrider::kernels::cuda {
+
+/// Ends the process when the driver reports an error (device.hpp says why).
+inline void must(cudaError_t error, const char* what) {
+  OUTRIDER_CHECK(error == cudaSuccess, what, cudaGetErrorString(error));
+}
+
+/// More than this a kernel has to ask for.
+inline constexpr size_t k_shared_bytes_granted = size_t{48} << 10;
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::k_threads)
+    run_kernel(const __grid_constant__ Kernel kernel) {
+  DeviceBlock block;
+  kernel(block);
+}
+
+template <class Kernel>
+void launch_kernel(const Launch& launch, const Kernel& kernel, cudaStream_t stream) {
+  if (launch.shared_bytes > k_shared_bytes_granted) {
+    must(cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(launch.shared_bytes)),
+         "shared memory");
+  }
+  run_kernel<Kernel><<<dim3(launch.x, launch.y, launch.z), launch.threads, launch.shared_bytes,
+                       stream>>>(kernel);
+  must(cudaGetLastError(), "launch");
+}
+
+/// By type of weights, in files of their own: they take long to compile.
+template <WeightType type>
+void launch_products(const Launch& launch, const FewProducts& call, cudaStream_t stream);
+template <WeightType type>
+void launch_products(const Launch& launch, const ManyProducts& call, cudaStream_t stream);
+
+}  // namespace outrider::kernels::cuda

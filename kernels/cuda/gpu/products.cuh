@@ -1,0 +1,23 @@
+#pragma once
+
+#include "kernels/cuda/gpu/launch.cuh"
+
+namespace outrider::kernels::cuda {
+
+template <WeightType type>
+void launch_products(const Launch& launch, const FewProducts& call, cudaStream_t stream) {
+  with_few_rows<type>(call, [&](const auto& kernel) { launch_kernel(launch, kernel, stream); });
+}
+template <WeightType type>
+void launch_products(const Launch& launch, const ManyProducts& call, cudaStream_t stream) {
+  launch_kernel(launch, ManyRows<type>(call), stream);
+}
+
+}  // namespace outrider::kernels::cuda
+
+/// Kernels of one type of weights.
+#define OUTRIDER_PRODUCTS(type)                                                               \
+  template void outrider::kernels::cuda::launch_products<outrider::kernels::WeightType::type>( \
+      const Launch&, const FewProducts&, cudaStream_t);                                       \
+  template void outrider::kernels::cuda::launch_products<outrider::kernels::WeightType::type>( \
+      const Launch&, const ManyProducts&, cudaStream_t)

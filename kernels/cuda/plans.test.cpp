@@ -1,0 +1,199 @@
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+#include "kernels/cuda/attention_items.hpp"
+#include "kernels/cuda/emulated_device.hpp"
+#include "kernels/cuda/pack_units.hpp"
+#include "kernels/cuda/product_plan.hpp"
+#include "kernels/cuda/staging.hpp"
+
+namespace outrider::kernels::cuda {
+namespace {
+
+Products products(uint32_t m, std::vector<uint32_t> outputs, uint32_t k) {
+  Products call;
+  call.weight_type = WeightType::q4_k;
+  call.m = m;
+  call.units = k / k_unit_k;
+  for (const uint32_t n : outputs) {
+    call.targets[call.count++].w = {.outputs = n, .tiles = (n + 15) / 16, .units = call.units};
+  }
+  return call;
+}
+
+TEST(CudaPlans, FewRowsOfALargeMatrixTakeTwoTilesABlock) {
+  const ProductPlan plan = plan_products(products(8, {28672}, 4096), 132);
+  EXPECT_TRUE(plan.few);
+  EXPECT_EQ(plan.call.mt, 2u);
+  EXPECT_EQ(plan.call.nt, 1u);
+  EXPECT_EQ(plan.launch.x, 896u);
+  EXPECT_EQ(plan.workspace_floats, 0u);
+}
+
+TEST(CudaPlans, FewRowsOfASmallMatrixTakeATileABlock) {
+  const ProductPlan plan = plan_products(products(1, {4096, 17}, 4096), 132);
+  EXPECT_EQ(plan.call.mt, 1u);
+  EXPECT_EQ(plan.call.targets[1].first_block, 256u);
+  EXPECT_EQ(plan.launch.x, 258u);
+}
+
+TEST(CudaPlans, ManyRowsThatGiveFewBlocksSplitTheirSegments) {
+  const ProductPlan plan = plan_products(products(100, {1024, 200}, 4096), 132);
+  EXPECT_FALSE(plan.few);
+  EXPECT_EQ(plan.launch.x, 8u + 2u);
+  EXPECT_EQ(plan.launch.y, 1u);
+  EXPECT_EQ(plan.launch.z, 8u);
+  EXPECT_EQ(plan.call.segments_of_block, 1u);
+  EXPECT_EQ(plan.workspace_floats, 8u * 100u * 1224u);
+  EXPECT_EQ(plan.call.targets[1].workspace_at, 8u * 100u * 1024u);
+  EXPECT_EQ(plan.add.x, 4u);
+  EXPECT_EQ(plan.add.y, 100u);
+  EXPECT_EQ(plan.add.z, 2u);
+}
+
+TEST(CudaPlans, ManyRowsThatFillTheDeviceDoNotSplit) {
+  const ProductPlan plan = plan_products(products(2048, {4096}, 4096), 132);
+  EXPECT_EQ(plan.launch.x * plan.launch.y, 512u);
+  EXPECT_EQ(plan.launch.z, 1u);
+  EXPECT_EQ(plan.workspace_floats, 0u);
+}
+
+TEST(CudaPlans, SplitSegmentsStayWithinTheirMemory) {
+  EXPECT_GT(plan_products(products(128, {128}, 1u << 16), 132).workspace_floats, 0u);
+  for (const uint32_t m : {33u, 128u, 500u}) {
+    for (const uint32_t k : {4096u, 1u << 18}) {
+      EXPECT_LE(plan_products(products(m, {4096}, k), 1000).workspace_floats,
+                k_workspace_floats_max);
+    }
+  }
+}
+
+TEST(CudaPlans, SumsHaveRoomForWholeBlocksOfRows) {
+  EXPECT_EQ(sums_pitch(1), 128u);
+  EXPECT_EQ(sums_pitch(128), 128u);
+  EXPECT_EQ(sums_pitch(129), 256u);
+}
+
+KvGeometry geometry(uint32_t head_dim) {
+  return {.layers = 2, .kv_heads = 2, .head_dim = head_dim, .block_tokens = 32};
+}
+
+/// Each row and head once, each tile once.
+TEST(CudaPlans, ItemsCoverTheRowsOnce) {
+  const int32_t tables[2][4] = {{7, 3, 5, 1}, {2, 0, 6, 4}};
+  const Segment segments[] = {{tables[0], 0, 37, 5}, {tables[1], 37, 1, 127}};
+  Items<AppendItem> append;
+  append_items(geometry(64), segments, append);
+  uint32_t row = 0;
+  for (const AppendItem& item : append.items) {
+    EXPECT_EQ(item.first_row, row);
+    EXPECT_LE(item.first_position % 16 + item.rows, 16u);
+    row += item.rows;
+  }
+  EXPECT_EQ(row, 38u);
+  EXPECT_EQ(append.tables, (std::vector<int32_t>{7, 3, 2, 0, 6, 4}));
+
+  Items<AttentionItem> items;
+  attention_items(geometry(64), segments, 6, 8, items);
+  std::set<std::pair<uint32_t, uint32_t>> queries;  // row of the batch, head of the group
+  for (const AttentionItem& item : items.items) {
+    EXPECT_LE(item.queries, 8u);
+    EXPECT_EQ(item.table_at, item.first_row == 0 ? 0u : 2u);
+    for (uint32_t i = item.first_query; i < item.first_query + item.queries; ++i) {
+      EXPECT_TRUE(queries.emplace(item.first_row + i / 3, i % 3).second);
+    }
+  }
+  EXPECT_EQ(queries.size(), 38u * 3u);
+}
+
+TEST(CudaPlans, QueriesAndTilesFitIntoSharedMemory) {
+  const int32_t table[8] = {};
+  const Segment prompt = {table, 0, 60, 0}, token = {table, 0, 1, 59};
+  for (const size_t shared : {size_t{163} << 10, size_t{227} << 10}) {
+    for (const uint32_t head_dim : {64u, 128u, 256u, 1024u}) {
+      for (const Segment& s : {prompt, token}) {
+        Attention call;
+        call.head_dim = head_dim;
+        call.heads = 8;
+        call.kv_heads = 2;
+        call.queries_max = queries_of_item(geometry(head_dim), {&s, 1}, 8, shared);
+        call.stages = attention_stages(geometry(head_dim), call.queries_max, shared);
+        EXPECT_GT(call.stages.tiles, 0u);
+        Items<AttentionItem> items;
+        attention_items(geometry(head_dim), {&s, 1}, 8, call.queries_max, items);
+        EXPECT_LE(plan_attention(call, items.items, 132).launch.shared_bytes, shared) << head_dim;
+      }
+    }
+  }
+  KvGeometry large = geometry(1024);
+  large.v_kind = KvKind::fp32;
+  EXPECT_EQ(attention_stages(large, 4, 163 << 10).count, 1u);
+  EXPECT_EQ(attention_stages(large, 4, 163 << 10).tiles, 1u);
+  EXPECT_EQ(attention_stages(large, 4, 99 << 10).tiles, 0u);
+  EXPECT_EQ(queries_of_item(geometry(128), {&prompt, 1}, 8, 99 << 10), 8u);
+  EXPECT_EQ(queries_of_item(geometry(128), {&token, 1}, 8, 99 << 10), 4u);
+}
+
+TEST(CudaPlans, ChunksAreSpreadWhereItemsAreFew) {
+  const std::vector<int32_t> table(64);
+  const Segment long_one = {table.data(), 0, 1, 1999};
+  Attention call;
+  call.head_dim = 128;
+  call.heads = 8;
+  call.kv_heads = 2;
+  call.queries_max = 4;
+  Items<AttentionItem> items;
+  attention_items(geometry(128), {&long_one, 1}, 8, 4, items);
+  const AttentionPlan plan = plan_attention(call, items.items, 132);
+  EXPECT_EQ(plan.launch.z, 16u);
+  EXPECT_EQ(plan.partial_floats, 2u * 16u * 4u * 130u);
+  const std::vector<AttentionItem> many(200, items.items[0]);
+  EXPECT_EQ(plan_attention(call, many, 132).launch.z, 1u);
+}
+
+TEST(CudaPlans, PlanesOfAMatrixDoNotOverlap) {
+  const UnitLayout layout(WeightType::q5_k, 100, 512);
+  EXPECT_EQ(layout.tiles, 7u);
+  EXPECT_EQ(layout.units, 8u);
+  EXPECT_EQ(layout.high_at, 7u * 8u * 512u);
+  EXPECT_EQ(layout.scales_at, layout.high_at + 7u * 8u * 128u);
+  EXPECT_EQ(layout.tops_at, layout.scales_at + 7u * 8u * 64u);
+  EXPECT_EQ(layout.bytes, layout.tops_at + 1024u);  // 7 * 2 * 64, rounded up
+}
+
+/// Equal bytes stay where they are; the ring comes round and grows without touching what is in use.
+TEST(CudaPlans, StagedBytesArriveWhateverTheRing) {
+  const auto device = make_emulated_device();
+  Staging staging(*device, 2048);
+  Staging::Slot slots[3];
+  const auto read = [&](const int32_t* at, size_t count) {
+    std::vector<int32_t> out(count);
+    device->copy_out(reinterpret_cast<std::byte*>(out.data()),
+                     reinterpret_cast<const std::byte*>(at), count * sizeof(int32_t));
+    return out;
+  };
+  for (int32_t turn = 0; turn < 40; ++turn) {
+    const std::vector<int32_t> ids(1 + turn * 7 % 60, turn);
+    const std::vector<int32_t> tables(turn == 30 ? 3000 : 5, -turn);
+    const int32_t* const at = staging.put(slots[0], std::span<const int32_t>(ids));
+    EXPECT_EQ(read(at, ids.size()), ids) << turn;
+    const auto [first, second] =
+        staging.put(slots[1], std::span<const int32_t>(ids), std::span<const int32_t>(tables));
+    EXPECT_EQ(read(first, ids.size()), ids) << turn;
+    EXPECT_EQ(read(second, tables.size()), tables) << turn;
+    EXPECT_EQ(staging.put(slots[1], std::span<const int32_t>(ids), std::span<const int32_t>(tables))
+                  .first,
+              first);
+  }
+}
+
+TEST(CudaPlansDeathTest, TheHostCannotTouchTheDevicesMemory) {
+  const auto device = make_emulated_device();
+  const Ops::Buffer buffer = device->allocate(64);
+  EXPECT_DEATH(buffer[0] = std::byte{1}, "");
+}
+
+}  // namespace
+}  // namespace outrider::kernels::cuda

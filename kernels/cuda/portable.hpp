@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__CUDACC__)
+#include <cuda_fp16.h>
+#define OUTRIDER_KERNEL __device__ __forceinline__
+#define OUTRIDER_UNROLL _Pragma("unroll")
+#else
+#include <cmath>
+
+#include "base/check.hpp"
+#include "base/half.hpp"
+#define OUTRIDER_KERNEL inline
+#define OUTRIDER_UNROLL
+#endif
+
+/// What kernels are written with. nvcc compiles them for the device; the host compiler compiles the
+/// same text for the emulated device (emulated_block.hpp). Every float operation is the one that is
+/// written, on both: no contraction, no flushing of denormals.
+namespace outrider::kernels::cuda {
+
+/// 8 and 16 bytes that move in one instruction.
+struct alignas(8) Words2 {
+  uint32_t w[2];
+};
+struct alignas(16) Words4 {
+  uint32_t w[4];
+};
+
+OUTRIDER_KERNEL uint32_t bits_of(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+OUTRIDER_KERNEL float float_of(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+/// In device memory; `at` is aligned to the type.
+template <class T>
+OUTRIDER_KERNEL T load_as(const void* at) {
+#if defined(__CUDACC__)
+  return *static_cast<const T*>(at);
+#else
+  OUTRIDER_CHECK(reinterpret_cast<uintptr_t>(at) % alignof(T) == 0);
+  T value;
+  memcpy(&value, at, sizeof(value));
+  return value;
+#endif
+}
+template <class T>
+OUTRIDER_KERNEL void store_as(void* at, const T& value) {
+#if defined(__CUDACC__)
+  *static_cast<T*>(at) = value;
+#else
+  OUTRIDER_CHECK(reinterpret_cast<uintptr_t>(at) % alignof(T) == 0);
+  memcpy(at, &value, sizeof(value));
+#endif
+}
+
+/// a * b + c, rounded once.
+OUTRIDER_KERNEL float fused(float a, float b, float c) {
+#if defined(__CUDACC__)
+  return __fmaf_rn(a, b, c);
+#else
+  return std::fma(a, b, c);
+#endif
+}
+OUTRIDER_KERNEL float square_root(float x) {
+#if defined(__CUDACC__)
+  return __fsqrt_rn(x);
+#else
+  return std::sqrt(x);
+#endif
+}
+
+OUTRIDER_KERNEL float half_as_float(uint16_t bits) {
+#if defined(__CUDACC__)
+  return __half2float(__ushort_as_half(bits));
+#else
+  return half_to_float(bits);
+#endif
+}
+/// To the nearest, ties to even; NaN becomes base/half's.
+OUTRIDER_KERNEL uint16_t float_as_half(float x) {
+#if defined(__CUDACC__)
+  if (x != x) return static_cast<uint16_t>((bits_of(x) >> 16 & 0x8000u) | 0x7E00u);
+  return __half_as_ushort(__float2half_rn(x));
+#else
+  return float_to_half(x);
+#endif
+}
+/// Two in one register, the first in the low bits.
+OUTRIDER_KERNEL uint32_t as_half2(float low, float high) {
+  return uint32_t{float_as_half(low)} | uint32_t{float_as_half(high)} << 16;
+}
+/// Of two pairs; exact where kernels use it.
+OUTRIDER_KERNEL uint32_t subtract_half2(uint32_t a, uint32_t b) {
+#if defined(__CUDACC__)
+  __half2 x, y;
+  memcpy(&x, &a, sizeof(x));
+  memcpy(&y, &b, sizeof(y));
+  const __half2 difference = __hsub2(x, y);
+  uint32_t out;
+  memcpy(&out, &difference, sizeof(out));
+  return out;
+#else
+  const auto one = [](uint32_t p, uint32_t q) {
+    return float_as_half(half_as_float(static_cast<uint16_t>(p)) -
+                         half_as_float(static_cast<uint16_t>(q)));
+  };
+  return uint32_t{one(a & 0xFFFF, b & 0xFFFF)} | uint32_t{one(a >> 16, b >> 16)} << 16;
+#endif
+}
+
+template <class T>
+OUTRIDER_KERNEL T least(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+OUTRIDER_KERNEL T greatest(T a, T b) {
+  return a < b ? b : a;
+}
+
+}  // namespace outrider::kernels::cuda

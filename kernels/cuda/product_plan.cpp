@@ -1,0 +1,89 @@
+#include "kernels/cuda/product_plan.hpp"
+
+#include <algorithm>
+
+namespace outrider::kernels::cuda {
+namespace {
+
+constexpr uint32_t k_many_rows = ManyRows<WeightType::q8_0>::k_rows;
+constexpr uint32_t k_many_tiles = ManyRows<WeightType::q8_0>::k_tiles;
+
+uint32_t ceil_div(uint32_t a, uint32_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Gives each target its blocks of `tiles` tiles; returns all of them.
+uint32_t share_blocks(Products& call, uint32_t tiles) {
+  uint32_t blocks = 0;
+  for (uint32_t i = 0; i < call.count; ++i) {
+    call.targets[i].first_block = blocks;
+    blocks += ceil_div(call.targets[i].w.tiles, tiles);
+  }
+  return blocks;
+}
+
+template <class Kernel>
+void set_many(const Products& call, Launch& launch) {
+  launch.threads = Kernel::k_threads;
+  launch.shared_bytes = Kernel::k_shared_bytes;
+  launch.y = ceil_div(call.m, Kernel::k_rows);
+}
+
+void plan_few(ProductPlan& plan, uint32_t multiprocessors) {
+  FewProducts& call = plan.call;
+  call.nt = call.m > 8 ? 4 : 1;
+  // Two tiles a block read each row half as often; one keeps more multiprocessors busy.
+  call.mt = call.nt > 1 || share_blocks(call, 2) >= 2 * multiprocessors ? 2 : 1;
+  plan.launch.x = share_blocks(call, call.mt);
+  with_few_rows<WeightType::q8_0>(call, [&]<class Kernel>(const Kernel&) {
+    plan.launch.threads = Kernel::k_threads;
+    plan.launch.shared_bytes = Kernel::k_shared_bytes;
+  });
+}
+
+/// Few blocks share out their segments, as far as the memory for them goes.
+void plan_many(ProductPlan& plan, uint32_t multiprocessors) {
+  FewProducts& call = plan.call;
+  plan.launch.x = share_blocks(call, k_many_tiles);
+  with_weight_type(call.weight_type,
+                   [&]<WeightType type>() { set_many<ManyRows<type>>(call, plan.launch); });
+  const uint32_t segments = call.segments();
+  const uint32_t blocks = plan.launch.x * plan.launch.y;
+  size_t floats = 0;
+  uint32_t outputs_max = 0;
+  for (uint32_t i = 0; i < call.count; ++i) {
+    call.targets[i].workspace_at = floats;
+    floats += size_t{segments} * call.m * call.targets[i].w.outputs;
+    outputs_max = std::max(outputs_max, call.targets[i].w.outputs);
+  }
+  call.segments_of_block = segments;
+  if (2 * blocks > multiprocessors || segments < 2 || floats > k_workspace_floats_max) return;
+  const uint32_t parts = std::min(segments, ceil_div(multiprocessors, blocks));
+  call.segments_of_block = ceil_div(segments, parts);
+  plan.launch.z = ceil_div(segments, call.segments_of_block);
+  plan.workspace_floats = floats;
+  plan.add = {.x = ceil_div(outputs_max, AddSegments::k_threads),
+              .y = call.m,
+              .z = call.count,
+              .threads = AddSegments::k_threads};
+}
+
+}  // namespace
+
+ProductPlan plan_products(const Products& call, uint32_t multiprocessors) {
+  ProductPlan plan;
+  static_cast<Products&>(plan.call) = call;
+  plan.few = call.m <= k_few_rows_max;
+  if (plan.few) {
+    plan_few(plan, multiprocessors);
+  } else {
+    plan_many(plan, multiprocessors);
+  }
+  return plan;
+}
+
+uint32_t sums_pitch(uint32_t m) {
+  return ceil_div(m, k_many_rows) * k_many_rows;
+}
+
+}  // namespace outrider::kernels::cuda

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <array>
+
+#include "kernels/cuda/device.hpp"
+
+/// How products are cut into blocks for a device. Pure; no result depends on it.
+namespace outrider::kernels::cuda {
+
+/// From so many rows on a block takes 128 of them.
+inline constexpr uint32_t k_few_rows_max = 32;
+/// Floats that split segments may take.
+inline constexpr size_t k_workspace_floats_max = size_t{16} << 20;
+
+/// The products of a call whose weights have one type.
+struct ProductPlan {
+  bool few = true;
+  FewProducts call;
+  Launch launch;
+  size_t workspace_floats = 0;  ///< 0: a block takes all segments
+  Launch add;                   ///< of AddSegments, where there is a workspace
+};
+
+/// `targets` (count of them) all have this type and `units`; `call` has what they share, but for
+/// the workspace.
+ProductPlan plan_products(const Products& call, uint32_t multiprocessors);
+
+/// Room of a row of PrepareRows::sums.
+uint32_t sums_pitch(uint32_t m);
+
+}  // namespace outrider::kernels::cuda

@@ -1,0 +1,55 @@
+#include "kernels/cuda/staging.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace outrider::kernels::cuda {
+
+std::byte* DeviceScratch::take_bytes(size_t bytes) {
+  if (bytes > size_) {
+    const size_t larger = std::max(bytes, size_ + size_ / 4);
+    device_.synchronize();  // nothing that runs still uses the old
+    memory_.reset();
+    size_ = 0;
+    memory_ = device_.allocate(larger);
+    size_ = larger;
+  }
+  return memory_.get();
+}
+
+Staging::Staging(Device& device, size_t bytes)
+    : device_(device),
+      host_(device.allocate_host(bytes)),
+      twin_(device.allocate(bytes)),
+      size_(bytes) {}
+
+void Staging::make_room(size_t bytes) {
+  if (used_ + bytes <= size_) return;
+  device_.synchronize();
+  if (bytes > size_ / 2) {
+    const size_t larger = 4 * bytes;
+    host_ = device_.allocate_host(larger);
+    twin_ = device_.allocate(larger);
+    size_ = larger;
+  }
+  used_ = 0;
+  ++lap_;
+}
+
+const std::byte* Staging::put_bytes(Slot& slot, std::span<const std::byte> bytes,
+                                    std::span<const std::byte> others) {
+  slot.next_.assign(bytes.begin(), bytes.end());
+  slot.next_.insert(slot.next_.end(), others.begin(), others.end());
+  if (slot.lap_ == lap_ && slot.next_ == slot.bytes_) return slot.at_;
+  const size_t room = (slot.next_.size() + 255) / 256 * 256;
+  make_room(room);
+  std::memcpy(host_.get() + used_, slot.next_.data(), slot.next_.size());
+  device_.start_copy_in(twin_.get() + used_, host_.get() + used_, slot.next_.size());
+  slot.bytes_.swap(slot.next_);
+  slot.at_ = twin_.get() + used_;
+  slot.lap_ = lap_;
+  used_ += room;
+  return slot.at_;
+}
+
+}  // namespace outrider::kernels::cuda
