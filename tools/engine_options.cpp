@@ -215,6 +215,15 @@ namespace {
 
 using Loaded = Result<std::shared_ptr<const model::LoadedModel>>;
 
+/// The back end that `device` names, "cpu" or "cuda:N".
+Result<std::unique_ptr<kernels::Ops>> open_ops(const std::string& device, kernels::Isa isa,
+                                               const ThreadPlan& plan) {
+  constexpr std::string_view k_gpu = "cuda:";
+  if (!device.starts_with(k_gpu)) return kernels::open_cpu_ops(plan.threads, isa, plan.cpus);
+  const auto index = static_cast<uint32_t>(std::stoul(device.substr(k_gpu.size())));
+  return kernels::open_cuda_ops(index, plan.threads, plan.cpus);
+}
+
 /// Of the model that the setting of this name names.
 Loaded load(const Settings& settings, const char* setting, ThreadPlan plan,
             const std::atomic<bool>* stop, const LoadWords& words) {
@@ -228,7 +237,7 @@ Loaded load(const Settings& settings, const char* setting, ThreadPlan plan,
     warnings.push_back("threads cannot be pinned: the system does not grant the CPUs");
     plan.cpus.clear();
   }
-  auto opened = kernels::open_cpu_ops(plan.threads, *isa, std::move(plan.cpus));
+  auto opened = open_ops(settings.text("device"), *isa, plan);
   if (!opened) return opened.error();
   const std::shared_ptr<kernels::Ops> ops = std::move(opened).value();
   const auto load_file = [&] {

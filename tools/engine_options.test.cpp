@@ -44,6 +44,20 @@ TEST(EngineOptions, TakeTheKvKindsFromTheSettings) {
   EXPECT_EQ(engine_options(settings).kv_kinds, kernels::KvKinds{}) << "until a plan is made";
 }
 
+/// On a machine with fewer than eight GPUs, or none, or a build without CUDA.
+TEST(EngineOptions, ADeviceThatIsNotThereIsNamed) {
+  Settings settings;
+  EXPECT_FALSE(settings.set("device", "cuda", "flag"));
+  EXPECT_FALSE(settings.set("device", "cuda:8", "flag"));
+  ASSERT_TRUE(settings.set("model", "tests/support/models/tiny-llama.gguf", "flag").ok());
+  ASSERT_TRUE(settings.set("device", "cuda:7", "flag").ok());
+  const auto model = load_with_progress(settings);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(model.error().field, "device");
+  EXPECT_THAT(model.error().message, testing::StartsWith("device: cuda:7: this "));
+}
+
 TEST(EngineOptions, HaveAWindowOnlyWhereItIsAskedFor) {
   Settings settings;
   EXPECT_EQ(engine_options(settings).local_window, 0u);

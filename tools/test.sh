@@ -9,7 +9,7 @@ python=.venv/bin/python
 [ -d build/tsan ] || echo "The first run builds three trees: about 28 minutes on two quiet cores, 4.5 GB in build/."
 
 stage() { printf '\n== %s (%d s so far)\n' "$1" "$SECONDS"; }
-configure() { cmake --preset "$1" --log-level=WARNING; }
+configure() { cmake --preset "$1" --log-level=WARNING "${@:2}"; }
 run_tests() { ctest --test-dir "build/$1" --output-on-failure --timeout 600 "${@:2}"; }
 
 stage "repository checks"
@@ -29,7 +29,12 @@ cmake --build --preset tsan --parallel "$jobs" --target races
 run_tests tsan -L races
 
 stage "end to end: release build, demo model"
-configure release
+# The CUDA back end compiles wherever nvcc is; one architecture, so as to take a minute.
+cuda=()
+if [ -x /usr/local/cuda/bin/nvcc ] || command -v nvcc >/dev/null; then
+  cuda=(-DOUTRIDER_CUDA=ON -DOUTRIDER_CUDA_ARCHITECTURES=90a)
+fi
+configure release "${cuda[@]}"
 cmake --build --preset release --parallel "$jobs" --target outrider end_to_end
 [ -f models/smollm2-135m.gguf ] || $python tools/fetch_model.py smollm2-135m
 run_tests release -L e2e --parallel "$jobs"
