@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <memory>
+#include <optional>
 
 #include "base/clock.hpp"
 #include "tests/exactness/harness.hpp"
@@ -58,12 +60,27 @@ int run(const Options& options, bool verbose) {
   return report->tally.exact() ? 0 : 1;
 }
 
+bool use_gpu(uint32_t index, Options& options) {
+  const auto gpu = outrider::kernels::open_cuda_ops(index, 1);
+  if (!gpu) {
+    std::fprintf(stderr, "outrider_exactness: %s\n", gpu.error().message.c_str());
+    return false;
+  }
+  options.isas = {outrider::kernels::default_isa()};
+  options.make_ops = [index](outrider::kernels::Isa) {
+    return std::shared_ptr<outrider::kernels::Ops>(
+        outrider::kernels::open_cuda_ops(index, 1).value());
+  };
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
   bool verbose = false;
   std::vector<std::string> isas;
+  std::optional<uint32_t> gpu;
   CLI::App app{"Compares requests alone with the same requests in batches, bit for bit"};
   app.add_option("--model", options.model, "GGUF file")->required();
   app.add_option("--seed", options.seed, "of everything random");
@@ -74,6 +91,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 256));
   app.add_option("--isa", isas,
                  "instruction sets, fastest last; default: all of this machine but portable");
+  app.add_option("--cuda", gpu, "number of a GPU that takes the CPU's place");
   app.add_flag("--verbose", verbose, "one line for each batch");
   try {
     app.parse(argc, argv);
@@ -90,5 +108,6 @@ int main(int argc, char** argv) {
     }
     options.isas.push_back(*isa);
   }
+  if (gpu && !use_gpu(*gpu, options)) return 2;
   return run(options, verbose);
 }

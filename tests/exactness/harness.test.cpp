@@ -9,6 +9,8 @@
 #include <sstream>
 
 #include "base/system.hpp"
+#include "kernels/cuda/cuda_ops.hpp"
+#include "kernels/cuda/emulated_device.hpp"
 #include "tests/exactness/forwarding_ops.test.hpp"
 
 namespace outrider::exactness {
@@ -185,6 +187,20 @@ TEST(Exactness, AMeasuredStepAttendsToNumbersOfItsKind) {
     EXPECT_EQ(ops->zeros, 0u);
     EXPECT_EQ(ops->others, (*model)->config.layers);
   }
+}
+
+/// The CUDA back end's own plans and kernels, on emulated devices that split work differently.
+TEST(Exactness, AnEmulatedDeviceGivesTheSameBitsAloneAndInAnyCompany) {
+  Options options = tiny("tiny-llama", 11, 16);
+  options.make_ops = [](kernels::Isa isa) -> std::shared_ptr<kernels::Ops> {
+    kernels::cuda::EmulatedTraits traits;
+    if (isa == kernels::default_isa()) traits = {.multiprocessors = 132, .backwards = true};
+    return kernels::cuda::make_ops(kernels::cuda::make_emulated_device(traits), 1);
+  };
+  const Report report = must_run(options);
+  EXPECT_THAT(report.failures, IsEmpty()) << to_string(report.tally);
+  EXPECT_TRUE(report.tally.exact());
+  EXPECT_GT(report.tally.tokens, 0u);
 }
 
 template <class BadOps>

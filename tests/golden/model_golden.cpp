@@ -3,8 +3,11 @@
 /// Exit code 0: within the limits; 1: not, with one line for each broken limit; 2: cannot run.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <memory>
+#include <optional>
 
 #include "base/clock.hpp"
 #include "base/hash.hpp"
@@ -25,6 +28,7 @@ struct Options {
   uint32_t threads = 0;
   uint32_t batch_tokens = 256;
   std::string kv_kind = "fp16";
+  std::optional<uint32_t> gpu;
 };
 
 Result<std::string> file_digest(const std::string& path) {
@@ -39,6 +43,22 @@ Result<std::string> file_digest(const std::string& path) {
     digest.update(std::string_view(buffer.data(), static_cast<size_t>(stream.gcount())));
   }
   return outrider::to_hex(digest.finish());
+}
+
+Result<std::unique_ptr<model::Generator>> open(const Options& options,
+                                               const model::EngineOptions& engine) {
+  if (!options.gpu) {
+    return model::Generator::open(options.model_path, engine, options.threads);
+  }
+  auto ops = outrider::kernels::open_cuda_ops(*options.gpu, std::max(1u, options.threads));
+  if (!ops) {
+    return ops.error();
+  }
+  const auto loaded = model::load_model(options.model_path, std::move(ops).value());
+  if (!loaded) {
+    return loaded.error();
+  }
+  return model::Generator::create(*loaded, engine);
 }
 
 Result<golden::Report> compare(const Options& options, const golden::GoldenFile& file) {
@@ -59,7 +79,7 @@ Result<golden::Report> compare(const Options& options, const golden::GoldenFile&
     return kinds.error();
   }
   engine.kv_kinds = *kinds;
-  const auto generator = model::Generator::open(options.model_path, engine, options.threads);
+  const auto generator = open(options, engine);
   if (!generator) {
     return generator.error();
   }
@@ -97,6 +117,7 @@ int main(int argc, char** argv) {
   app.add_option("model", options.model_path, "the GGUF file it was made from")->required();
   app.add_option("--threads", options.threads, "0: all");
   app.add_option("--batch-tokens", options.batch_tokens, "prefill chunk");
+  app.add_option("--cuda", options.gpu, "number of a GPU that takes the CPU's place");
   app.add_option("--kv-kind", options.kv_kind, "of keys and values, as for outrider serve");
   try {
     app.parse(argc, argv);
