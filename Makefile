@@ -39,7 +39,7 @@ bench:               ## kernel benchmarks of this machine
 	build/release/bench/kernels_bench
 
 format:              ## rewrite the sources with clang-format
-	@git ls-files '*.cpp' '*.hpp' | xargs clang-format-14 -i
+	@git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs clang-format-14 -i
 
 clean:               ## remove build/ (keeps models and packages)
 	rm -rf build

@@ -30,8 +30,8 @@ void launch_kernel(const Launch& launch, const Kernel& kernel, cudaStream_t stre
                               static_cast<int>(launch.shared_bytes)),
          "shared memory");
   }
-  run_kernel<Kernel><<<dim3(launch.x, launch.y, launch.z), launch.threads, launch.shared_bytes,
-                       stream>>>(kernel);
+  run_kernel<Kernel>
+      <<<dim3(launch.x, launch.y, launch.z), launch.threads, launch.shared_bytes, stream>>>(kernel);
   must(cudaGetLastError(), "launch");
 }
 

@@ -16,8 +16,8 @@ void launch_products(const Launch& launch, const ManyProducts& call, cudaStream_
 }  // namespace outrider::kernels::cuda
 
 /// Kernels of one type of weights.
-#define OUTRIDER_PRODUCTS(type)                                                               \
+#define OUTRIDER_PRODUCTS(type)                                                                \
   template void outrider::kernels::cuda::launch_products<outrider::kernels::WeightType::type>( \
-      const Launch&, const FewProducts&, cudaStream_t);                                       \
+      const Launch&, const FewProducts&, cudaStream_t);                                        \
   template void outrider::kernels::cuda::launch_products<outrider::kernels::WeightType::type>( \
       const Launch&, const ManyProducts&, cudaStream_t)
