@@ -49,7 +49,7 @@ TEST_P(MatmulOn, ResultsAreCloseToTheReference) {
 
 TEST_P(MatmulOn, BitsDoNotDependOnHowWorkIsSplit) {
   const auto other_ops = other();
-  if (other_ops == nullptr) return;  // one GPU: BitsOfARow… says it there
+  if (other_ops == nullptr) return;  // compared once; of a GPU BitsOfARow… says it
   for (const MatmulCase& c : matmul_cases()) {
     const MatmulProblem problem(c);
     ASSERT_TRUE(same_bits(problem.run(*ops_), problem.run(*other_ops))) << c;

@@ -183,9 +183,9 @@ class EachDevice : public ::testing::TestWithParam<std::string> {
     }
     OUTRIDER_SKIP_WITHOUT_GPU(device.error().message);
   }
-  /// What the bits must not depend on: another device of this class, where there is one.
+  /// For the first emulated device the other one, whose bits must be the same; else null.
   std::unique_ptr<Ops> other() const {
-    return GetParam() == "gpu" ? nullptr : emulated_ops(GetParam() != "backwards");
+    return GetParam() == "emulated" ? emulated_ops(true) : nullptr;
   }
 
   std::unique_ptr<Ops> ops_;

@@ -110,7 +110,8 @@ class Draft {
         for (auto& entry : even.entries) {
           entry.weight = static_cast<uint16_t>(model::k_draft_weights / count);
         }
-        even.entries.front().weight += model::k_draft_weights % count;
+        auto& first = even.entries.front().weight;
+        first = static_cast<uint16_t>(first + model::k_draft_weights % count);
         branches[i].drawn_from = std::make_shared<model::DraftDistribution>(std::move(even));
       } else if (sabotage_ == Sabotage::favourite) {
         const auto best = std::max_element(
