@@ -67,6 +67,18 @@ function(outrider_folder name)
   endif()
 endfunction()
 
+# outrider_emulated(<target> <pattern>)
+#
+# Of a program's tests those that run an emulated device, by a pattern of GoogleTest: in the optimised
+# tree, since they take minutes with sanitizers (and look for races themselves), not with the others.
+function(outrider_emulated target pattern)
+  if(NOT PROJECT_IS_TOP_LEVEL)
+    return()
+  endif()
+  set_tests_properties(${target} PROPERTIES ENVIRONMENT "GTEST_FILTER=-${pattern}")
+  outrider_test(${target} NAME ${target}_emulated LABELS e2e ARGS "--gtest_filter=${pattern}")
+endfunction()
+
 # outrider_races(<folder> SOURCES <files>... DEPS <targets>...)
 #
 # The tests of a folder's classes with threads, run under TSan: a program of these files alone, since
