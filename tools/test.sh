@@ -37,6 +37,6 @@ fi
 configure release "${cuda[@]}"
 cmake --build --preset release --parallel "$jobs" --target outrider end_to_end
 [ -f models/smollm2-135m.gguf ] || $python tools/fetch_model.py smollm2-135m
-run_tests release -L e2e --parallel "$jobs"
+run_tests release -L e2e
 
 stage "done"
