@@ -191,7 +191,7 @@ class NodeSuite(unittest.TestCase):
         with Server(binary, model, [*flags, "127.0.0.1:0"], wait=False) as one, \
                 Server(binary, model, [*flags, "127.0.0.1:0"], wait=False) as other:
             ports = [cluster_port(one), cluster_port(other)]
-            both = f"{ports[0]},127.0.0.1:{ports[1]}"
+            both = f"127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"
             with target_node(both, ["--ctx", "512"]) as first, target_node(both, ["--ctx", "512"]), \
                     Node(binary, model, both):
                 for gateway in (one, other):
@@ -220,7 +220,7 @@ class NodeSuite(unittest.TestCase):
                 with target_node(port, flags) as node:
                     self.assertEqual(node.process.wait(60), 1, node.log())
                     self.assertIn(word, node.log())
-            self.assertEqual(len(targets(server)), 1)
+            server.wait_until(lambda: len(targets(server)) == 1, "its own target alone")
             self.assertEqual(server.terminate(), 0)
 
     def test_wrong_usage_is_said_before_anything_is_loaded(self):
