@@ -77,6 +77,7 @@ function(outrider_emulated target pattern)
   endif()
   set_tests_properties(${target} PROPERTIES ENVIRONMENT "GTEST_FILTER=-${pattern}")
   outrider_test(${target} NAME ${target}_emulated LABELS e2e ARGS "--gtest_filter=${pattern}")
+  set_tests_properties(${target}_emulated PROPERTIES FAIL_REGULAR_EXPRESSION "Running 0 tests")
 endfunction()
 
 # outrider_races(<folder> SOURCES <files>... DEPS <targets>...)

@@ -81,13 +81,17 @@ uint32_t next_rows(uint32_t rows) {
   return rows + std::bit_floor(rows) / 4;
 }
 
+bool is_measured_behind_contexts(uint32_t rows) {
+  return std::ranges::find(k_rows_behind, rows) != std::end(k_rows_behind);
+}
+
 /// Of rows that were not measured behind a context: what it adds is interpolated.
 void fill_contexts(StepCosts& costs) {
   const size_t width = costs.rows.size();
   std::vector<uint32_t> measured;
   std::vector<size_t> at;
   for (size_t i = 0; i < width; ++i) {
-    if (std::ranges::find(k_rows_behind, costs.rows[i]) == std::end(k_rows_behind)) continue;
+    if (!is_measured_behind_contexts(costs.rows[i])) continue;
     measured.push_back(costs.rows[i]);
     at.push_back(i);
   }
@@ -95,7 +99,7 @@ void fill_contexts(StepCosts& costs) {
     Duration* const times = &costs.times[c * width];
     const auto added = [&](size_t k) { return ns(times[at[k]]) - ns(costs.times[at[k]]); };
     for (size_t i = 0; i < width; ++i) {
-      if (std::ranges::find(at, i) != at.end()) continue;
+      if (is_measured_behind_contexts(costs.rows[i])) continue;
       const double more = interpolate(measured, costs.rows[i], added);
       times[i] = costs.times[i] + Duration(static_cast<Duration::rep>(more));
     }
@@ -118,9 +122,7 @@ void measure_narrow(StepProbe& probe, const Clock& clock, StepCosts& costs) {
     for (size_t at = 0; at < costs.times.size(); ++at) {
       const uint32_t rows = costs.rows[at % width];
       const uint32_t context = costs.contexts[at / width];
-      const bool is_measured =
-          context == 0 || std::ranges::find(k_rows_behind, rows) != std::end(k_rows_behind);
-      if (!is_measured) continue;
+      if (context > 0 && !is_measured_behind_contexts(rows)) continue;
       // The caches still have what was read behind another context: that is not this one's cost.
       if (rows == 1) probe.time_step(rows, context, rows);
       costs.times[at] = std::min(costs.times[at], probe.time_step(rows, context, rows));

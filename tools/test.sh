@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 python=.venv/bin/python
 
-[ -d build/tsan ] || echo "The first run builds three trees: about 28 minutes on two quiet cores, 4.5 GB in build/."
+[ -d build/tsan ] || echo "The first run builds three trees: over 30 minutes on two quiet cores, 4.5 GB in build/."
 
 stage() { printf '\n== %s (%d s so far)\n' "$1" "$SECONDS"; }
 configure() { cmake --preset "$1" --log-level=WARNING "${@:2}"; }
