@@ -4,6 +4,7 @@
 #include <spdlog/sinks/null_sink.h>
 
 #include <caf/io/middleman.hpp>
+#include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 #include <condition_variable>
