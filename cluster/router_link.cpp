@@ -13,7 +13,7 @@ namespace outrider::cluster {
 namespace {
 
 /// Between two lines in the log on tries that fail.
-constexpr Duration k_quiet = std::chrono::seconds(10);
+constexpr Duration k_link_quiet = std::chrono::seconds(10);
 
 class RouterLinkState {
  public:
@@ -34,7 +34,7 @@ class RouterLinkState {
     if (!router) {
       if (const TimePoint at = now(); at >= quiet_until_) {
         setup_.log->warn("no router: {}; trying again", router.error().message);
-        quiet_until_ = at + k_quiet;
+        quiet_until_ = at + k_link_quiet;
       }
       return try_later();
     }

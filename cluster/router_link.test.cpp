@@ -20,7 +20,7 @@ namespace outrider::cluster {
 namespace {
 
 /// Far more than anything here takes: it bounds a failure.
-constexpr auto k_patience = std::chrono::seconds(60);
+constexpr auto k_link_patience = std::chrono::seconds(60);
 
 template <class T>
 class Queue {
@@ -32,7 +32,8 @@ class Queue {
   }
   std::optional<T> pop() {
     std::unique_lock lock(mutex_);
-    if (!filled_.wait_for(lock, k_patience, [&] { return !items_.empty(); })) return std::nullopt;
+    if (!filled_.wait_for(lock, k_link_patience, [&] { return !items_.empty(); }))
+      return std::nullopt;
     T item = std::move(items_.front());
     items_.pop_front();
     return item;

@@ -10,7 +10,7 @@ namespace outrider::gateway {
 
 namespace {
 
-using Answer = Result<CacheResetDone>;
+using CacheResetResult = Result<CacheResetDone>;
 
 /// Of a name that a client made up, in an error.
 constexpr size_t k_name_shown_bytes = 64;
@@ -20,8 +20,8 @@ constexpr size_t k_name_shown_bytes = 64;
 /// An answer on its way from another thread. The last one to hold it ends the wait.
 struct CacheResets::Pending {
   kj::Own<kj::CrossThreadPromiseFulfiller<void>> done;
-  std::shared_ptr<Answer> answer =
-      std::make_shared<Answer>(fail(ErrorCode::unavailable, "the server is stopping"));
+  std::shared_ptr<CacheResetResult> answer =
+      std::make_shared<CacheResetResult>(fail(ErrorCode::unavailable, "the server is stopping"));
 
   explicit Pending(kj::Own<kj::CrossThreadPromiseFulfiller<void>> fulfiller)
       : done(kj::mv(fulfiller)) {}
@@ -43,13 +43,14 @@ kj::Promise<Result<CacheResetDone>> CacheResets::start(CacheReset what) {
   auto pending = std::make_shared<Pending>(kj::mv(pair.fulfiller));
   under_way_ = pending;
   auto answer = pending->answer;
-  reset_(std::move(what),
-         [pending = std::move(pending)](Answer result) { *pending->answer = std::move(result); });
+  reset_(std::move(what), [pending = std::move(pending)](CacheResetResult result) {
+    *pending->answer = std::move(result);
+  });
   return pair.promise.then([answer] { return std::move(*answer); });
 }
 
 kj::Promise<Result<CacheResetDone>> CacheResets::refuse(Error why) {
-  return Answer(std::move(why));
+  return CacheResetResult(std::move(why));
 }
 
 Result<bool> read_cache_reset(const std::string& body) {

@@ -15,7 +15,7 @@ namespace {
 
 using namespace testing_support;
 
-constexpr const char* k_path = "/reset_prefix_cache";
+constexpr const char* k_reset_path = "/reset_prefix_cache";
 
 struct Asked {
   CacheReset what;
@@ -61,14 +61,14 @@ class CacheResetTest : public testing::Test {
 TEST_F(CacheResetTest, WithoutKeysAnybodyResetsAll) {
   LoopbackGateway gateway({}, true, keeping());
   RawClient client(gateway);
-  RawResponse r = client.request("POST", k_path);
+  RawResponse r = client.request("POST", k_reset_path);
   EXPECT_EQ(r.status, 200);
   EXPECT_EQ(r.body, R"({"blocks":5,"blocks_in_use":2})");
   client.send("POST /reset_prefix_cache HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_EQ(client.read_response().status, 200) << "no body at all, as vLLM's clients send it";
-  r = client.request("POST", k_path, R"({"cold":true})");
+  r = client.request("POST", k_reset_path, R"({"cold":true})");
   EXPECT_EQ(r.body, R"({"blocks":5,"blocks_in_use":2,"cold_blocks":7})");
-  EXPECT_EQ(client.request("POST", k_path, R"({"cold":null})").status, 200);
+  EXPECT_EQ(client.request("POST", k_reset_path, R"({"cold":null})").status, 200);
   ASSERT_EQ(asked.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_FALSE(asked[i].what.tenant) << i;
@@ -79,11 +79,13 @@ TEST_F(CacheResetTest, WithoutKeysAnybodyResetsAll) {
 TEST_F(CacheResetTest, ATenantResetsItsOwnAndTheAdminAll) {
   LoopbackGateway gateway(with_keys(), true, keeping());
   RawClient client(gateway);
-  EXPECT_EQ(client.request("POST", k_path).status, 401);
+  EXPECT_EQ(client.request("POST", k_reset_path).status, 401);
   EXPECT_TRUE(asked.empty());
-  EXPECT_EQ(client.request("POST", k_path, "", "Authorization: Bearer secret-ann\r\n").status, 200);
+  EXPECT_EQ(client.request("POST", k_reset_path, "", "Authorization: Bearer secret-ann\r\n").status,
+            200);
   EXPECT_EQ(asked.back().what.tenant, "ann");
-  EXPECT_EQ(client.request("POST", k_path, "", "Authorization: Bearer secret-ops\r\n").status, 200);
+  EXPECT_EQ(client.request("POST", k_reset_path, "", "Authorization: Bearer secret-ops\r\n").status,
+            200);
   EXPECT_FALSE(asked.back().what.tenant);
 }
 
@@ -92,17 +94,17 @@ TEST_F(CacheResetTest, WhatWouldResetLessThanAskedForIsRefused) {
   RawClient client(gateway);
   for (const auto& [body, param] :
        {std::pair(R"({"cold":"yes"})", "cold"), {R"({"Cold":true})", "Cold"}}) {
-    const RawResponse r = client.request("POST", k_path, body);
+    const RawResponse r = client.request("POST", k_reset_path, body);
     EXPECT_EQ(r.status, 400) << body;
     EXPECT_EQ(r.error()["param"], param);
   }
   for (const char* body : {"[]", "{", "true"}) {
-    EXPECT_EQ(client.request("POST", k_path, body).status, 400) << body;
+    EXPECT_EQ(client.request("POST", k_reset_path, body).status, 400) << body;
   }
   const RawResponse r = client.request("POST", "/reset_prefix_cache?reset_external=true");
   EXPECT_EQ(r.status, 400);
   EXPECT_EQ(r.error()["param"], "reset_external");
-  EXPECT_EQ(client.request("GET", k_path).status, 405);
+  EXPECT_EQ(client.request("GET", k_reset_path).status, 405);
   EXPECT_TRUE(asked.empty());
 }
 
@@ -111,27 +113,27 @@ TEST_F(CacheResetTest, OneIsUnderWayAtATime) {
   at_once = false;
   RawClient first(gateway);
   RawClient second(gateway);
-  first.send_request("POST", k_path, "");
+  first.send_request("POST", k_reset_path, "");
   gateway.run_until([this] { return asked.size() == 1; });
-  EXPECT_EQ(second.request("POST", k_path).status, 429);
+  EXPECT_EQ(second.request("POST", k_reset_path).status, 429);
   answer_from_another_thread();
   EXPECT_EQ(first.read_response().status, 200);
   at_once = true;
-  EXPECT_EQ(second.request("POST", k_path).status, 200);
+  EXPECT_EQ(second.request("POST", k_reset_path).status, 200);
 }
 
 TEST_F(CacheResetTest, FailuresAndAStopAreTold) {
   LoopbackGateway gateway({}, true, keeping());
   at_once = false;
   RawClient client(gateway);
-  client.send_request("POST", k_path, R"({"cold":true})");
+  client.send_request("POST", k_reset_path, R"({"cold":true})");
   gateway.run_until([this] { return asked.size() == 1; });
   asked.back().answer(fail(ErrorCode::unavailable, "the KV store cannot be written: full"));
   asked.clear();
   RawResponse r = client.read_response();
   EXPECT_EQ(r.status, 503);
   EXPECT_EQ(r.error()["message"], "the KV store cannot be written: full");
-  client.send_request("POST", k_path, "");
+  client.send_request("POST", k_reset_path, "");
   gateway.run_until([this] { return asked.size() == 1; });
   asked.clear();  // an engine that stops drops what it was asked
   r = client.read_response();
@@ -142,7 +144,7 @@ TEST_F(CacheResetTest, FailuresAndAStopAreTold) {
 TEST_F(CacheResetTest, IsRefusedWhileTheModelLoads) {
   LoopbackGateway gateway({}, false, keeping());
   RawClient client(gateway);
-  EXPECT_EQ(client.request("POST", k_path).status, 503);
+  EXPECT_EQ(client.request("POST", k_reset_path).status, 503);
   EXPECT_TRUE(asked.empty());
 }
 

@@ -8,11 +8,10 @@
 
 namespace outrider::gateway {
 
-using Level = schema::ClientStream::Level;
-
 EventQueue::EventQueue(uint32_t sources) : queued_(sources), full_(sources) {}
 
-Level EventQueue::push(uint32_t source, schema::StreamEvent event) {
+schema::ClientStream::Level EventQueue::push(uint32_t source, schema::StreamEvent event) {
+  using Level = schema::ClientStream::Level;
   std::unique_ptr<Waker> waker;
   Level level = Level::flowing;
   {

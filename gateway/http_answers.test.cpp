@@ -9,9 +9,6 @@ namespace {
 using namespace testing_support;
 using Outcome = schema::StreamDone::Outcome;
 
-constexpr const char* k_chat_path = "/v1/chat/completions";
-constexpr const char* k_text_path = "/v1/completions";
-
 std::string chat_body(const std::string& members = "") {
   return R"({"messages":[{"role":"user","content":"hi"}])" +
          (members.empty() ? "" : "," + members) + "}";

@@ -8,9 +8,6 @@ namespace {
 
 using namespace testing_support;
 
-constexpr const char* k_text_path = "/v1/completions";
-constexpr const char* k_body = R"({"prompt":"hi"})";
-
 class HttpConnections : public testing::Test {
  protected:
   HttpConnections() : client(gateway) {

@@ -13,7 +13,6 @@ using namespace testing_support;
   "Access-Control-Request-Method: POST\r\n" \
   "Access-Control-Request-Headers: authorization,content-type\r\n"
 
-constexpr const char* k_path = "/v1/chat/completions";
 constexpr const char* k_allow_origin = "access-control-allow-origin";
 
 GatewayOptions with_origins(const char* origins) {
@@ -25,7 +24,7 @@ GatewayOptions with_origins(const char* origins) {
 TEST(HttpCors, EveryPageMayAskByDefault) {
   LoopbackGateway usual;
   RawClient client(usual);
-  auto preflight = client.request("OPTIONS", k_path, "", k_page k_asks);
+  auto preflight = client.request("OPTIONS", k_chat_path, "", k_page k_asks);
   EXPECT_EQ(preflight.status, 204);
   EXPECT_EQ(preflight.headers[k_allow_origin], "*");
   EXPECT_EQ(preflight.headers["access-control-allow-headers"], "authorization,content-type");
@@ -42,7 +41,7 @@ TEST(HttpCors, EveryPageMayAskByDefault) {
 
 TEST(HttpCors, ListedPagesMayAsk) {
   LoopbackGateway choosy(with_origins("https://other.example, https://Page.example"));
-  auto ours = RawClient(choosy).request("OPTIONS", k_path, "", k_page k_asks);
+  auto ours = RawClient(choosy).request("OPTIONS", k_chat_path, "", k_page k_asks);
   EXPECT_EQ(ours.status, 204);
   EXPECT_EQ(ours.headers[k_allow_origin], "https://page.example");
   EXPECT_EQ(ours.headers["vary"], "Origin");
@@ -51,7 +50,7 @@ TEST(HttpCors, ListedPagesMayAsk) {
 TEST(HttpCors, OtherPagesMayNotAsk) {
   for (const char* origins : {"https://other.example", "off"}) {
     LoopbackGateway closed(with_origins(origins));
-    auto refused = RawClient(closed).request("OPTIONS", k_path, "", k_page k_asks);
+    auto refused = RawClient(closed).request("OPTIONS", k_chat_path, "", k_page k_asks);
     EXPECT_EQ(refused.status, 405) << origins;
     EXPECT_FALSE(refused.headers.contains(k_allow_origin)) << origins;
   }
@@ -66,7 +65,7 @@ TEST(HttpCors, APreflightCarriesNoKey) {
   options.api_key_file = path;
   LoopbackGateway guarded(options);
   RawClient client(guarded);
-  EXPECT_EQ(client.request("OPTIONS", k_path, "", k_page k_asks).status, 204);
+  EXPECT_EQ(client.request("OPTIONS", k_chat_path, "", k_page k_asks).status, 204);
   auto refused = client.request("GET", "/v1/models", "", k_page);
   EXPECT_EQ(refused.status, 401);
   EXPECT_EQ(refused.headers[k_allow_origin], "*") << "or the page cannot read why";

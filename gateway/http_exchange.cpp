@@ -169,7 +169,7 @@ std::optional<ErrorReply> refused_body(const RequestHead& head) {
   return std::nullopt;
 }
 
-ClientConnection::ClientConnection(ClientStream& stream, kj::Timer& timer,
+ClientConnection::ClientConnection(HttpSocket& stream, kj::Timer& timer,
                                    const HttpSettings& settings, bool& reply_closes)
     : stream_(stream), timer_(timer), settings_(settings), reply_closes_(reply_closes) {
   KJ_IF_MAYBE (fd, stream.getFd()) {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "gateway/client_stream.hpp"
 #include "gateway/error_reply.hpp"
 #include "gateway/http_settings.hpp"
+#include "gateway/http_socket.hpp"
 
 namespace outrider::gateway {
 
@@ -77,13 +77,13 @@ std::optional<ErrorReply> refused_body(const RequestHead& head);
 class ClientConnection {
  public:
   /// `reply_closes` is what KJ is told while it writes the headers of a response.
-  ClientConnection(ClientStream& stream, kj::Timer& timer, const HttpSettings& settings,
+  ClientConnection(HttpSocket& stream, kj::Timer& timer, const HttpSettings& settings,
                    bool& reply_closes);
 
   /// The current exchange is the last one.
   void close_after_reply() { closes_ = true; }
   bool closes() const { return closes_; }
-  ClientStream& stream() { return stream_; }
+  HttpSocket& stream() { return stream_; }
 
   using Body = kj::Own<kj::AsyncOutputStream>;
   Body begin(kj::HttpService::Response& response, int status, const kj::HttpHeaders& headers,
@@ -110,7 +110,7 @@ class ClientConnection {
   /// Never resolves; throws DISCONNECTED when the client has gone.
   kj::Promise<void> watch();
 
-  ClientStream& stream_;
+  HttpSocket& stream_;
   int fd_ = -1;
   kj::Timer& timer_;
   const HttpSettings& settings_;

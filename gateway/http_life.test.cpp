@@ -12,7 +12,6 @@ namespace {
 using namespace testing_support;
 using Outcome = schema::StreamDone::Outcome;
 
-constexpr const char* k_text_path = "/v1/completions";
 constexpr const char* k_stream = R"({"prompt":"x","stream":true})";
 constexpr const char* k_whole = R"({"prompt":"x"})";
 
@@ -88,10 +87,10 @@ TEST_F(HttpLife, AClientThatLeavesIsNoticedWhileItsBackendTalksOn) {
 TEST_F(HttpLife, ASlowReaderFillsItsOwnChannelAndNoMore) {
   client.send_request("POST", k_text_path, R"({"prompt":"x","stream":true,"logprobs":20})");
   auto& session = opened();
-  using Level = schema::ClientStream::Level;
-  Level level = Level::flowing;
+  using StreamLevel = schema::ClientStream::Level;
+  StreamLevel level = StreamLevel::flowing;
   uint64_t sent = 0;
-  while (level == Level::flowing) {
+  while (level == StreamLevel::flowing) {
     level = gateway.backend.say(session, "some words of text");
     ++sent;
     gateway.run_until([] { return true; });
@@ -99,7 +98,7 @@ TEST_F(HttpLife, ASlowReaderFillsItsOwnChannelAndNoMore) {
     if (sent % 8 == 0)
       gateway.io.provider->getTimer().afterDelay(1 * kj::MILLISECONDS).wait(gateway.io.waitScope);
   }
-  EXPECT_EQ(level, Level::full);
+  EXPECT_EQ(level, StreamLevel::full);
   EXPECT_EQ(session.resumed, 0u);
   // Another client is served meanwhile.
   RawClient other(gateway);

@@ -16,10 +16,6 @@ using Outcome = schema::StreamDone::Outcome;
 
 #define k_json "Content-Type: application/json\r\n"
 
-constexpr const char* k_chat_path = "/v1/chat/completions";
-constexpr const char* k_text_path = "/v1/completions";
-constexpr const char* k_body = R"({"prompt":"hi"})";
-
 constexpr uint32_t k_connections = 8;
 
 GatewayOptions few_connections() {

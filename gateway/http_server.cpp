@@ -43,7 +43,7 @@ HttpServer::HttpServer(Serving& serving, kj::Timer& timer, const HttpSettings& s
   server_ = std::make_unique<kj::HttpServer>(
       timer_, *table_,
       [this](kj::AsyncIoStream& stream) -> kj::Own<kj::HttpService> {
-        return kj::heap<HttpConnectionService>(kj::downcast<ClientStream>(stream), *shared_);
+        return kj::heap<HttpConnectionService>(kj::downcast<HttpSocket>(stream), *shared_);
       },
       http);
 }
@@ -53,12 +53,12 @@ HttpServer::~HttpServer() {
 }
 
 void HttpServer::listen(kj::Own<kj::ConnectionReceiver> port) {
-  listener_ = std::make_unique<Listener>(
-      Listener::Parts{kj::mv(port), timer_, serving_.metrics(), serving_.parts().log,
-                      settings_.connections_max},
-      [this](kj::Own<kj::AsyncIoStream> socket) {
-        return server_->listenHttp(kj::heap<ClientStream>(kj::mv(socket)));
-      });
+  listener_ =
+      std::make_unique<Listener>(Listener::Parts{kj::mv(port), timer_, serving_.metrics(),
+                                                 serving_.parts().log, settings_.connections_max},
+                                 [this](kj::Own<kj::AsyncIoStream> socket) {
+                                   return server_->listenHttp(kj::heap<HttpSocket>(kj::mv(socket)));
+                                 });
 }
 
 kj::Promise<void> HttpServer::drain() {

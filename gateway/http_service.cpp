@@ -55,7 +55,7 @@ ErrorReply method_error(const char* allowed) {
 
 }  // namespace
 
-HttpConnectionService::HttpConnectionService(ClientStream& stream, HttpShared& shared)
+HttpConnectionService::HttpConnectionService(HttpSocket& stream, HttpShared& shared)
     : shared_(shared),
       connection_(stream, shared.timer, shared.settings, shared.reply_closes),
       body_bytes_(shared.body_bytes, shared.settings.bodies_bytes_max) {}

@@ -25,7 +25,7 @@ enum class PostRoute : uint8_t { chat, completion, tokenize, detokenize, reset_c
 /// has it.
 class HttpConnectionService final : public kj::HttpService {
  public:
-  HttpConnectionService(ClientStream& stream, HttpShared& shared);
+  HttpConnectionService(HttpSocket& stream, HttpShared& shared);
 
   kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url,
                             const kj::HttpHeaders& headers, kj::AsyncInputStream& body,

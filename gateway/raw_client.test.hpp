@@ -12,6 +12,11 @@
 
 namespace outrider::gateway::testing_support {
 
+constexpr const char* k_chat_path = "/v1/chat/completions";
+constexpr const char* k_text_path = "/v1/completions";
+/// The shortest body that /v1/completions takes.
+constexpr const char* k_body = R"({"prompt":"hi"})";
+
 struct RawResponse {
   int status = 0;                              ///< 0: the connection ended without an answer
   std::map<std::string, std::string> headers;  ///< names in lower case

@@ -10,7 +10,7 @@ namespace {
 
 using namespace testing;
 
-constexpr uint64_t k_seed = 0xA77E;
+constexpr uint64_t k_attention_seed = 0xA77E;
 
 using Scene = AttentionScene;
 using Shape = AttentionShape;
@@ -20,7 +20,7 @@ TEST(AttentionTest, ResultsAreCloseToTheReferenceOnEachInstructionSet) {
   const auto ref = make_ref_ops();
   for (const Shape& s : k_shapes) {
     Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
-                s.kv_heads * s.group, {1, 37, 300, 530}, k_seed + s.head_dim);
+                s.kv_heads * s.group, {1, 37, 300, 530}, k_attention_seed + s.head_dim);
     scene.append_all(*ref);
     const std::vector<Scene::Piece> pieces = {{0, 0, 1}, {1, 0, 37}, {2, 250, 50}, {3, 529, 1}};
     const std::vector<float> expected = scene.attend(*ref, pieces);
@@ -43,7 +43,7 @@ TEST(AttentionTest, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
   const auto backends = cpu_backends();
   for (const Shape& s : k_shapes) {
     Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
-                s.kv_heads * s.group, {60, 530}, k_seed);
+                s.kv_heads * s.group, {60, 530}, k_attention_seed);
     scene.append_all(*backends.front());
     const std::vector<Scene::Piece> pieces = {{0, 40, 20}, {1, 529, 1}};
     const std::vector<float> expected = scene.attend(*backends.front(), pieces);
@@ -56,7 +56,7 @@ TEST(AttentionTest, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
 /// A prompt in one segment, row by row, and in random chunks beside random batch mates.
 void expect_rows_depend_on_their_prefix_only(Isa isa, KvKind k, KvKind v) {
   const auto ops = make_cpu_ops(2, isa);
-  Scene scene(scene_geometry(2, 64, 16, k, v), 6, {600, 90, 1, 280}, k_seed);
+  Scene scene(scene_geometry(2, 64, 16, k, v), 6, {600, 90, 1, 280}, k_attention_seed);
   scene.append_all(*ops);
   const std::vector<float> whole = scene.attend(*ops, {{0, 0, 600}});
   const size_t row = scene.q_row();
@@ -70,7 +70,7 @@ void expect_rows_depend_on_their_prefix_only(Isa isa, KvKind k, KvKind v) {
         *ops, {{1, 10, 1 + scene.random.below(80)}, {0, begin, rows}, {3, 279, 1}, {2, 0, 1}});
     const auto at = std::search(mixed.begin(), mixed.end(), &whole[begin * row],
                                 &whole[begin * row] + rows * row);
-    ASSERT_NE(at, mixed.end()) << "rows " << begin << " + " << rows << " seed " << k_seed;
+    ASSERT_NE(at, mixed.end()) << "rows " << begin << " + " << rows << " seed " << k_attention_seed;
     begin += rows;
   }
 }
@@ -87,7 +87,7 @@ TEST(AttentionTest, RowsThatShareBlocksGetTheBitsThatTheyGetAlone) {
   for (const Shape& s : k_shapes) {
     if (s.head_dim > 300) continue;
     Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
-                s.kv_heads * s.group, {560, 530, 600, 300, 270}, k_seed);
+                s.kv_heads * s.group, {560, 530, 600, 300, 270}, k_attention_seed);
     const auto backends = cpu_backends();
     scene.append_all(*backends.front());
     const auto share = [&](size_t from, size_t to, size_t tokens) {
@@ -119,7 +119,7 @@ TEST(AttentionTest, RowsWithAWindowAreCloseToTheReferenceOnEachInstructionSet) {
   const auto ref = make_ref_ops();
   for (const Shape& s : {k_shapes[1], k_shapes[12]}) {
     Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
-                s.kv_heads * s.group, {1, 37, 300, 530}, k_seed);
+                s.kv_heads * s.group, {1, 37, 300, 530}, k_attention_seed);
     scene.append_all(*ref);
     const std::vector<Scene::Piece> pieces = {{0, 0, 1}, {1, 0, 37}, {2, 235, 65}, {3, 511, 1}};
     const double tolerance = kv_kind_info(s.k).has_scales ? 0x1p-11 : 0x1p-24 * 480.0;
@@ -141,7 +141,7 @@ TEST(AttentionTest, RowsWithAWindowAreCloseToTheReferenceOnEachInstructionSet) {
 /// chunks are that its unit reads, a row gets the bits that it gets alone.
 void expect_rows_depend_on_their_window_only(const Shape& s) {
   Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
-              s.kv_heads * s.group, {820, 800, 90, 790}, k_seed);
+              s.kv_heads * s.group, {820, 800, 90, 790}, k_attention_seed);
   const auto backends = cpu_backends();
   const auto fast = make_cpu_ops(2, available_isas().back());
   scene.append_all(*fast);
@@ -162,7 +162,7 @@ void expect_rows_depend_on_their_window_only(const Shape& s) {
       const bool is_slow = ops->description().find("portable") != std::string_view::npos;
       if (is_slow && window != 17) continue;
       EXPECT_TRUE(same_bits(scene.attend(*ops, pieces), alone))
-          << ops->description() << " window " << window << " seed " << k_seed;
+          << ops->description() << " window " << window << " seed " << k_attention_seed;
     }
   }
 }
@@ -171,7 +171,7 @@ TEST(AttentionTest, BitsOfARowWithAWindowDependOnItsOwnWindowOnly) {
 }
 
 TEST(AttentionTest, AWindowAsLongAsTheSequenceGivesTheBitsOfNone) {
-  Scene scene(scene_geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 6, {600}, k_seed);
+  Scene scene(scene_geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 6, {600}, k_attention_seed);
   const auto ops = make_cpu_ops(2, available_isas().back());
   scene.append_all(*ops);
   const std::vector<Scene::Piece> all = {{0, 0, 600}};
@@ -187,7 +187,7 @@ TEST(AttentionTest, AWindowAsLongAsTheSequenceGivesTheBitsOfNone) {
 
 TEST(AttentionTest, WhatLiesBeforeAWindowDoesNotShow) {
   const auto ops = make_cpu_ops(2, available_isas().back());
-  Scene scene(scene_geometry(1, 64, 16, KvKind::fp16, KvKind::q4_0), 3, {570}, k_seed);
+  Scene scene(scene_geometry(1, 64, 16, KvKind::fp16, KvKind::q4_0), 3, {570}, k_attention_seed);
   scene.geometry.window = 40;
   scene.append_all(*ops);
   const std::vector<Scene::Piece> row = {{0, 569, 1}};
@@ -218,7 +218,7 @@ TEST(AttentionTest, WhatIsNoNumberShowsInRowsThatAttendToItOnly) {
     for (const Isa isa : available_isas()) {
       const auto ops = make_cpu_ops(1, isa);
       for (const uint32_t window : {0u, 40u}) {
-        Scene scene(scene_geometry(1, 64, 16, kind, kind), 3, {570}, k_seed);
+        Scene scene(scene_geometry(1, 64, 16, kind, kind), 3, {570}, k_attention_seed);
         scene.geometry.window = window;
         scene.append_all(*ops);
         const std::vector<Scene::Piece> pieces = {{0, 560, 10}, {0, 564, 2}};
@@ -248,7 +248,8 @@ TEST(AttentionTest, StaleNumbersBehindARowDoNotShow) {
   const auto ops = make_cpu_ops(2, available_isas().back());
   std::vector<std::vector<float>> results;
   for (int turn = 0; turn < 2; ++turn) {
-    Scene scene(scene_geometry(1, 64, 32, KvKind::fp16, KvKind::fp32), 3, {70, 333}, k_seed);
+    Scene scene(scene_geometry(1, 64, 32, KvKind::fp16, KvKind::fp32), 3, {70, 333},
+                k_attention_seed);
     for (int i = 0; i < turn; ++i) scene.fill_with_garbage();
     scene.append_all(*ops);
     results.push_back(scene.attend(*ops, {{0, 65, 5}, {1, 300, 33}}));
@@ -263,7 +264,7 @@ TEST(AttentionTest, StaleScalesBehindARowDoNotShow) {
       const auto ops = make_cpu_ops(2, isa);
       std::vector<std::vector<float>> results;
       for (const int byte : {0, 0xFF}) {
-        Scene scene(scene_geometry(1, 80, 32, kind, kind), 3, {70, 333}, k_seed);
+        Scene scene(scene_geometry(1, 80, 32, kind, kind), 3, {70, 333}, k_attention_seed);
         std::memset(scene.pool.data(), byte, scene.pool.size());
         scene.append_all(*ops);
         results.push_back(scene.attend(*ops, {{0, 65, 3}, {1, 300, 33}}));
@@ -279,7 +280,7 @@ TEST(AttentionTest, SumsOfTheLargestCodesFit) {
     for (const float sign : {1.0f, -1.0f}) {
       for (const Isa isa : available_isas()) {
         const auto ops = make_cpu_ops(1, isa);
-        Scene scene(scene_geometry(1, 64, 16, kind, kind), 1, {256}, k_seed);
+        Scene scene(scene_geometry(1, 64, 16, kind, kind), 1, {256}, k_attention_seed);
         for (auto* numbers : {&scene.keys[0], &scene.values[0]}) {
           std::fill(numbers->begin(), numbers->end(), sign * 4.0f);
         }
@@ -299,7 +300,7 @@ TEST(AttentionTest, SumsOfTheLargestCodesFit) {
 TEST(AttentionTest, WeightsBesideALargeOneAreLostByItsRoundingAtMost) {
   const auto ref = make_ref_ops();
   for (const KvKind kind : {KvKind::q8_0, KvKind::q4_0, KvKind::nf4}) {
-    Scene scene(scene_geometry(1, 32, 16, kind, kind), 1, {256}, k_seed);
+    Scene scene(scene_geometry(1, 32, 16, kind, kind), 1, {256}, k_attention_seed);
     std::fill(scene.keys[0].begin(), scene.keys[0].end(), 0.0f);
     std::fill(scene.keys[0].begin(), scene.keys[0].begin() + 32, 1.0f);
     std::fill(scene.values[0].begin(), scene.values[0].end(), 1.0f);
@@ -321,7 +322,7 @@ TEST(AttentionTest, NothingBehindItsMemoryIsTouched) {
   for (const Shape& s : k_shapes) {
     if (s.head_dim > 300) continue;
     Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
-                s.kv_heads * s.group, {300}, k_seed);
+                s.kv_heads * s.group, {300}, k_attention_seed);
     // What is read last lies last.
     const auto last = static_cast<int32_t>(scene.pool.size() / scene.geometry.block_bytes()) - 1;
     for (int32_t& block : scene.tables[0]) {
@@ -350,7 +351,7 @@ TEST(AttentionTest, AppendInPiecesStoresTheBytesOfTheReference) {
   const auto ref = make_ref_ops();
   for (const Shape& s : k_shapes) {
     Scene scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
-                s.kv_heads * s.group, {150, 33}, k_seed);
+                s.kv_heads * s.group, {150, 33}, k_attention_seed);
     const std::vector<std::byte> before = scene.pool;
     scene.append_all(*ref);
     const std::vector<std::byte> expected = scene.pool;
@@ -374,7 +375,7 @@ TEST(AttentionTest, AppendInPiecesStoresTheBytesOfTheReference) {
 
 TEST(AttentionTest, CopiedBlockServesAsTheOriginal) {
   const auto ops = make_cpu_ops(1, available_isas().back());
-  Scene scene(scene_geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 2, {40}, k_seed);
+  Scene scene(scene_geometry(2, 64, 16, KvKind::fp16, KvKind::fp16), 2, {40}, k_attention_seed);
   scene.append_all(*ops);
   const std::vector<float> expected = scene.attend(*ops, {{0, 39, 1}});
   int32_t spare = 0;

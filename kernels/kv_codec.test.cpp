@@ -12,7 +12,7 @@
 namespace outrider::kernels {
 namespace {
 
-constexpr uint64_t k_seed = 0xC0DE;
+constexpr uint64_t k_codec_seed = 0xC0DE;
 constexpr KvTensor k_tensors[] = {KvTensor::keys, KvTensor::values};
 
 std::vector<float> normal_numbers(Random& random, size_t n) {
@@ -36,7 +36,7 @@ std::vector<float> round_trip(KvKind kind, const std::vector<float>& x) {
 }
 
 TEST(KvCodecTest, EveryPositionAndElementHasItsOwnPlace) {
-  Random random(k_seed);
+  Random random(k_codec_seed);
   for (const KvKind kind : k_kv_kinds) {
     for (const KvTensor tensor : k_tensors) {
       for (const size_t head_dim : {64u, 80u, 20u, 1u}) {
@@ -56,7 +56,7 @@ TEST(KvCodecTest, EveryPositionAndElementHasItsOwnPlace) {
             ASSERT_EQ(kv_read(kind, tensor, head_dim, position, d, tile.data()),
                       expected[position][d])
                 << kv_kind_name(kind) << " head_dim " << head_dim << " at " << position << ", " << d
-                << " seed " << k_seed;
+                << " seed " << k_codec_seed;
           }
         }
       }
@@ -66,7 +66,7 @@ TEST(KvCodecTest, EveryPositionAndElementHasItsOwnPlace) {
 
 /// Root of the mean square error of normal numbers.
 double error_of(KvKind kind) {
-  Random random(k_seed);
+  Random random(k_codec_seed);
   double sum = 0;
   constexpr int k_rounds = 200;
   for (int i = 0; i < k_rounds; ++i) {

@@ -7,7 +7,7 @@ namespace {
 
 using namespace testing;
 
-constexpr uint64_t k_seed = 0x8035;
+constexpr uint64_t k_rows_seed = 0x8035;
 
 /// Runs `operation` on each CPU back end: close to the reference, and the same bits on all.
 template <class Operation>
@@ -37,7 +37,7 @@ std::unique_ptr<Matrix> shifted_unit(Ops& ops, size_t rows, size_t cols, size_t 
 
 TEST(RowsTest, RmsNormIsCloseToTheReferenceForEachRemainder) {
   for (const size_t d : {1, 7, 15, 16, 17, 33, 100, 576}) {
-    Random random(k_seed + d);
+    Random random(k_rows_seed + d);
     const std::vector<float> x = random_floats(random, 40 * d, 3.0f);
     const std::vector<float> weight = random_floats(random, d);
     check_all(1e-6, "d " + std::to_string(d), [&](Ops& ops) {
@@ -61,7 +61,7 @@ std::vector<float> swiglu(Ops& ops, const std::vector<float>& x, size_t m, size_
 }
 
 TEST(RowsTest, SwigluIsCloseToTheReference) {
-  Random random(k_seed);
+  Random random(k_rows_seed);
   const std::vector<float> x = random_floats(random, 30 * 2 * 277, 8.0f);
   check_all(1e-6, "swiglu", [&](Ops& ops) { return swiglu(ops, x, 30, 277); });
 }
@@ -82,7 +82,7 @@ struct RopeCase {
 };
 
 TEST(RowsTest, RopeIsCloseToTheReferenceInBothStyles) {
-  Random random(k_seed);
+  Random random(k_rows_seed);
   std::vector<float> factors(64);
   for (float& f : factors) f = 1.0f + 7.0f * random.uniform();
   using Style = RopeParams::Style;
@@ -114,7 +114,7 @@ TEST(RowsTest, RopeIsCloseToTheReferenceInBothStyles) {
 }
 
 TEST(RowsTest, HadamardOfEachHeadIsCloseToItsDefinition) {
-  Random random(k_seed);
+  Random random(k_rows_seed);
   constexpr size_t k_rows = 11;
   constexpr size_t k_heads = 3;
   const std::vector<int32_t> positions(k_rows, 5);
@@ -154,7 +154,7 @@ TEST(RowsTest, EmbedReadsTheDequantisedRows) {
   for (const WeightType type : k_weight_types) {
     constexpr size_t k_rows = 37;
     const size_t cols = weight_type_info(type)->block_elements == 1 ? 45 : 512;
-    Random random(k_seed + static_cast<uint64_t>(type));
+    Random random(k_rows_seed + static_cast<uint64_t>(type));
     const std::vector<std::byte> weights = random_weights(random, type, k_rows * cols);
     const std::vector<int32_t> ids = {36, 0, 17, 17, 15, 16, 31};
     std::vector<float> all(k_rows * cols);

@@ -9,7 +9,7 @@
 namespace outrider::model {
 namespace {
 
-EngineOptions roomy() {
+EngineOptions with_room() {
   EngineOptions options = EngineWorld::small();
   options.context_tokens = 512;
   options.kv_memory_bytes = uint64_t{32} << 20;
@@ -32,7 +32,7 @@ struct Restarts {
   std::unique_ptr<EngineWorld> world;
 
   Restarts() { start(); }
-  void start(EngineOptions options = roomy()) {
+  void start(EngineOptions options = with_room()) {
     world = std::make_unique<EngineWorld>(options);
     world->engine->set_step_costs(costs());
     world->engine->attach_tier(tier);
@@ -61,7 +61,7 @@ GenerationRequest prompt(uint64_t seed, uint32_t tokens) {
 }
 
 Heard uncached(const GenerationRequest& request) {
-  EngineOptions options = roomy();
+  EngineOptions options = with_room();
   options.prefix_caching = false;
   return EngineWorld(options).alone(request)[0];
 }
@@ -281,18 +281,18 @@ TEST(EngineTier, NothingIsReadForOtherTenantsSaltsSecretsKindsOrWindows) {
     EXPECT_EQ(restarts.alone(other).timings.cached_tokens, 0u) << tenant << salt;
     restarts.start();
   }
-  EngineOptions options = roomy();
+  EngineOptions options = with_room();
   options.cluster_secret = "another";
   restarts.start(options);
   EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
   for (const kernels::KvKinds& kinds :
        {kernels::KvKinds{.v = kernels::KvKind::fp32}, kernels::KvKinds{.k_hadamard = true}}) {
-    options = roomy();
+    options = with_room();
     options.kv_kinds = kinds;
     restarts.start(options);
     EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
   }
-  options = roomy();
+  options = with_room();
   options.local_window = 300;
   restarts.start(options);
   EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);

@@ -10,7 +10,7 @@
 namespace outrider::model {
 namespace {
 
-constexpr int k_draws = 100'000;
+constexpr int k_seeds_drawn = 100'000;
 
 const std::vector<float> k_logits = {2.0f, 1.0f, 0.5f, 0.0f, 1.5f, -1.0f, 0.75f, -0.5f};
 
@@ -27,7 +27,7 @@ std::vector<double> probabilities(double temperature, const std::vector<int>& ke
 double chi_square(const std::vector<int>& counts, const std::vector<double>& expected) {
   double sum = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
-    const double e = expected[i] * k_draws;
+    const double e = expected[i] * k_seeds_drawn;
     if (e == 0) {
       if (counts[i] > 0) return INFINITY;
       continue;
@@ -38,12 +38,12 @@ double chi_square(const std::vector<int>& counts, const std::vector<double>& exp
 }
 
 /// The value that 7 degrees of freedom or fewer exceed with probability 1e-5.
-constexpr double k_critical = 35.3;
+constexpr double k_critical_value = 35.3;
 
 std::vector<int> draw(const SamplingParams& params, bool by_seed) {
   std::vector<int> counts(k_logits.size(), 0);
   SampleScratch scratch;
-  for (uint64_t i = 0; i < k_draws; ++i) {
+  for (uint64_t i = 0; i < k_seeds_drawn; ++i) {
     const SampleRow row = {.logits = k_logits,
                            .params = params,
                            .seed = by_seed ? i : 1234,
@@ -55,7 +55,7 @@ std::vector<int> draw(const SamplingParams& params, bool by_seed) {
 
 void expect_fits(const SamplingParams& params, const std::vector<double>& expected) {
   for (const bool by_seed : {true, false}) {
-    EXPECT_LT(chi_square(draw(params, by_seed), expected), k_critical) << by_seed;
+    EXPECT_LT(chi_square(draw(params, by_seed), expected), k_critical_value) << by_seed;
   }
 }
 
@@ -97,8 +97,8 @@ TEST(SamplerDistribution, ABiasOfTwoPercentOnOneTokenIsNoticed) {
   const double shift = 0.02 * biased[0];
   biased[0] -= shift;
   biased[1] += shift;
-  EXPECT_GT(chi_square(draw({}, true), biased), k_critical);
-  EXPECT_GT(chi_square(draw({}, false), biased), k_critical);
+  EXPECT_GT(chi_square(draw({}, true), biased), k_critical_value);
+  EXPECT_GT(chi_square(draw({}, false), biased), k_critical_value);
 }
 
 TEST(SamplerDistribution, NeighbouringPositionsAndSeedsAreIndependent) {
@@ -108,7 +108,7 @@ TEST(SamplerDistribution, NeighbouringPositionsAndSeedsAreIndependent) {
   SampleScratch scratch;
   for (const bool by_seed : {true, false}) {
     int pairs[4] = {};
-    for (uint64_t i = 0; i < k_draws; ++i) {
+    for (uint64_t i = 0; i < k_seeds_drawn; ++i) {
       const uint64_t first = 2 * i;
       const auto at = [&](uint64_t n) {
         return *sample({.logits = even,
@@ -120,7 +120,8 @@ TEST(SamplerDistribution, NeighbouringPositionsAndSeedsAreIndependent) {
       ++pairs[2 * at(first) + at(first + 1)];
     }
     double sum = 0;
-    for (const int n : pairs) sum += (n - k_draws / 4.0) * (n - k_draws / 4.0) / (k_draws / 4.0);
+    for (const int n : pairs)
+      sum += (n - k_seeds_drawn / 4.0) * (n - k_seeds_drawn / 4.0) / (k_seeds_drawn / 4.0);
     EXPECT_LT(sum, 25.9) << "3 degrees of freedom, probability 1e-5";
   }
 }

@@ -11,7 +11,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-Bytes read_file(const std::string& path) {
+Bytes bytes_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string text(std::istreambuf_iterator<char>(in), {});
   const auto bytes = std::as_bytes(std::span(text));
@@ -19,10 +19,10 @@ Bytes read_file(const std::string& path) {
 }
 
 Bytes tiny_llama() {
-  return read_file("tests/support/models/tiny-llama.gguf");
+  return bytes_of("tests/support/models/tiny-llama.gguf");
 }
 Bytes tiny_qwen2() {
-  return read_file("tests/support/models/tiny-qwen2.gguf");
+  return bytes_of("tests/support/models/tiny-qwen2.gguf");
 }
 
 /// Where `text` begins in `bytes`; names occur once.

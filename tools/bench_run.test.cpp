@@ -120,7 +120,7 @@ TEST(BenchRow, NamesTheNearerLimit) {
 
 TEST(BenchRunner, MeasuresExactlyTheRowsOfEachTest) {
   std::shared_ptr<kernels::Ops> ops = kernels::make_cpu_ops(2, kernels::default_isa());
-  const auto model = testing::load_tiny("tiny-llama", ops);
+  const auto model = testing_support::load_tiny("tiny-llama", ops);
   const auto cases = bench_cases({20, 6, {0, 37}, {1, 3}});
   const SteadyClock clock;
   model::EngineOptions options;

@@ -6,6 +6,7 @@
 
 #include "tools/http_client.hpp"
 #include "tools/server_json.hpp"
+#include "tools/shown.hpp"
 
 namespace outrider::tools {
 namespace {

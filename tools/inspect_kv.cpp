@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tools/another_process.hpp"
+#include "tools/shown.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -24,14 +25,6 @@ std::string size_text(uint64_t bytes) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(1) << static_cast<double>(bytes) / (1 << 20) << " MiB";
   return out.str();
-}
-
-/// Names come from requests, the rest from a directory of any origin: nothing that moves a cursor.
-std::string shown(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  }
-  return text;
 }
 
 std::string bad_text(const kvstore::BadRecord& bad) {

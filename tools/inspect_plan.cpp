@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/kv_kind_flags.hpp"
+#include "tools/shown.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -18,14 +19,6 @@ template <class... Values>
 std::string formatted(const char* format, Values... values) {
   char text[256];
   std::snprintf(text, sizeof(text), format, values...);
-  return text;
-}
-
-/// Names come from a file: nothing that moves a cursor.
-std::string shown(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  }
   return text;
 }
 

@@ -16,6 +16,7 @@
 #include "tools/progress.hpp"
 #include "tools/sampling_flags.hpp"
 #include "tools/server_json.hpp"
+#include "tools/shown.hpp"
 
 namespace outrider::tools {
 namespace {

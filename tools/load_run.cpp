@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tools/server_json.hpp"
+#include "tools/shown.hpp"
 
 namespace outrider::tools {
 namespace {

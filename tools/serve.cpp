@@ -85,10 +85,9 @@ Result<std::string> listen_for_nodes(const Settings& settings, EmbeddedCluster& 
   return with_port(address, port);
 }
 
-using Prepared = EmbeddedCluster::Prepared;
-
 Result<void> load_draft(const Settings& settings, const EmbeddedCluster& cluster,
-                        const LoadWords& words, const std::atomic<bool>& stop, Prepared& prepared) {
+                        const LoadWords& words, const std::atomic<bool>& stop,
+                        EmbeddedCluster::Prepared& prepared) {
   words.inform("loading the draft model " + settings.text("draft"));
   auto model = load_draft_with_progress(settings, &stop, words);
   if (!model) return model.error();
@@ -102,12 +101,12 @@ Result<void> load_draft(const Settings& settings, const EmbeddedCluster& cluster
 }
 
 /// The model and its engine, and maybe a draft model and its own.
-Result<Prepared> load(const Settings& settings, const EmbeddedCluster& cluster,
-                      const std::string& name, model::EngineOptions options, spdlog::logger& log,
-                      const std::atomic<bool>& stop) {
+Result<EmbeddedCluster::Prepared> load(const Settings& settings, const EmbeddedCluster& cluster,
+                                       const std::string& name, model::EngineOptions options,
+                                       spdlog::logger& log, const std::atomic<bool>& stop) {
   auto target = load_target(settings, name, std::move(options), cluster.surroundings(), stop);
   if (!target) return target.error();
-  Prepared prepared{std::move(*target), {}};
+  EmbeddedCluster::Prepared prepared{std::move(*target), {}};
   const bool may_be_joined = settings.text("cluster") != "off";
   prepared.target.takes_drafts =
       takes_draft_models(settings) && (may_be_joined || uses_draft_model(settings));
@@ -148,7 +147,7 @@ int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlo
 std::optional<int> start_with_target(kj::AsyncIoContext& io, const Settings& settings,
                                      const std::string& name, const model::EngineOptions& options,
                                      EmbeddedCluster& cluster, spdlog::logger& log) {
-  BackgroundLoad<Prepared> loading([&](const std::atomic<bool>& stop) {
+  BackgroundLoad<EmbeddedCluster::Prepared> loading([&](const std::atomic<bool>& stop) {
     return load(settings, cluster, name, options, log, stop);
   });
   auto* loaded = loading.wait(io);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/shown.hpp"
+
 namespace outrider::tools {
 
 const nlohmann::json& member_of(const nlohmann::json& object, const char* key) {
@@ -10,13 +12,6 @@ const nlohmann::json& member_of(const nlohmann::json& object, const char* key) {
   if (!object.is_object()) return null;
   const auto found = object.find(key);
   return found == object.end() ? null : *found;
-}
-
-std::string shown(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = c == '\n' ? ' ' : '?';
-  }
-  return text;
 }
 
 std::optional<std::string> error_of(const nlohmann::json& body) {

@@ -9,9 +9,6 @@
 /// should.
 namespace outrider::tools {
 
-/// A server's words as a terminal may show them: nothing that moves its cursor or ends a line.
-std::string shown(std::string text);
-
 /// The words of a body's "error", a text or an object with a "message", as `shown`; none if there
 /// is no error. Never empty.
 std::optional<std::string> error_of(const nlohmann::json& body);

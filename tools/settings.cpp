@@ -17,6 +17,7 @@
 #include "tools/origins.hpp"
 #include "tools/parse_number.hpp"
 #include "tools/settings_table.hpp"
+#include "tools/shown.hpp"
 #include "tools/tenant_quotas.hpp"
 
 namespace outrider::tools {

@@ -26,7 +26,7 @@ using namespace testing;
 using amx_emulated::EmulatedTiles;
 using amx_emulated::TileConfig;
 
-constexpr uint64_t k_seed = 0xA3C;
+constexpr uint64_t k_amx_seed = 0xA3C;
 
 /// Tile 0: [2 rows][1 sum], 1: [2][8 bytes], 2: [2][4 bytes].
 constexpr TileConfig small_tiles() {
@@ -135,7 +135,7 @@ struct Problem {
         n(outputs),
         k(width),
         m(rows),
-        random(k_seed + n * 1000 + k),
+        random(k_amx_seed + n * 1000 + k),
         weights(random_weights(random, type, n * k)),
         up(random_weights(random, type, n * k)),
         x(random_floats(random, m * k)),
@@ -171,7 +171,7 @@ void expect_same_bits(const Problem& problem, size_t rows) {
   for (const auto& ops : emulated_backends()) {
     ASSERT_TRUE(same_bits(problem.run(*ops, rows), expected))
         << weight_type_info(problem.type)->name << " n " << problem.n << " k " << problem.k
-        << " rows " << rows << ' ' << ops->description() << " seed " << k_seed;
+        << " rows " << rows << ' ' << ops->description() << " seed " << k_amx_seed;
   }
 }
 
@@ -206,7 +206,7 @@ TEST(AmxMatmulTest, TheMachineCodeGivesTheBitsOfTheOtherInstructionSets) {
     const Problem problem(type, 19, 256, 37);
     for (const size_t rows : {15, 16, 37}) {
       ASSERT_TRUE(same_bits(problem.run(*ops, rows), problem.run(*portable, rows)))
-          << weight_type_info(type)->name << " rows " << rows << " seed " << k_seed;
+          << weight_type_info(type)->name << " rows " << rows << " seed " << k_amx_seed;
     }
   }
 }

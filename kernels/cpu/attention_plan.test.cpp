@@ -11,7 +11,7 @@
 namespace outrider::kernels {
 namespace {
 
-constexpr uint64_t k_seed = 0x91A5;
+constexpr uint64_t k_plan_seed = 0x91A5;
 
 size_t queries_of(const AttentionPlan& plan, const AttentionItem& item) {
   size_t queries = 0;
@@ -78,7 +78,7 @@ Given given_chunks(const AttentionPlan& plan) {
 }
 
 TEST(AttentionPlanTest, EveryRowAndHeadGetsEachOfItsChunksOnceFromItsOwnBlocks) {
-  Random random(k_seed);
+  Random random(k_plan_seed);
   AttentionPlan plan;
   size_t shared_items = 0;
   for (int round = 0; round < 60; ++round) {
@@ -98,7 +98,7 @@ TEST(AttentionPlanTest, EveryRowAndHeadGetsEachOfItsChunksOnceFromItsOwnBlocks) 
     plan.build(geometry, segments, heads, threads);
 
     const Given given = given_chunks(plan);
-    ASSERT_EQ(given.size(), rows * heads) << "seed " << k_seed << " round " << round;
+    ASSERT_EQ(given.size(), rows * heads) << "seed " << k_plan_seed << " round " << round;
     for (const Segment& segment : segments) {
       for (uint32_t row = 0; row < segment.rows; ++row) {
         const size_t position = segment.first_position + row;
@@ -176,7 +176,7 @@ TEST(AttentionPlanTest, OneWhoseWindowBeginsLateLeavesTheOthersTheirSharing) {
 }
 
 TEST(AttentionPlanTest, RunsCoverTheItemsAndAreAboutEquallyCostly) {
-  Random random(k_seed);
+  Random random(k_plan_seed);
   AttentionPlan plan;
   for (int round = 0; round < 300; ++round) {
     const uint32_t kv_heads = 1 + random.below(8);
@@ -204,7 +204,7 @@ TEST(AttentionPlanTest, RunsCoverTheItemsAndAreAboutEquallyCostly) {
     // Chunks are not cut, and small ends stay with their unit.
     const double even = static_cast<double>(total) / (threads * 4);
     ASSERT_LE(static_cast<double>(largest), even * 1.25 + 9)
-        << "seed " << k_seed << " round " << round << " threads " << threads;
+        << "seed " << k_plan_seed << " round " << round << " threads " << threads;
   }
 }
 

@@ -12,14 +12,14 @@ using namespace kernels::testing;
 using Scene = AttentionScene;
 using Shape = AttentionShape;
 
-constexpr uint64_t k_seed = 0xA77E;
+constexpr uint64_t k_cuda_attention_seed = 0xA77E;
 constexpr const auto& k_shapes = k_attention_shapes;
 
 class AttentionOn : public cuda::testing::EachDevice {};
 
 Scene scene_of(const Shape& s, std::vector<uint32_t> lengths) {
   return Scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),
-               s.kv_heads * s.group, std::move(lengths), k_seed + s.head_dim);
+               s.kv_heads * s.group, std::move(lengths), k_cuda_attention_seed + s.head_dim);
 }
 
 Worst compare(const std::vector<float>& got, const std::vector<float>& expected, size_t head_dim) {
@@ -66,7 +66,7 @@ TEST_P(AttentionOn, BitsOfARowDependOnItsOwnPrefixOnly) {
   const std::pair<KvKind, KvKind> kinds[] = {{KvKind::fp16, KvKind::fp16},
                                              {KvKind::q8_0, KvKind::nf4}};
   for (const auto& [k, v] : kinds) {
-    Scene scene(scene_geometry(2, 64, 16, k, v), 6, {400, 90, 1, 280}, k_seed);
+    Scene scene(scene_geometry(2, 64, 16, k, v), 6, {400, 90, 1, 280}, k_cuda_attention_seed);
     scene.append_all(*ops_);
     const std::vector<float> whole = scene.attend(*ops_, {{0, 0, 400}});
     const size_t row = scene.q_row();
@@ -81,7 +81,7 @@ TEST_P(AttentionOn, BitsOfARowDependOnItsOwnPrefixOnly) {
           scene.attend(*ops_, {{1, 10, before}, {0, begin, rows}, {3, 279, 1}, {2, 0, 1}});
       ASSERT_EQ(std::memcmp(&mixed[before * row], &whole[begin * row], rows * row * sizeof(float)),
                 0)
-          << "rows " << begin << " + " << rows << " seed " << k_seed;
+          << "rows " << begin << " + " << rows << " seed " << k_cuda_attention_seed;
       begin += rows;
     }
   }
@@ -115,7 +115,7 @@ constexpr std::pair<float, float> k_odd_pairs[] = {
 TEST_P(AttentionOn, WhatIsNoNumberShowsInRowsThatAttendToItOnly) {
   for (const KvKind kind : k_kv_kinds) {
     for (const uint32_t window : {0u, 40u}) {
-      Scene scene(scene_geometry(1, 64, 16, kind, kind), 3, {270}, k_seed);
+      Scene scene(scene_geometry(1, 64, 16, kind, kind), 3, {270}, k_cuda_attention_seed);
       scene.geometry.window = window;
       scene.append_all(*ops_);
       const std::vector<Scene::Piece> pieces = {{0, 260, 10}};
@@ -140,7 +140,7 @@ TEST_P(AttentionOn, StaleBytesBehindARowDoNotShow) {
   for (const KvKind kind : k_kv_kinds) {
     std::vector<std::vector<float>> results;
     for (const int byte : {0, 0xFF}) {
-      Scene scene(scene_geometry(1, 80, 32, kind, kind), 3, {70, 333}, k_seed);
+      Scene scene(scene_geometry(1, 80, 32, kind, kind), 3, {70, 333}, k_cuda_attention_seed);
       std::memset(scene.pool.data(), byte, scene.pool.size());
       scene.append_all(*ops_);
       results.push_back(scene.attend(*ops_, {{0, 65, 3}, {1, 310, 23}}));
@@ -178,7 +178,8 @@ TEST_P(AttentionOn, AppendInPiecesStoresTheBytesOfTheReference) {
 
 TEST_P(AttentionOn, BlocksMoveAsTheyAre) {
   const auto ref = make_ref_ops();
-  Scene scene(scene_geometry(2, 80, 32, KvKind::q8_0, KvKind::fp16), 2, {100}, k_seed);
+  Scene scene(scene_geometry(2, 80, 32, KvKind::q8_0, KvKind::fp16), 2, {100},
+              k_cuda_attention_seed);
   const KvGeometry& g = scene.geometry;
   const size_t bytes = g.block_bytes();
   std::vector<std::byte> k[2], v[2];

@@ -10,13 +10,13 @@ namespace {
 
 using namespace kernels::testing;
 
-constexpr uint64_t k_seed = 0x8035;
+constexpr uint64_t k_cuda_rows_seed = 0x8035;
 
 class RowsOn : public cuda::testing::EachDevice {};
 
 /// The same text in another place: the CPU's bits.
 TEST_P(RowsOn, RopeHasTheBitsOfTheCpu) {
-  Random random(k_seed);
+  Random random(k_cuda_rows_seed);
   std::vector<float> factors(64);
   for (float& f : factors) f = 1.0f + 7.0f * random.uniform();
   using Style = RopeParams::Style;
@@ -50,7 +50,7 @@ TEST_P(RowsOn, EmbedReadsTheDequantisedRows) {
   for (const WeightType type : k_weight_types) {
     constexpr size_t k_rows = 37;
     const size_t cols = weight_type_info(type)->block_elements == 1 ? 45 : 512;
-    Random random(k_seed + static_cast<uint64_t>(type));
+    Random random(k_cuda_rows_seed + static_cast<uint64_t>(type));
     const std::vector<std::byte> weights = random_weights(random, type, k_rows * cols);
     const std::vector<int32_t> ids = {36, 0, 17, 17, 15, 16, 31};
     std::vector<float> all(k_rows * cols);
@@ -66,7 +66,7 @@ TEST_P(RowsOn, EmbedReadsTheDequantisedRows) {
 }
 
 TEST_P(RowsOn, GatherTakesRows) {
-  Random random(k_seed);
+  Random random(k_cuda_rows_seed);
   const std::vector<float> x = random_floats(random, 9 * 300);
   const std::vector<uint32_t> rows = {8, 0, 3, 3};
   std::vector<float> out(4 * 300);

@@ -228,7 +228,7 @@ Value batch_filter(Interpreter& in, const Value& value, const Args& args) {
   return in.list(std::move(rows), ListKind::generator);
 }
 
-constexpr FilterEntry k_filters[] = {
+constexpr FilterEntry k_list_filters[] = {
     {"length", length_filter},     {"count", length_filter},  {"first", first_filter},
     {"last", last_filter},         {"list", list_filter},     {"reverse", reverse_filter},
     {"join", join_filter},         {"items", items_filter},   {"sort", sort_filter},
@@ -239,7 +239,7 @@ constexpr FilterEntry k_filters[] = {
 }  // namespace
 
 std::span<const FilterEntry> list_filters() {
-  return k_filters;
+  return k_list_filters;
 }
 
 }  // namespace outrider::model::jinja

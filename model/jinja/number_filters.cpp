@@ -88,7 +88,7 @@ Value round_filter(Interpreter& in, const Value& value, const Args& args) {
   return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
-constexpr FilterEntry k_filters[] = {
+constexpr FilterEntry k_number_filters[] = {
     {"int", int_filter},
     {"float", float_filter},
     {"abs", abs_filter},
@@ -98,7 +98,7 @@ constexpr FilterEntry k_filters[] = {
 }  // namespace
 
 std::span<const FilterEntry> number_filters() {
-  return k_filters;
+  return k_number_filters;
 }
 
 }  // namespace outrider::model::jinja

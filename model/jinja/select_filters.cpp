@@ -110,7 +110,7 @@ Value attr_filter(Interpreter& in, const Value& value, const Args& args) {
                           given[0]->text() + "'");
 }
 
-constexpr FilterEntry k_filters[] = {
+constexpr FilterEntry k_select_filters[] = {
     {"map", map_filter},
     {"select", select_filter<true, false>},
     {"reject", select_filter<false, false>},
@@ -124,7 +124,7 @@ constexpr FilterEntry k_filters[] = {
 }  // namespace
 
 std::span<const FilterEntry> select_filters() {
-  return k_filters;
+  return k_select_filters;
 }
 
 std::vector<Value> attribute_path(const Value& attribute) {

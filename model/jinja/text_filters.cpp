@@ -179,7 +179,7 @@ Value wordcount_filter(Interpreter& in, const Value& value, const Args& args) {
   return Value(count);
 }
 
-constexpr FilterEntry k_filters[] = {
+constexpr FilterEntry k_text_filters[] = {
     {"upper", convert_filter<to_upper>},
     {"lower", convert_filter<to_lower>},
     {"capitalize", convert_filter<capitalize>},
@@ -201,7 +201,7 @@ constexpr FilterEntry k_filters[] = {
 }  // namespace
 
 std::span<const FilterEntry> text_filters() {
-  return k_filters;
+  return k_text_filters;
 }
 
 }  // namespace outrider::model::jinja

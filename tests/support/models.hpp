@@ -7,7 +7,7 @@
 #include "base/check.hpp"
 #include "model/loaded_model.hpp"
 
-namespace outrider::testing {
+namespace outrider::testing_support {
 
 /// One of the tiny models, "tiny-llama" or "tiny-qwen2". Tests run in the repository's root.
 inline std::shared_ptr<const model::LoadedModel> load_tiny(const std::string& name,
@@ -17,4 +17,4 @@ inline std::shared_ptr<const model::LoadedModel> load_tiny(const std::string& na
   return std::move(model).value();
 }
 
-}  // namespace outrider::testing
+}  // namespace outrider::testing_support

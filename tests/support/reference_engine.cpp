@@ -6,7 +6,7 @@
 
 #include "base/check.hpp"
 
-namespace outrider::testing {
+namespace outrider::testing_support {
 
 ReferenceEngine::ReferenceEngine(std::shared_ptr<const model::LoadedModel> model,
                                  uint32_t context_tokens)
@@ -137,4 +137,4 @@ std::vector<int32_t> greedy_with_drafts(ReferenceEngine& engine, std::span<const
   return output;
 }
 
-}  // namespace outrider::testing
+}  // namespace outrider::testing_support

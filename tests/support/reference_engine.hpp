@@ -8,7 +8,7 @@
 
 #include "model/loaded_model.hpp"
 
-namespace outrider::testing {
+namespace outrider::testing_support {
 
 /// Logits [vocab] that follow one token.
 using Logits = std::vector<float>;
@@ -55,4 +55,4 @@ using Drafter = std::function<std::vector<int32_t>(std::span<const int32_t> outp
 std::vector<int32_t> greedy_with_drafts(ReferenceEngine& engine, std::span<const int32_t> prompt,
                                         uint32_t count, const Drafter& draft);
 
-}  // namespace outrider::testing
+}  // namespace outrider::testing_support

@@ -12,7 +12,7 @@
 #include "model/transformer.hpp"
 #include "tests/support/models.hpp"
 
-namespace outrider::testing {
+namespace outrider::testing_support {
 namespace {
 
 constexpr uint32_t k_context = 128;
@@ -150,4 +150,4 @@ INSTANTIATE_TEST_SUITE_P(TinyModels, Reference, ::testing::Values("tiny-llama", 
                          [](const auto& model) { return std::string(model.param).substr(5); });
 
 }  // namespace
-}  // namespace outrider::testing
+}  // namespace outrider::testing_support

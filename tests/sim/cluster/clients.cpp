@@ -9,7 +9,7 @@ namespace outrider::sim::cluster {
 namespace {
 
 using Level = schema::ClientStream::Level;
-using Outcome = schema::StreamDone::Outcome;
+using Ending = schema::StreamDone::Outcome;
 
 /// A session that fails so many tries in a row gives up, and each needs a mishap of its own.
 constexpr uint32_t k_mishaps_max = limits::placement_attempts_max - 1;
@@ -133,7 +133,7 @@ bool Clients::all_ended() const {
 
 size_t Clients::done() const {
   return static_cast<size_t>(std::ranges::count_if(clients_, [](const Client& client) {
-    return client.stream->done && client.stream->done->outcome == Outcome::done;
+    return client.stream->done && client.stream->done->outcome == Ending::done;
   }));
 }
 
@@ -167,7 +167,7 @@ void Clients::check_text(const Client& client) const {
                                std::to_string(choice) + ", index " + std::to_string(i));
     }
   }
-  const bool is_done = client.stream->done && client.stream->done->outcome == Outcome::done;
+  const bool is_done = client.stream->done && client.stream->done->outcome == Ending::done;
   for (uint32_t choice = 0; is_done && choice < client.request.choices; ++choice) {
     const auto found = client.stream->choices.find(choice);
     const size_t got = found == client.stream->choices.end() ? 0 : found->second.size();
@@ -179,7 +179,7 @@ void Clients::check_text(const Client& client) const {
 
 void Clients::check_end(const Client& client) const {
   const schema::StreamDone& done = *client.stream->done;
-  if (done.outcome == Outcome::done) return;
+  if (done.outcome == Ending::done) return;
   if (!done.error) return report_.violation(name_of(client.session) + " failed without a reason");
   if (may_end_with(client, done.error->code)) return;
   report_.violation(name_of(client.session) + (client.is_calm ? ", a calm one," : "") +

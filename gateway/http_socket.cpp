@@ -1,4 +1,4 @@
-#include "gateway/client_stream.hpp"
+#include "gateway/http_socket.hpp"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ constexpr std::string_view k_http_1_0 = "HTTP/1.0";
 
 }  // namespace
 
-kj::Promise<size_t> ClientStream::tryRead(void* buffer, size_t bytes_min, size_t bytes_max) {
+kj::Promise<size_t> HttpSocket::tryRead(void* buffer, size_t bytes_min, size_t bytes_max) {
   auto read = SocketStream::tryRead(buffer, bytes_min, bytes_max);
   if (line_ended_) return read;
   return read.then([this, buffer](size_t size) {
@@ -18,7 +18,7 @@ kj::Promise<size_t> ClientStream::tryRead(void* buffer, size_t bytes_min, size_t
   });
 }
 
-void ClientStream::note(std::string_view bytes) {
+void HttpSocket::note(std::string_view bytes) {
   const size_t end = bytes.find('\n');
   line_end_ += bytes.substr(0, end);
   if (end != bytes.npos) {

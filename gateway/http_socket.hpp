@@ -9,9 +9,9 @@ namespace outrider::gateway {
 
 /// A client's socket below KJ's HTTP server, which tells nobody which version the client speaks:
 /// notes it from the connection's first line. KJ thread.
-class ClientStream final : public SocketStream {
+class HttpSocket final : public SocketStream {
  public:
-  explicit ClientStream(kj::Own<kj::AsyncIoStream> socket) : SocketStream(kj::mv(socket)) {}
+  explicit HttpSocket(kj::Own<kj::AsyncIoStream> socket) : SocketStream(kj::mv(socket)) {}
 
   /// The first request line ended in HTTP/1.0: no chunks, and one request per connection.
   bool is_http_1_0() const { return is_http_1_0_; }
