@@ -30,8 +30,11 @@ inline constexpr size_t http_bodies_bytes_max = 32 * http_body_bytes_max;
 inline constexpr size_t refused_upload_bytes_max = size_t{128} << 20;
 /// Pause before a listener tries again that the operating system refused a connection.
 inline constexpr uint32_t accept_pause_ms = 100;
-/// Idle time between two SSE comments, and between two looks whether a client is still there.
+/// Idle time between two SSE comments.
 inline constexpr uint32_t sse_ping_interval_ms = 1'000;
+/// Between two looks whether a client that is waited with is still there: so long computes its
+/// request at most for nobody.
+inline constexpr uint32_t client_watch_interval_ms = 50;
 /// Nesting of a JSON body or a template value.
 inline constexpr uint32_t json_depth_max = 64;
 /// What finding keys may cost in all JSON of one request (gateway/json_body.cpp has the prices): 50

@@ -201,7 +201,7 @@ bool ClientConnection::gone() const {
 }
 
 kj::Promise<void> ClientConnection::watch() {
-  return timer_.afterDelay(settings_.ping_interval_ms * kj::MILLISECONDS)
+  return timer_.afterDelay(settings_.watch_interval_ms * kj::MILLISECONDS)
       .then([this]() -> kj::Promise<void> {
         if (gone()) return KJ_EXCEPTION(DISCONNECTED, "the client has gone");
         return watch();

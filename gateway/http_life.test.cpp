@@ -18,6 +18,7 @@ constexpr const char* k_whole = R"({"prompt":"x"})";
 GatewayOptions quick_pings() {
   GatewayOptions options;
   options.http.ping_interval_ms = 10;
+  options.http.watch_interval_ms = 10;
   options.drain_timeout_ms = 5'000;
   return options;
 }

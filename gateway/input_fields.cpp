@@ -128,7 +128,7 @@ Result<void> read_speculation(const Json& v, R& r) {
       const auto method = read_text(value, name, k_name);
       if (!method) return method.error();
       if (*method != "exact" && *method != "reject_sampling") {
-        return unsupported(name.c_str(), name + " must be exact or reject_sampling");
+        return invalid(name.c_str(), name + " must be exact or reject_sampling");
       }
       if (*method != "exact") speculation.method = SpeculationMethod::reject_sampling;
     } else if (key == "depth_max") {

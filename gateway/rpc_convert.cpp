@@ -23,13 +23,13 @@ class Fields {
     if (text.size() > 0) body_[name] = checked(name, text);
   }
 
-  /// A value that HTTP writes as JSON; a word that is no JSON stands for itself.
+  /// A value that HTTP writes as JSON; a word that does not begin as an object stands for itself.
   void add_json(const char* name, capnp::Text::Reader text, bool bare_word = false) {
     if (text.size() == 0) return;
     auto parsed = parse_json_body({text.begin(), text.size()}, budget_, name);
     if (parsed) {
       body_[name] = std::move(*parsed);
-    } else if (bare_word) {
+    } else if (bare_word && text[0] != '{') {
       body_[name] = checked(name, text);
     } else {
       refuse(name, parsed.error().message);

@@ -213,6 +213,10 @@ TEST_F(RpcServerTest, RefusesWhatHttpRefusesWithTheSameWords) {
   auto deep = c.generate_request("x", seen);
   deep.getRequest().setSpeculation(R"({"depth_max":33})");
   EXPECT_EQ(failure(deep.send())["param"], "speculation.depth_max");
+  auto half = c.generate_request("x", seen);
+  half.getRequest().setSpeculation("{bad");
+  EXPECT_TRUE(failure(half.send())["message"].get<std::string>().starts_with(
+      "speculation is not valid JSON"));
   auto none = c.service.generateRequest();
   none.setSink(kj::heap<Sink>(seen));
   EXPECT_EQ(failure(none.send())["param"], "prompt");

@@ -12,6 +12,14 @@ namespace {
 
 constexpr std::string_view k_hadamard = "+hadamard";
 
+/// What is wrong with a name that is nearly right; empty: nothing is known.
+const char* hint_of(std::string_view name) {
+  if (name == "auto") return "; auto stands alone, and tries turned keys itself";
+  if (name.ends_with(k_hadamard)) return "; values are not turned";
+  if (name.starts_with("k=") || name.starts_with("v=")) return "; one half needs the other";
+  return "";
+}
+
 Result<KvKind> parse_kind(std::string_view name) {
   if (const auto kind = kv_kind_from_name(name)) return *kind;
   std::string known;
@@ -20,7 +28,7 @@ Result<KvKind> parse_kind(std::string_view name) {
   }
   return fail(ErrorCode::invalid_argument,
               "\"" + std::string(name) + "\" is not one of " + known +
-                  ", nor KIND+hadamard (of keys), nor k=KIND,v=KIND",
+                  ", nor KIND+hadamard (of keys), nor k=KIND,v=KIND" + hint_of(name),
               "kv-kind");
 }
 

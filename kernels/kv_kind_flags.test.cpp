@@ -50,6 +50,13 @@ TEST(KvKinds, RefuseOtherWordsAndListTheRightOnes) {
   }
 }
 
+TEST(KvKinds, SayWhatIsWrongWithANameThatIsNearlyRight) {
+  EXPECT_THAT(parse_kv_kinds("auto+hadamard").error().message, HasSubstr("auto stands alone"));
+  EXPECT_THAT(parse_kv_kinds("k=q4_0,v=q4_0+hadamard").error().message,
+              HasSubstr("values are not turned"));
+  EXPECT_THAT(parse_kv_kinds("k=q8_0").error().message, HasSubstr("needs the other"));
+}
+
 TEST(KvKinds, AreWrittenAsTheyAreRead) {
   for (const char* text : {"fp16", "k=q8_0,v=q4_0", "nf4+hadamard", "k=q8_0+hadamard,v=q4_0"}) {
     EXPECT_EQ(kv_kinds_text(*parse_kv_kinds(text)), text);

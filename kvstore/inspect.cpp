@@ -58,6 +58,7 @@ class Inspection {
       auto lock = DirectoryLock::take(report_.directory);
       if (!lock) return lock.error();
       lock_.emplace(std::move(*lock));
+      report_.held = true;
     }
     if (const auto opened = open(path); opened.why) OUTRIDER_TRY(rescue(path, *opened.why));
     if (options_.verify || options_.repair) OUTRIDER_TRY(verify_tables(path));
@@ -168,6 +169,7 @@ class Inspection {
     const InspectReport done = report_;
     OUTRIDER_ASSIGN(report_,
                     inspect(done.directory, {.verify = options_.verify || options_.repair}));
+    report_.held = done.held;
     report_.dropped = done.dropped;
     report_.dropped_aged = done.dropped_aged;
     report_.salvaged = done.salvaged;

@@ -35,18 +35,16 @@ void update_hint_metrics(const model::HintCounters& hints, ServingMetrics& metri
   raise_to(metrics.drafts, static_cast<double>(hints.drafts));
   raise_to(metrics.draft_tokens, static_cast<double>(hints.draft_tokens));
   raise_to(metrics.accepted_tokens, static_cast<double>(hints.accepted_tokens));
-  for (size_t i = 0; i < hints.accepted_at.size() && hints.accepted_at[i] > 0; ++i) {
+  for (size_t i = 0; i < hints.accepted_at.size() && (i == 0 || hints.accepted_at[i] > 0); ++i) {
     raise_to(metrics.accepted_at.of(std::to_string(i)), static_cast<double>(hints.accepted_at[i]));
   }
   for (size_t i = 0; i < hints.by_source.size(); ++i) {
     const model::HintCounters::OfSource& source = hints.by_source[i];
-    if (source.draft_tokens == 0) continue;
     const auto name = model::to_string(static_cast<model::HintSource>(i));
     raise_to(metrics.draft_tokens_of.of(name), static_cast<double>(source.draft_tokens));
     raise_to(metrics.accepted_tokens_of.of(name), static_cast<double>(source.accepted_tokens));
   }
   for (size_t i = 0; i < hints.hints.size(); ++i) {
-    if (hints.hints[i] == 0) continue;
     const auto outcome = static_cast<model::HintOutcome>(i);
     raise_to(metrics.hints.of(model::to_string(outcome)), static_cast<double>(hints.hints[i]));
   }
@@ -107,7 +105,6 @@ nlohmann::ordered_json describe_gate(const cluster::GateCounters& gate) {
 void update_gate_metrics(const cluster::GateCounters& gate, ServingMetrics& metrics) {
   metrics.cluster_connections.Set(gate.connected);
   for (size_t i = 0; i < gate.refused.size(); ++i) {
-    if (gate.refused[i] == 0) continue;
     const char* reason = cluster::to_string(static_cast<cluster::Refusal>(i));
     raise_to(metrics.cluster_refused.of(reason), static_cast<double>(gate.refused[i]));
   }

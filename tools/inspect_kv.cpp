@@ -106,11 +106,14 @@ std::string inspect_text(const kvstore::InspectReport& report) {
     out << "no format and no id: the next server that opens it gives them\n";
   } else {
     out << "format " << shown(report.format) << ", store " << shown(report.store_uuid) << ", "
-        << (report.clean_shutdown ? "closed cleanly" : "not closed cleanly, or in use") << '\n';
+        << (report.clean_shutdown ? "closed cleanly"
+            : report.held         ? "not closed cleanly"
+                                  : "not closed cleanly, or in use")
+        << '\n';
   }
-  out << report.records << " records, " << size_text(report.record_bytes) << " in "
-      << report.payload_files << " payload files; pinned " << report.pinned_records << ", "
-      << size_text(report.pinned_bytes) << '\n'
+  out << report.records << " records, " << size_text(report.record_bytes) << "; of these pinned "
+      << report.pinned_records << ", " << size_text(report.pinned_bytes) << ", the others in "
+      << report.payload_files << " payload files" << '\n'
       << "last used from " << time_text(report.oldest_use) << " to " << time_text(report.newest_use)
       << '\n';
   out << "\nnamespaces (" << report.namespaces.size() << ")\n";

@@ -45,7 +45,7 @@ constexpr Need k_needs[] = {
      "without api-key-file"},
     {"spec-", [](const Settings& s) { return s.text("spec") != "off"; }, "with spec off"},
     {"spec-depth-max", [](const Settings& s) { return s.count("spec-k") == 0; }, "with spec-k"},
-    {"draft-", [](const Settings& s) { return !s.text("draft").empty(); }, "without draft"},
+    {"draft-", [](const Settings& s) { return !s.text("draft").empty(); }, "without draft", false},
     {"draft",
      [](const Settings& s) { return s.text("spec") == "auto" || s.text("spec") == "draft"; },
      "unless spec is auto or draft"},
@@ -94,6 +94,14 @@ bool is_of_an_engine(const std::string& name) {
                              name == "max-seqs" || name == "max-waiting");
 }
 
+/// A draft node answers nobody: it has no store, no plan, no drafts of its own.
+bool is_of_a_draft(const std::string& name) {
+  static constexpr std::string_view k_names[] = {
+      "model",        "device",       "threads",       "pin-threads", "ctx", "max-batch-tokens",
+      "kv-memory-mb", "block-tokens", "weights-cache", "draft-rows"};
+  return std::find(std::begin(k_names), std::end(k_names), name) != std::end(k_names);
+}
+
 Result<void> check_roles(const Settings& settings, Command command) {
   const std::string& role = settings.text("roles");
   const auto wrong = [&](const std::string& what) {
@@ -123,6 +131,7 @@ Command serving_command(const Settings& settings) {
 
 Result<std::vector<std::string>> check_together(const Settings& settings, Command command) {
   const bool is_node = command == Command::node;
+  const bool is_draft = is_node && settings.text("roles") != "target";
   std::vector<std::string> warnings;
   OUTRIDER_TRY(check_roles(settings, command));
   OUTRIDER_TRY(check_quotas(settings, warnings));
@@ -140,6 +149,10 @@ Result<std::vector<std::string>> check_together(const Settings& settings, Comman
     if (command == Command::gateway && is_of_an_engine(setting.name)) {
       warnings.push_back(setting.name +
                          " has no effect with roles gateway: targets have their own");
+      continue;
+    }
+    if (is_draft && is_of_an_engine(setting.name) && !is_of_a_draft(setting.name)) {
+      warnings.push_back(setting.name + " has no effect in a node that drafts");
       continue;
     }
     const auto unmet = std::find_if(std::begin(k_needs), std::end(k_needs), [&](const Need& need) {

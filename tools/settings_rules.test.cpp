@@ -43,6 +43,21 @@ TEST(SettingsTogether, ANodeHasNoClientsOfItsOwn) {
   EXPECT_THAT(local.error().message, HasSubstr("serve and nodes only"));
 }
 
+TEST(SettingsTogether, ANodeThatDraftsAnswersNobody) {
+  Settings settings;
+  for (const auto& [name, value] : Values{{"join", "a:1"},
+                                          {"ctx", "512"},
+                                          {"draft-rows", "3"},
+                                          {"store-dir", "kv"},
+                                          {"spec-k", "3"}}) {
+    EXPECT_TRUE(settings.set(name, value, "flag")) << name;
+  }
+  EXPECT_THAT(
+      *check_together(settings, Command::node),
+      testing::UnorderedElementsAre(HasSubstr("store-dir has no effect in a node that drafts"),
+                                    HasSubstr("spec-k has no effect in a node that drafts")));
+}
+
 TEST(SettingsTogether, AGatewayHasNoEngineOfItsOwn) {
   Settings settings;
   const auto set = [&](const char* name, const char* value) {

@@ -234,7 +234,7 @@ std::vector<Setting> kv_kinds_settings() {
       {.name = "plan-dir",
        .kind = Kind::directory,
        .help =
-           "directory that keeps what kv-kind auto found; empty: plans in store-dir, or without "
+           "directory that keeps what kv-kind auto found; empty: beside the KV store, or without "
            "one each start measures"},
       {.name = "plan-max-age-s",
        .kind = Kind::count,
