@@ -9,7 +9,7 @@
 namespace outrider::actors {
 namespace {
 
-constexpr auto k_heartbeat = std::chrono::milliseconds(limits::heartbeat_interval_ms);
+constexpr auto k_draft_heartbeat = std::chrono::milliseconds(limits::heartbeat_interval_ms);
 
 /// As limits::draft_branches_max counts.
 size_t size_of(const schema::DraftHint& hint) {
@@ -129,7 +129,7 @@ void DraftState::heartbeat() {
   load.rows_per_s = engine.rows_per_s;
   load.draft_runs = engine_->runs();
   for (const schema::RouterHandle& router : routers_.all()) self_->send(router, load);
-  self_->delayed_send(caf::actor_cast<DraftActor>(self_), k_heartbeat, caf::tick_atom_v);
+  self_->delayed_send(caf::actor_cast<DraftActor>(self_), k_draft_heartbeat, caf::tick_atom_v);
 }
 
 DraftActor::behavior_type DraftState::make_behavior() {

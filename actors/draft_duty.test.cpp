@@ -10,7 +10,7 @@ using std::chrono::seconds;
 
 /// A target whose steps give `drafted` tokens with drafts, which take a while to come, and one
 /// without; both kinds of steps have their time.
-struct Target {
+struct FakeTarget {
   DraftDuty duty;
   uint32_t streams = 1;
   Duration plain = milliseconds(10);
@@ -23,7 +23,7 @@ struct Target {
   Duration on_for{0};
   uint32_t switches = 0;
 
-  explicit Target(DraftDuty::Options options = {}) : duty(options) {}
+  explicit FakeTarget(DraftDuty::Options options = {}) : duty(options) {}
 
   void run(Duration time) {
     for (const Duration end = elapsed + time; elapsed < end;) {
@@ -48,7 +48,7 @@ struct Target {
 };
 
 TEST(DraftDuty, DraftsWhereThatIsFaster) {
-  Target target;
+  FakeTarget target;
   target.run(seconds(100));
   // 2 / 0.012 = 167 tokens per second against 100.
   EXPECT_TRUE(target.duty.on());
@@ -58,7 +58,7 @@ TEST(DraftDuty, DraftsWhereThatIsFaster) {
 TEST(DraftDuty, LosesLittleWhereItIsSlower) {
   for (const bool competes : {false, true}) {
     for (const int slow_ms : {22, 50, 200}) {
-      Target target({.competes = competes});
+      FakeTarget target({.competes = competes});
       target.drafted = milliseconds(slow_ms);
       target.run(seconds(10));
       if (competes) {
@@ -73,7 +73,7 @@ TEST(DraftDuty, LosesLittleWhereItIsSlower) {
 }
 
 TEST(DraftDuty, ATryEndsWhenNoDraftsCome) {
-  Target target;
+  FakeTarget target;
   target.steps_to_come = UINT32_MAX;
   target.run(seconds(300));
   EXPECT_FALSE(target.duty.on());
@@ -82,7 +82,7 @@ TEST(DraftDuty, ATryEndsWhenNoDraftsCome) {
 }
 
 TEST(DraftDuty, NoticesSoonThatDraftsComeAgainWhereWaitingForThemCostsNothing) {
-  Target target;
+  FakeTarget target;
   target.drafted = target.plain;
   target.run(seconds(10));
   ASSERT_TRUE(target.duty.on());
@@ -94,7 +94,7 @@ TEST(DraftDuty, NoticesSoonThatDraftsComeAgainWhereWaitingForThemCostsNothing) {
 }
 
 TEST(DraftDuty, NoticesSoonThatDraftsAreInTimeAgain) {
-  Target target;
+  FakeTarget target;
   target.drafted = milliseconds(10);
   target.run(seconds(10));
   ASSERT_TRUE(target.duty.on());
@@ -108,7 +108,7 @@ TEST(DraftDuty, NoticesSoonThatDraftsAreInTimeAgain) {
 }
 
 TEST(DraftDuty, FindsThatItNoLongerPays) {
-  Target target;
+  FakeTarget target;
   target.run(seconds(20));
   ASSERT_TRUE(target.duty.on());
   target.tokens_of_drafted = 1;
@@ -120,7 +120,7 @@ TEST(DraftDuty, FindsThatItNoLongerPays) {
 }
 
 TEST(DraftDuty, EachNumberOfStreamsHasItsOwnAnswer) {
-  Target target;
+  FakeTarget target;
   target.run(seconds(20));
   ASSERT_TRUE(target.duty.on());
   target.streams = 32;
@@ -140,7 +140,7 @@ TEST(DraftDuty, StepsWithPromptsAreNotMeasured) {
 }
 
 TEST(DraftDuty, AlwaysIsAlways) {
-  Target target({.always = true});
+  FakeTarget target({.always = true});
   target.drafted = seconds(1);
   target.run(seconds(100));
   EXPECT_TRUE(target.duty.on());
@@ -148,7 +148,7 @@ TEST(DraftDuty, AlwaysIsAlways) {
 }
 
 TEST(DraftDuty, RestsWhileNobodyDraftsAndGoesOnWhereItWas) {
-  Target target;
+  FakeTarget target;
   target.run(seconds(10));
   ASSERT_TRUE(target.duty.on());
   target.duty.set_available(false);
@@ -161,7 +161,7 @@ TEST(DraftDuty, RestsWhileNobodyDraftsAndGoesOnWhereItWas) {
 }
 
 TEST(DraftDuty, TriesADraftThatComesLate) {
-  Target target;
+  FakeTarget target;
   target.duty.set_available(false);
   target.run(seconds(100));
   target.duty.set_available(true);

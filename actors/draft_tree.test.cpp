@@ -9,11 +9,11 @@
 namespace outrider::actors {
 namespace {
 
-using Ids = std::vector<DraftTree::Id>;
+using Leaves = std::vector<DraftTree::Id>;
 using Path = std::vector<int32_t>;
 
-Ids best(const DraftTree& tree, uint32_t count, double least = 0, uint32_t depth = 99) {
-  Ids out;
+Leaves best(const DraftTree& tree, uint32_t count, double least = 0, uint32_t depth = 99) {
+  Leaves out;
   tree.best_leaves(count, depth, least, out);
   return out;
 }
@@ -37,19 +37,19 @@ std::vector<Path> hinted(const DraftTree& tree) {
 
 TEST(DraftTree, GrowsWhereItIsMostProbable) {
   DraftTree tree;
-  EXPECT_EQ(best(tree, 5), Ids{tree.root()});
+  EXPECT_EQ(best(tree, 5), Leaves{tree.root()});
   const auto a = tree.grow(tree.root(), std::vector<DraftGuess>{{1, 0.6f}, {2, 0.3f}});
   const auto b = tree.grow(a, std::vector<DraftGuess>{{3, 0.9f}, {4, 0.05f}});
   // 0.54, 0.3, 0.03.
-  const Ids leaves = best(tree, 9);
+  const Leaves leaves = best(tree, 9);
   ASSERT_EQ(leaves.size(), 3u);
   EXPECT_EQ(path(tree, leaves[0]), (Path{1, 3}));
   EXPECT_EQ(path(tree, leaves[1]), (Path{2}));
   EXPECT_EQ(path(tree, leaves[2]), (Path{1, 4}));
   EXPECT_EQ(leaves[0], b);
-  EXPECT_EQ(best(tree, 1), Ids{b});
+  EXPECT_EQ(best(tree, 1), Leaves{b});
   EXPECT_EQ(best(tree, 9, 0.1).size(), 2u);
-  EXPECT_EQ(best(tree, 9, 0, 2), Ids{leaves[1]}) << "not deeper than that";
+  EXPECT_EQ(best(tree, 9, 0, 2), Leaves{leaves[1]}) << "not deeper than that";
   EXPECT_EQ(tree.common_depth(leaves[0], leaves[2]), 1u);
   EXPECT_EQ(tree.common_depth(leaves[0], leaves[1]), 0u);
   EXPECT_EQ(tree.depth(leaves[2]), 2u);
@@ -73,12 +73,12 @@ TEST(DraftTree, ACommitKeepsWhatFollowsIt) {
   EXPECT_EQ(tree.root(), a);
   EXPECT_TRUE(tree.holds(b));
   EXPECT_EQ(tree.depth(b), 1u);
-  EXPECT_EQ(best(tree, 9, 0.5), Ids{b}) << "more probable than before";
+  EXPECT_EQ(best(tree, 9, 0.5), Leaves{b}) << "more probable than before";
   EXPECT_EQ(hinted(tree), (std::vector<Path>{{3}}));
   tree.commit(9);
   EXPECT_FALSE(tree.holds(a));
   EXPECT_FALSE(tree.holds(b));
-  EXPECT_EQ(best(tree, 9), Ids{tree.root()});
+  EXPECT_EQ(best(tree, 9), Leaves{tree.root()});
   EXPECT_TRUE(tree.branches().empty());
 }
 
@@ -111,7 +111,7 @@ TEST(DraftTree, RandomHistoriesAgreeWithANaiveOne) {
           for (auto& [whole, probability] : *paths) probability *= scale;
         }
       } else {
-        const Ids chosen = best(tree, 1 + random.below(4), 0.01, 8);
+        const Leaves chosen = best(tree, 1 + random.below(4), 0.01, 8);
         for (const DraftTree::Id id : chosen) {
           const Path at = path(tree, id);
           ASSERT_TRUE(leaves.contains(at));
@@ -146,7 +146,7 @@ TEST(DraftTree, RandomHistoriesAgreeWithANaiveOne) {
 
 TEST(DraftTree, NeverOutgrowsATrie) {
   DraftTree tree;
-  Ids leaves;
+  Leaves leaves;
   for (int i = 0; i < 400; ++i) {
     leaves = best(tree, 40);
     for (const DraftTree::Id id : leaves) {

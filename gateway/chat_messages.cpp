@@ -5,7 +5,7 @@
 namespace outrider::gateway {
 namespace {
 
-constexpr TextBounds k_name{1, limits::name_bytes_max};
+constexpr TextBounds k_name_bounds{1, limits::name_bytes_max};
 constexpr TextBounds k_long{0, limits::http_body_bytes_max};
 
 /// A string, or text parts joined by a newline, as vLLM joins them.
@@ -17,7 +17,7 @@ Result<Json> normalise_content(const Json& content, const std::string& field) {
     const std::string name = field + "[" + std::to_string(i) + "]";
     const Json& part = content[i];
     if (!part.is_object()) return wrong_type(name, "an object with a type", part);
-    auto type = read_text(part.value("type", Json()), name + ".type", k_name);
+    auto type = read_text(part.value("type", Json()), name + ".type", k_name_bounds);
     if (!type) return type.error();
     if (*type != "text") {
       return fail(ErrorCode::unsupported, name + ".type can only be \"text\" here", name + ".type");
@@ -40,7 +40,7 @@ Result<Json> normalise_tool_calls(const Json& calls, const std::string& field, J
     if (!call.is_object()) return wrong_type(name, "an object", call);
     const Json function = call.value("function", Json());
     if (!function.is_object()) return wrong_type(name + ".function", "an object", function);
-    auto called = read_text(function.value("name", Json()), name + ".function.name", k_name);
+    auto called = read_text(function.value("name", Json()), name + ".function.name", k_name_bounds);
     if (!called) return called.error();
     Json arguments = function.value("arguments", Json::object());
     if (arguments.is_string()) {
@@ -64,7 +64,7 @@ Result<Json> normalise_tool_calls(const Json& calls, const std::string& field, J
 }
 
 Result<std::string> read_role(const Json& message, const std::string& name) {
-  auto role = read_text(message.value("role", Json()), name + ".role", k_name);
+  auto role = read_text(message.value("role", Json()), name + ".role", k_name_bounds);
   if (!role) return role.error();
   // OpenAI renamed it; the templates of open models know the older word.
   if (*role == "developer") return std::string("system");
@@ -145,7 +145,7 @@ Result<void> check_tools(const Json& value) {
     }
     const Json function = tool.value("function", Json());
     if (!function.is_object()) return wrong_type(name + ".function", "an object", function);
-    auto text = read_text(function.value("name", Json()), name + ".function.name", k_name);
+    auto text = read_text(function.value("name", Json()), name + ".function.name", k_name_bounds);
     if (!text) return text.error();
   }
   return {};

@@ -228,7 +228,7 @@ Result<void> read_template_variables(const Json& v, R& r) {
   return {};
 }
 
-const std::array k_fields = {
+const std::array k_input_fields = {
     RequestField{"model", FieldScope::both,
                  [](const Json& v, R& r) { return text_into(v, "model", k_name, r.model); }},
     RequestField{"messages", FieldScope::chat, read_messages},
@@ -266,7 +266,7 @@ const std::array k_fields = {
 }  // namespace
 
 std::span<const RequestField> input_fields() {
-  return k_fields;
+  return k_input_fields;
 }
 
 }  // namespace outrider::gateway

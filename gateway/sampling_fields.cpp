@@ -126,7 +126,7 @@ Result<void> read_logprobs(const Json& v, ParsedRequest& r) {
 using R = ParsedRequest;
 constexpr FieldScope k_both = FieldScope::both;
 
-const std::array k_fields = {
+const std::array k_sampling_fields = {
     RequestField{"temperature", k_both,
                  [](const Json& v, R& r) {
                    return number_into(v, "temperature", ranges::temperature,
@@ -220,7 +220,7 @@ const std::array k_fields = {
 }  // namespace
 
 std::span<const RequestField> sampling_fields() {
-  return k_fields;
+  return k_sampling_fields;
 }
 
 }  // namespace outrider::gateway

@@ -8,7 +8,7 @@
 namespace outrider::kernels {
 namespace {
 
-using namespace testing;
+using namespace testing_support;
 
 constexpr uint64_t k_attention_seed = 0xA77E;
 

@@ -7,7 +7,7 @@
 #include "kernels/test_support.hpp"
 
 /// Paged caches for the tests of back ends, from a seed.
-namespace outrider::kernels::testing {
+namespace outrider::kernels::testing_support {
 
 /// A cache of several sequences in blocks of random order, full of other numbers where no position
 /// was written, and queries for the last rows of each.
@@ -137,4 +137,4 @@ inline constexpr AttentionShape k_attention_shapes[] = {
     {1, 2, 20, 16, KvKind::q8_0, KvKind::fp16},
 };
 
-}  // namespace outrider::kernels::testing
+}  // namespace outrider::kernels::testing_support

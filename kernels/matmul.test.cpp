@@ -5,7 +5,7 @@
 namespace outrider::kernels {
 namespace {
 
-using namespace testing;
+using namespace testing_support;
 
 using Case = MatmulCase;
 using Problem = MatmulProblem;

@@ -3,7 +3,7 @@
 #include "kernels/test_support.hpp"
 
 /// Products for the tests of back ends, from a seed.
-namespace outrider::kernels::testing {
+namespace outrider::kernels::testing_support {
 
 inline constexpr uint64_t k_matmul_seed = 0x3A71;
 
@@ -64,4 +64,4 @@ inline std::vector<MatmulCase> matmul_cases() {
   return cases;
 }
 
-}  // namespace outrider::kernels::testing
+}  // namespace outrider::kernels::testing_support

@@ -5,7 +5,7 @@
 namespace outrider::kernels {
 namespace {
 
-using namespace testing;
+using namespace testing_support;
 
 constexpr uint64_t k_rows_seed = 0x8035;
 

@@ -16,21 +16,21 @@
 #include "kernels/ops.hpp"
 
 /// Material for the tests of this folder: random tensors from a seed, and each back end in turn.
-namespace outrider::kernels::testing {
+namespace outrider::kernels::testing_support {
 
 inline constexpr WeightType k_weight_types[] = {
     WeightType::f32,  WeightType::f16,  WeightType::q4_0, WeightType::q4_1,
     WeightType::q5_0, WeightType::q5_1, WeightType::q8_0, WeightType::q4_k,
     WeightType::q5_k, WeightType::q6_k, WeightType::bf16};
 
-}  // namespace outrider::kernels::testing
+}  // namespace outrider::kernels::testing_support
 
 namespace outrider::kernels::amx_emulated {
 /// The AMX kernels over plain vectors and emulated tiles (cpu/amx.test.cpp).
 const KernelTable& kernel_table() noexcept;
 }  // namespace outrider::kernels::amx_emulated
 
-namespace outrider::kernels::testing {
+namespace outrider::kernels::testing_support {
 
 /// Bytes behind which no memory is: touching it ends the test.
 class GuardedBytes {
@@ -128,4 +128,4 @@ struct Worst {
   }
 };
 
-}  // namespace outrider::kernels::testing
+}  // namespace outrider::kernels::testing_support

@@ -21,7 +21,7 @@
 namespace outrider::kvstore {
 namespace {
 
-using namespace testing;  // NOLINT: this folder's own helpers
+using namespace testing_support;  // NOLINT: this folder's own helpers
 
 class ColdChanges : public ::testing::Test {
  protected:

@@ -14,7 +14,7 @@ constexpr uint64_t k_moved_for_each = 4;
 /// Dead bytes are noted by spans of so many sequence numbers: less than a file of most stores.
 constexpr uint64_t k_dead_span = 64;
 /// Rows that one call looks at, so that nobody waits for long; the next one goes on there.
-constexpr size_t k_looks_max = 4096;
+constexpr size_t k_entries_looked_at_max = 4096;
 
 }  // namespace
 
@@ -141,7 +141,7 @@ bool ColdIndex::crowds_others(Account& owner, uint64_t bytes) {
   auto at = by_sequence_.lower_bound(owner.first_of_others);
   for (; at != by_sequence_.end() && at->first < leaving_.next; ++at) {
     owner.first_of_others = at->first;
-    if (!is_of(owner, at->second) || ++looks == k_looks_max) return true;
+    if (!is_of(owner, at->second) || ++looks == k_entries_looked_at_max) return true;
   }
   return false;
 }
@@ -173,7 +173,7 @@ std::vector<BlockId> ColdIndex::spare(const BlockId& id, const Row& row,
   owner.owed_bytes += k_moved_for_each * row.bytes;
   auto at = by_sequence_.lower_bound(owner.spared_until);
   for (size_t looks = 0; at != by_sequence_.end() && at->first < leaving_.soon; ++at) {
-    if (++looks > k_looks_max) return ids;
+    if (++looks > k_entries_looked_at_max) return ids;
     if (!is_of(owner, at->second) && !moves(at->second)) {
       const uint64_t bytes = nodes_.at(at->second).row.bytes;
       if (bytes > owner.owed_bytes) return ids;

@@ -11,8 +11,8 @@ namespace outrider::kvstore {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::block_id;
-using testing::chain_ids;
+using testing_support::block_id;
+using testing_support::chain_ids;
 
 TEST(Admission, ABlockIsWantedFromItsSecondTouchOn) {
   Admission admission(100);

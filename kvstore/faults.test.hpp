@@ -14,7 +14,7 @@
 #include "kvstore/fixture.test.hpp"
 
 /// A filled store whose files a test may damage, and what must hold then.
-namespace outrider::kvstore::testing {
+namespace outrider::kvstore::testing_support {
 
 namespace fs = std::filesystem;
 
@@ -162,4 +162,4 @@ class Faults : public ::testing::Test {
   }
 };
 
-}  // namespace outrider::kvstore::testing
+}  // namespace outrider::kvstore::testing_support

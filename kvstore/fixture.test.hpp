@@ -13,7 +13,7 @@
 
 /// What the tests of this folder share, tests/kvstore included: blocks whose content follows from
 /// their id's number, a directory that goes away, and a store with small buffers.
-namespace outrider::kvstore::testing {
+namespace outrider::kvstore::testing_support {
 
 /// In memory where there is such a place: the tests flush often, and disks sync slowly.
 class TemporaryDirectory {
@@ -172,4 +172,4 @@ inline Surroundings surroundings(const TestClock& clock) {
   return {clock, [&clock] { return clock.wall(); }, [] { return uint64_t{0x1234567890ABCDEF}; }};
 }
 
-}  // namespace outrider::kvstore::testing
+}  // namespace outrider::kvstore::testing_support

@@ -14,7 +14,7 @@
 namespace outrider::kvstore {
 namespace {
 
-using namespace testing;  // NOLINT: this folder's own helpers
+using namespace testing_support;  // NOLINT: this folder's own helpers
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 

@@ -8,8 +8,8 @@
 namespace outrider::kvstore {
 namespace {
 
-using testing::make_block;
-using testing::same_content;
+using testing_support::make_block;
+using testing_support::same_content;
 
 TEST(Record, ABlockComesBackAsItWas) {
   Block block = make_block(1, 3, 10'000);
@@ -79,11 +79,11 @@ TEST(Record, ATooLargeBlockIsRefusedWithBothNumbers) {
 
 TEST(IndexRow, ComesBackAndProvesItsId) {
   const Row row{1, 2, 3, 4, -5, 6, 7, 8, 9, 10, Place::pinned};
-  const BlockId id = testing::block_id(1, 1);
+  const BlockId id = testing_support::block_id(1, 1);
   RowBytes bytes = encode_row(id, row);
   ASSERT_TRUE(decode_row(id, bytes));
   EXPECT_EQ(*decode_row(id, bytes), row);
-  EXPECT_FALSE(decode_row(testing::block_id(1, 2), bytes)) << "another block's row";
+  EXPECT_FALSE(decode_row(testing_support::block_id(1, 2), bytes)) << "another block's row";
   EXPECT_FALSE(decode_row(id, std::span(bytes).first(k_row_bytes - 1)));
   for (size_t bit = 0; bit < k_row_bytes * 8; ++bit) {
     bytes[bit / 8] ^= std::byte(1 << (bit % 8));

@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t k_footer_bytes = 53;
 constexpr size_t k_version_at = 41;
-constexpr uint32_t k_version = 5;
-constexpr uint64_t k_magic = 0x88e241b785f4cff7;
+constexpr uint32_t k_table_version = 5;
+constexpr uint64_t k_table_magic = 0x88e241b785f4cff7;
 constexpr char k_xxh3 = 4;
 constexpr size_t k_trailer_bytes = 5;                      // kind of compression, check sum
 constexpr uint64_t k_block_bytes_max = uint64_t{4} << 20;  // of blocks about the table itself
@@ -148,8 +148,8 @@ Properties properties_of(const fs::path& table) {
   std::ifstream file(table, std::ios::binary);
   const auto footer = read_at(file, size - k_footer_bytes, k_footer_bytes);
   const bool known = footer && footer->front() == k_xxh3 &&
-                     little_endian<uint32_t>(footer->substr(k_version_at)) == k_version &&
-                     little_endian<uint64_t>(footer->substr(k_version_at + 4)) == k_magic;
+                     little_endian<uint32_t>(footer->substr(k_version_at)) == k_table_version &&
+                     little_endian<uint64_t>(footer->substr(k_version_at + 4)) == k_table_magic;
   if (!known) return {};
   const auto names = read_block(file, handle_of(Reader(std::string_view(*footer).substr(1))));
   const auto at = names ? properties_in(*names) : std::nullopt;

@@ -18,7 +18,7 @@ using kernels::cuda::Device;
 using kernels::cuda::RowDraw;
 using kernels::cuda::SampleRows;
 
-constexpr uint64_t k_seed = 0x5A3B;
+constexpr uint64_t k_sampling_seed = 0x5A3B;
 
 /// Rows of logits, some of which hold many equal ones, and how each draws.
 struct Rows {
@@ -73,7 +73,7 @@ std::vector<int32_t> sample_on(Device& device, const Rows& rows) {
 }
 
 void expect_as_on_the_host(Device& device) {
-  Random random(k_seed);
+  Random random(k_sampling_seed);
   for (const uint32_t vocabulary : {1, 3, 4, 511, 512, 2049, 5003}) {
     const Rows rows(vocabulary, 30, random);
     const std::vector<int32_t> chosen = sample_on(device, rows);
@@ -112,8 +112,9 @@ TEST(DeviceSampling, NoiseHasTheBitsOfTheHost) {
     ASSERT_EQ(std::memcmp(&device, &host, sizeof(host)), 0) << bits;
   }
   for (uint32_t group = 0; group < 1000; group += 37) {
-    const auto expected = noise_bits(k_seed << 20, uint64_t{group} << 31, group);
-    const auto draws = kernels::cuda::noise_bits(k_seed << 20, uint64_t{group} << 31, group);
+    const auto expected = noise_bits(k_sampling_seed << 20, uint64_t{group} << 31, group);
+    const auto draws =
+        kernels::cuda::noise_bits(k_sampling_seed << 20, uint64_t{group} << 31, group);
     for (size_t i = 0; i < 4; ++i) EXPECT_EQ(draws.of[i], expected[i]);
   }
 }

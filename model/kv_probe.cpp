@@ -13,7 +13,7 @@ namespace outrider::model {
 namespace {
 
 /// Raised when a probe measures something else.
-constexpr std::string_view k_format = "outrider kv plan 2";
+constexpr std::string_view k_plan_format = "outrider kv plan 2";
 
 /// Candidates are timed in turns, so that a disturbance hits more than one.
 constexpr int k_rounds = 3;
@@ -140,7 +140,7 @@ Digest256 kv_plan_fingerprint(const LoadedModel& model, const KvPlanRequest& req
   };
   const auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
   FieldDigest digest;
-  digest.field("format", k_format)
+  digest.field("format", k_plan_format)
       .field("weights", text(model.weights.digest))
       .field("tokenizer", text(model.tokenizer->fingerprint()))
       .field("numerics", model.ops->numerics_class())

@@ -10,7 +10,7 @@
 namespace outrider::tools {
 namespace {
 
-constexpr IntegerRange k_mb = {1, 1 << 24};
+constexpr IntegerRange k_quota_mb = {1, 1 << 24};
 
 Error wrong(std::string_view entry, const std::string& what) {
   return fail(ErrorCode::invalid_argument, "\"" + std::string(entry) + "\" " + what);
@@ -28,8 +28,8 @@ Result<std::map<std::string, uint64_t>> parse_tenant_quotas(std::string_view tex
       return wrong(entry, "is not NAME=MiB");
     }
     uint64_t mb = 0;
-    if (!parse_number(trimmed(entry.substr(equals + 1)), k_mb, mb)) {
-      return wrong(entry, "does not end in " + describe(k_mb) + " MiB");
+    if (!parse_number(trimmed(entry.substr(equals + 1)), k_quota_mb, mb)) {
+      return wrong(entry, "does not end in " + describe(k_quota_mb) + " MiB");
     }
     if (!out.emplace(name, mb).second) return wrong(name, "has two quotas");
     if (out.size() > k_tenant_quotas_max) {

@@ -22,7 +22,7 @@ const KernelTable& kernel_table() noexcept;
 
 namespace {
 
-using namespace testing;
+using namespace testing_support;
 using amx_emulated::EmulatedTiles;
 using amx_emulated::TileConfig;
 

@@ -14,7 +14,7 @@ namespace {
 struct Sample {
   explicit Sample(WeightType type) {
     Random random(0x9ACC + static_cast<uint64_t>(type));
-    bytes = testing::random_weights(random, type, 21 * 512);
+    bytes = testing_support::random_weights(random, type, 21 * 512);
     view = {type, bytes.data(), 21, 512};
   }
   std::vector<std::byte> bytes;
@@ -34,7 +34,7 @@ TEST(PackedMatrixTest, TheLayoutIsTheOneThatItsNameStandsFor) {
       {WeightType::bf16, 0x43c96c3ac04646ecu},
   };
   ThreadPool pool(2);
-  for (const WeightType type : testing::k_weight_types) {
+  for (const WeightType type : testing_support::k_weight_types) {
     const Sample sample(type);
     const PackedMatrix matrix(sample.view, pool);
     EXPECT_EQ(hash64(matrix.packed()), sums.at(type)) << weight_type_info(type)->name;
@@ -52,13 +52,13 @@ void expect_adopts(Ops& ops, const Sample& sample) {
   std::vector<float> expected(3 * shape.cols), got(3 * shape.cols);
   ops.embed(*matrix, ids, expected.data());
   ops.embed(*adopted, ids, got.data());
-  EXPECT_TRUE(testing::same_bits(got, expected)) << ops.description();
+  EXPECT_TRUE(testing_support::same_bits(got, expected)) << ops.description();
   EXPECT_EQ(ops.adopt(shape, matrix->bytes() - 64, share), nullptr);
   EXPECT_EQ(ops.adopt(shape, matrix->bytes() + 1, share), nullptr);
 }
 
 TEST(PackedMatrixTest, AMatrixOverAnothersBytesIsThatMatrix) {
-  for (const WeightType type : testing::k_weight_types) {
+  for (const WeightType type : testing_support::k_weight_types) {
     expect_adopts(*make_ref_ops(), Sample(type));
     expect_adopts(*make_cpu_ops(2, available_isas().back()), Sample(type));
   }

@@ -8,14 +8,14 @@
 namespace outrider::kernels::cuda {
 namespace {
 
-using namespace kernels::testing;
+using namespace kernels::testing_support;
 using Scene = AttentionScene;
 using Shape = AttentionShape;
 
 constexpr uint64_t k_cuda_attention_seed = 0xA77E;
 constexpr const auto& k_shapes = k_attention_shapes;
 
-class AttentionOn : public cuda::testing::EachDevice {};
+class AttentionOn : public cuda::testing_support::EachDevice {};
 
 Scene scene_of(const Shape& s, std::vector<uint32_t> lengths) {
   return Scene(scene_geometry(s.kv_heads, s.head_dim, s.block_tokens, s.k, s.v),

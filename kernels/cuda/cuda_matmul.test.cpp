@@ -6,8 +6,8 @@
 namespace outrider::kernels::cuda {
 namespace {
 
-using namespace kernels::testing;
-class MatmulOn : public cuda::testing::EachDevice {};
+using namespace kernels::testing_support;
+class MatmulOn : public cuda::testing_support::EachDevice {};
 
 /// The row goes in as halves of its range, weights of 32 bits likewise: evenly spread errors, six
 /// standard deviations of their sum. Sums of 16 products end with an error of 2^-23 of what stands

@@ -8,11 +8,11 @@
 namespace outrider::kernels::cuda {
 namespace {
 
-using namespace kernels::testing;
+using namespace kernels::testing_support;
 
 constexpr uint64_t k_cuda_rows_seed = 0x8035;
 
-class RowsOn : public cuda::testing::EachDevice {};
+class RowsOn : public cuda::testing_support::EachDevice {};
 
 /// The same text in another place: the CPU's bits.
 TEST_P(RowsOn, RopeHasTheBitsOfTheCpu) {

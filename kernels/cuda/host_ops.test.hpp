@@ -13,7 +13,7 @@
 #include "kernels/cuda/gpu_test.hpp"
 
 /// Back ends on devices for tests that are written for the host's memory.
-namespace outrider::kernels::cuda::testing {
+namespace outrider::kernels::cuda::testing_support {
 
 /// A copy of the host's numbers on a device; back again when asked.
 class OnDevice {
@@ -196,6 +196,6 @@ inline std::string device_name(const ::testing::TestParamInfo<std::string>& info
 }
 #define OUTRIDER_EACH_DEVICE(suite)                                                        \
   INSTANTIATE_TEST_SUITE_P(Cuda, suite, ::testing::Values("emulated", "backwards", "gpu"), \
-                           ::outrider::kernels::cuda::testing::device_name)
+                           ::outrider::kernels::cuda::testing_support::device_name)
 
-}  // namespace outrider::kernels::cuda::testing
+}  // namespace outrider::kernels::cuda::testing_support

@@ -8,7 +8,11 @@
 
 namespace outrider::model::jinja {
 
+namespace {
+
 using Kind = Value::Kind;
+
+}  // namespace
 
 Value Constant::evaluate(Interpreter&) const {
   return value;

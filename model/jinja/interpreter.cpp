@@ -9,7 +9,11 @@
 
 namespace outrider::model::jinja {
 
+namespace {
+
 using Kind = Value::Kind;
+
+}  // namespace
 
 // -- scopes
 // ----------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ size_t digits_end(std::string_view text, size_t at, int base) {
   }
 }
 
-std::string without_underscores(std::string_view text) {
+std::string digits_alone(std::string_view text) {
   std::string out;
   for (const char c : text) {
     if (c != '_') out += c;
@@ -78,7 +78,7 @@ NumberLiteral read_integer(std::string_view text, size_t at) {
   // "0" and "00" are integers, "01" is a 0 and then a 1, which no grammar accepts.
   const size_t end =
       base == 10 && text[at] == '0' ? digits_end(text, at, 1) : digits_end(text, begin, base);
-  const std::string digits = without_underscores(text.substr(begin, end - begin));
+  const std::string digits = digits_alone(text.substr(begin, end - begin));
   const auto parsed =
       std::from_chars(digits.data(), digits.data() + digits.size(), out.integer, base);
   if (parsed.ec != std::errc()) out.error = "integer literal does not fit 64 bits";
@@ -144,7 +144,7 @@ NumberLiteral read_number(std::string_view text, size_t at, bool after_point) {
   NumberLiteral out;
   out.is_float = true;
   out.length = end - at;
-  const std::string digits = without_underscores(text.substr(at, out.length));
+  const std::string digits = digits_alone(text.substr(at, out.length));
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), out.number);
   if (parsed.ec == std::errc::result_out_of_range) {
     const bool tiny =

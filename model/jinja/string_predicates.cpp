@@ -5,7 +5,7 @@
 namespace outrider::model::jinja {
 namespace {
 
-bool is_alphanumeric(char32_t code) {
+bool is_letter_or_digit(char32_t code) {
   return is_alpha(code) || is_digit(code);
 }
 bool is_decimal_digit(char32_t code) {
@@ -37,7 +37,7 @@ constexpr MethodEntry k_methods[] = {
     {"isspace", all_method<is_space>},
     {"isalpha", all_method<is_alpha>},
     {"isdigit", all_method<is_decimal_digit>},
-    {"isalnum", all_method<is_alphanumeric>},
+    {"isalnum", all_method<is_letter_or_digit>},
     {"isupper", case_method<true>},
     {"islower", case_method<false>},
 };

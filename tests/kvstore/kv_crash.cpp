@@ -17,7 +17,7 @@
 namespace outrider::kvstore::crash {
 namespace {
 
-using namespace testing;  // NOLINT: the folder's own helpers
+using namespace testing_support;  // NOLINT: the folder's own helpers
 
 struct Totals {
   uint64_t kills = 0, ends = 0,

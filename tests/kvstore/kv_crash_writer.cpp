@@ -7,7 +7,7 @@
 namespace outrider::kvstore::crash {
 namespace {
 
-using namespace testing;  // NOLINT: the folder's own helpers
+using namespace testing_support;  // NOLINT: the folder's own helpers
 
 void report(int fd, const Event& event) {
   // Below PIPE_BUF: whole or not at all.
