@@ -1,13 +1,13 @@
 // What verifying hints costs: steps of one sequence with 1, 2, 4, 8, 16 or other rows behind 0,
 // 1024 and 4096 tokens, as an engine runs them, with hints that are all wrong. Beside each: the
-// ratio to one row, and how far the table that the controller decides by (model/step_costs) is off.
+// ratio to one row, and how far the table that the controller decides by is off, as it was measured
+// before (model/step_costs) and as it has been kept up to date meanwhile (model/cost_refresh).
 //   verify_rows --model MODEL.gguf [--threads 2] [--steps 24] [--rounds 5] [--rows 1,8,9]
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -88,11 +88,16 @@ class Sequence {
   uint32_t length_ = 0;
 };
 
-/// Medians in ms by depth and rows. Rounds go over all rows in turn, so that a slow moment is
-/// nobody's.
-std::map<uint32_t, std::vector<double>> measure(model::Engine& engine, uint32_t vocabulary,
-                                                const Flags& flags, const Clock& clock) {
-  std::map<uint32_t, std::vector<double>> out;
+struct Depth {
+  uint32_t tokens = 0;
+  std::vector<double> ms;         ///< by rows
+  model::StepCosts costs_by_now;  ///< the controller's, behind the last of these steps
+};
+
+/// Medians by depth and rows. Rounds go over all rows in turn, so that a slow moment is nobody's.
+std::vector<Depth> measure(model::Engine& engine, uint32_t vocabulary, const Flags& flags,
+                           const Clock& clock) {
+  std::vector<Depth> out;
   for (const uint32_t depth : k_depths) {
     if (depth + 1024 > engine.context_tokens()) break;
     Sequence sequence(engine, vocabulary, depth, 1000);
@@ -110,9 +115,14 @@ std::map<uint32_t, std::vector<double>> measure(model::Engine& engine, uint32_t 
         OUTRIDER_CHECK(rows == uint64_t{flags.rows[at]} * (flags.steps / flags.rounds + 1), rows);
       }
     }
-    for (const auto& of_rows : times) out[depth].push_back(median(of_rows));
+    out.push_back({depth, {}, engine.step_costs()});
+    for (const auto& of_rows : times) out.back().ms.push_back(median(of_rows));
   }
   return out;
+}
+
+double ms_by(const model::StepCosts& costs, model::StepShare share) {
+  return to_seconds(costs.step({&share, 1})) * 1e3;
 }
 
 int run(const Flags& flags) {
@@ -128,15 +138,20 @@ int run(const Flags& flags) {
   auto engine = model::Engine::create(*model, options, clock);
   if (!engine) return std::fprintf(stderr, "%s\n", engine.error().message.c_str()), 1;
   const model::StepCosts table = model::measure_step_costs(**engine, clock);
-  const auto times = measure(**engine, (*model)->config.vocab, flags, clock);
+  (*engine)->set_step_costs(table);
+  const auto depths = measure(**engine, (*model)->config.vocab, flags, clock);
   std::printf(
-      "| depth | rows | ms | of one row | the table's ms | off |\n|---|---|---|---|---|---|\n");
-  for (const auto& [depth, of_rows] : times) {
-    for (size_t at = 0; at < of_rows.size(); ++at) {
-      const model::StepShare share{.rows = flags.rows[at], .context = depth};
-      const double said = to_seconds(table.step({&share, 1})) * 1e3;
-      std::printf("| %u | %u | %.2f | %.2f | %.2f | %+.0f %% |\n", depth, flags.rows[at],
-                  of_rows[at], of_rows[at] / of_rows[0], said, 100 * (said / of_rows[at] - 1));
+      "| depth | rows | ms | of one row | table | off | table by now | off |\n"
+      "|---|---|---|---|---|---|---|---|\n");
+  for (const Depth& depth : depths) {
+    for (size_t at = 0; at < depth.ms.size(); ++at) {
+      const model::StepShare share{.rows = flags.rows[at], .context = depth.tokens};
+      const double ms = depth.ms[at];
+      const double said = ms_by(table, share);
+      const double says = ms_by(depth.costs_by_now, share);
+      std::printf("| %u | %u | %.2f | %.2f | %.2f | %+.0f %% | %.2f | %+.0f %% |\n", depth.tokens,
+                  flags.rows[at], ms, ms / depth.ms[0], said, 100 * (said / ms - 1), says,
+                  100 * (says / ms - 1));
     }
   }
   return 0;

@@ -158,6 +158,8 @@ class Engine final : public StepProbe {
   /// What steps take here: by it the depth of drafts is chosen, and what is worth reading from the
   /// tier. Without, nothing is drafted unless the depth is fixed, and nothing is too slow to read.
   void set_step_costs(const StepCosts& costs);
+  /// The same, as steps have been of late. Valid until the next step.
+  const StepCosts& step_costs() const;
   /// What somebody expects `choice` to go on with. Kept until the text says otherwise; whatever it
   /// says, output stays the same.
   HintOutcome hint(RequestKey key, uint32_t choice, const Hint& hint);

@@ -12,6 +12,10 @@ void Engine::set_step_costs(const StepCosts& costs) {
   state_->draft_control.set_costs(costs);
 }
 
+const StepCosts& Engine::step_costs() const {
+  return state_->draft_control.costs();
+}
+
 HintOutcome Engine::hint(RequestKey key, uint32_t index, const Hint& hint) {
   State& s = *state_;
   const auto at = s.requests.find(key);
