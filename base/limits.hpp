@@ -290,6 +290,33 @@ inline constexpr uint32_t kv_outgoing_blocks_max = 1u << 14;
 /// Between two reads whose only purpose is to know how fast reads are now.
 inline constexpr uint32_t kv_probe_interval_ms = 1'000;
 
+// -- links ---------------------------------------------------------------------------------------
+/// Bytes of a message in one frame, of which a link keeps one to read into: large enough that its
+/// header and a system call cost nothing, small enough that streams take turns each 0.1 ms at 2
+/// GB/s.
+inline constexpr uint32_t link_frame_bytes_max = 256u << 10;
+/// One message: a stored block, the largest of what links carry.
+inline constexpr uint64_t link_message_bytes_max = kv_record_bytes_max;
+/// What a message takes of a window besides its bytes: places in queues, so that empty ones are
+/// bounded, too.
+inline constexpr uint64_t link_message_cost_bytes = 256;
+/// Of one stream, sent and not yet taken by its reader; each end holds as much, and as much again
+/// that waits to be sent.
+inline constexpr uint64_t link_window_bytes_max =
+    link_message_bytes_max + 16 * link_message_cost_bytes;
+/// Streams of one link. There are three uses so far; memory grows with each.
+inline constexpr uint32_t link_streams_max = 8;
+/// After so long without a frame of its own an end says that it is there.
+inline constexpr uint32_t link_ping_ms = 1'000;
+/// Without a whole frame from the peer, or while it takes none: then the link is over. As for
+/// members of a cluster (cluster_silence_ms).
+inline constexpr uint32_t link_silence_ms = 5'000;
+/// Between two frames of a message that has begun: all streams take turns, so even a slow peer
+/// sends one in time.
+inline constexpr uint32_t link_pause_ms = 15'000;
+/// How late deadlines are noticed.
+inline constexpr uint32_t link_tick_ms = 100;
+
 static_assert(split_match_steps_max >= 4 * template_output_bytes_max);
 static_assert(retry_after_ms < retry_after_max_ms);
 static_assert(kv_uses_waiting_max <= kv_index_rows_max);
@@ -305,6 +332,13 @@ static_assert(heartbeat_timeout_ms >= 4 * heartbeat_interval_ms,
 static_assert(prompt_part_tokens_max * sizeof(int32_t) <= control_message_bytes_max / 2,
               "a prompt part and its envelope fit one control message");
 static_assert(answer_logprobs_max * answer_logprob_bytes <= client_reply_bytes_max / 2);
+static_assert(link_message_bytes_max + link_message_cost_bytes <= link_window_bytes_max,
+              "the largest message fits a window");
+static_assert(link_streams_max * link_window_bytes_max <= uint64_t{1} << 30,
+              "what a peer may have one end hold");
+static_assert(link_frame_bytes_max <= link_message_bytes_max);
+static_assert(link_silence_ms >= 4 * link_ping_ms, "three pings may be late");
+static_assert(link_pause_ms > 2 * link_silence_ms && link_tick_ms * 4 <= link_ping_ms);
 static_assert(http_header_bytes_max < http_body_bytes_max);
 static_assert(http_bodies_bytes_max >= text_jobs_max * http_body_bytes_max);
 static_assert(sse_ping_interval_ms < http_body_timeout_ms);

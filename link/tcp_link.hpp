@@ -1,0 +1,73 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "link/frame.hpp"
+#include "link/owned_fd.hpp"
+#include "link/session.hpp"
+#include "link/tensor_link.hpp"
+
+namespace outrider::link {
+
+/// A link over a stream socket that is connected and whose peer has proved who it is: TCP, or the
+/// end of a pair behind which somebody encrypts. A thread of its own reads and writes; callers only
+/// queue and take. Nothing waits for the peer's hello: its settings may end the link later.
+class TcpLink final : public TensorLink {
+ public:
+  struct Setup {
+    LinkSettings settings;
+    std::shared_ptr<const Clock> clock;  ///< Thread-safe.
+    std::shared_ptr<LinkCounters> counters;
+  };
+  /// Errors: invalid_argument for settings or a descriptor that is no stream socket, io.
+  static Result<std::unique_ptr<TcpLink>> open(OwnedFd socket, Setup setup);
+  /// Ends it. Nobody may wait in it any more.
+  ~TcpLink() override;
+  TcpLink(const TcpLink&) = delete;
+  TcpLink& operator=(const TcpLink&) = delete;
+
+  Result<void> send(uint32_t stream, Message message, TimePoint deadline) override;
+  Result<Message> receive(uint32_t stream, TimePoint deadline) override;
+  void close() override;
+  LinkEnd end() const override;
+
+ private:
+  TcpLink(OwnedFd socket, OwnedFd waker, Setup setup);
+
+  void run();
+  void fetch();
+  void read();
+  void write();
+  void finish(LinkEnd reason);
+  /// After each change of the session: counts its end, tells who waits.
+  void changed();
+  /// False: the deadline has passed.
+  bool wait(std::unique_lock<std::mutex>& lock, TimePoint deadline);
+  void wake();
+
+  const OwnedFd socket_;
+  const OwnedFd waker_;  ///< An eventfd: there is something to write, or to end for.
+  const Setup setup_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable condition_;
+  Session session_;          ///< Under the mutex,
+  bool is_counted_ = false;  ///< as is this: its end.
+
+  // The thread's own.
+  FrameReader reader_;
+  std::optional<Piece> piece_;  ///< What is being written,
+  HeaderBytes header_{};        ///< its header,
+  size_t written_ = 0;          ///< and how many bytes of both are out.
+  bool can_write_ = true;
+
+  std::thread thread_;
+};
+
+}  // namespace outrider::link
