@@ -119,13 +119,13 @@ struct LinkPair {
   std::unique_ptr<TensorLink> b;
 };
 
-inline std::unique_ptr<TensorLink> open_tcp(OwnedFd fd, const TcpLink::Setup& setup) {
+inline std::unique_ptr<TensorLink> open_tcp(OwnedFd fd, const LinkSetup& setup) {
   auto link = TcpLink::open(std::move(fd), setup);
   OUTRIDER_CHECK(link.ok(), link.error().message);
   return std::move(*link);
 }
 
-inline LinkPair tcp_pair(FdPair fds, const TcpLink::Setup& setup) {
+inline LinkPair tcp_pair(FdPair fds, const LinkSetup& setup) {
   return {open_tcp(std::move(fds.first), setup), open_tcp(std::move(fds.second), setup)};
 }
 

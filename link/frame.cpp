@@ -1,8 +1,9 @@
 #include "link/frame.hpp"
 
 #include <cstring>
+#include <type_traits>
 
-#include "base/bytes.hpp"
+#include "base/bytes.hpp"  // holds the machine to little-endian
 #include "base/check.hpp"
 #include "base/hash.hpp"
 #include "base/limits.hpp"

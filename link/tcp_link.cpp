@@ -64,7 +64,7 @@ bool is_gone(int error) {
 
 }  // namespace
 
-Result<std::unique_ptr<TcpLink>> TcpLink::open(OwnedFd socket, Setup setup) {
+Result<std::unique_ptr<TcpLink>> TcpLink::open(OwnedFd socket, LinkSetup setup) {
   OUTRIDER_CHECK(setup.clock != nullptr && setup.counters != nullptr);
   OUTRIDER_TRY(setup.settings.check());
   OUTRIDER_TRY(prepare(socket.get()));
@@ -79,7 +79,7 @@ Result<std::unique_ptr<TcpLink>> TcpLink::open(OwnedFd socket, Setup setup) {
   return link;
 }
 
-TcpLink::TcpLink(OwnedFd socket, OwnedFd waker, Setup setup)
+TcpLink::TcpLink(OwnedFd socket, OwnedFd waker, LinkSetup setup)
     : socket_(std::move(socket)),
       waker_(std::move(waker)),
       setup_(std::move(setup)),
@@ -174,14 +174,11 @@ void TcpLink::finish(LinkEnd reason) {
 }
 
 void TcpLink::run() {
-  const auto is_over = [this] {
-    const std::lock_guard lock(mutex_);
-    session_.tick(setup_.clock->now());
-    if (session_.end() == LinkEnd::none) return false;
-    changed();
-    return true;
-  };
-  while (!is_over()) {
+  TimePoint looked{};
+  do {
+    // What came until now is heard before it is asked whether the peer is silent: this thread may
+    // be the one that is late.
+    looked = setup_.clock->now();
     fetch();
     const bool wants_to_write = piece_ && can_write_;
     std::array<pollfd, 2> polled{};
@@ -190,13 +187,20 @@ void TcpLink::run() {
     ::poll(polled.data(), polled.size(), limits::link_tick_ms);
     if (polled[1].revents != 0) {
       uint64_t wakings = 0;
-      [[maybe_unused]] const ssize_t read = ::read(waker_.get(), &wakings, sizeof(wakings));
+      [[maybe_unused]] const ssize_t count = ::read(waker_.get(), &wakings, sizeof(wakings));
     }
-    // What came is heard before deadlines are looked at: this thread may be the late one.
     if ((polled[0].revents & ~POLLOUT) != 0) read();
     if ((polled[0].revents & POLLOUT) != 0) write();
-  }
+  } while (!is_over(looked));
   ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+bool TcpLink::is_over(TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  session_.tick(now);
+  if (session_.end() == LinkEnd::none) return false;
+  changed();
+  return true;
 }
 
 /// The next piece, sealed.

@@ -20,13 +20,8 @@ namespace outrider::link {
 /// queue and take. Nothing waits for the peer's hello: its settings may end the link later.
 class TcpLink final : public TensorLink {
  public:
-  struct Setup {
-    LinkSettings settings;
-    std::shared_ptr<const Clock> clock;  ///< Thread-safe.
-    std::shared_ptr<LinkCounters> counters;
-  };
   /// Errors: invalid_argument for settings or a descriptor that is no stream socket, io.
-  static Result<std::unique_ptr<TcpLink>> open(OwnedFd socket, Setup setup);
+  static Result<std::unique_ptr<TcpLink>> open(OwnedFd socket, LinkSetup setup);
   /// Ends it. Nobody may wait in it any more.
   ~TcpLink() override;
   TcpLink(const TcpLink&) = delete;
@@ -38,12 +33,13 @@ class TcpLink final : public TensorLink {
   LinkEnd end() const override;
 
  private:
-  TcpLink(OwnedFd socket, OwnedFd waker, Setup setup);
+  TcpLink(OwnedFd socket, OwnedFd waker, LinkSetup setup);
 
   void run();
   void fetch();
   void read();
   void write();
+  bool is_over(TimePoint now);
   void finish(LinkEnd reason);
   /// After each change of the session: counts its end, tells who waits.
   void changed();
@@ -53,7 +49,7 @@ class TcpLink final : public TensorLink {
 
   const OwnedFd socket_;
   const OwnedFd waker_;  ///< An eventfd: there is something to write, or to end for.
-  const Setup setup_;
+  const LinkSetup setup_;
 
   mutable std::mutex mutex_;
   std::condition_variable condition_;

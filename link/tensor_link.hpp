@@ -56,6 +56,13 @@ struct LinkSettings {
   Result<void> check() const;
 };
 
+/// What every implementation is made with, besides its connection.
+struct LinkSetup {
+  LinkSettings settings;
+  std::shared_ptr<const Clock> clock;  ///< Thread-safe.
+  std::shared_ptr<LinkCounters> counters;
+};
+
 /// What a message takes of its stream's window.
 inline uint64_t cost_of(uint64_t message_bytes) {
   return message_bytes + limits::link_message_cost_bytes;

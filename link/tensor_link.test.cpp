@@ -29,12 +29,12 @@ constexpr TimePoint k_past{0};
 constexpr TimePoint k_never = TimePoint::max();
 
 struct TcpOverUnixPair {
-  static LinkPair make(const TcpLink::Setup& setup) {
+  static LinkPair make(const LinkSetup& setup) {
     return testing_support::tcp_pair(testing_support::unix_pair(), setup);
   }
 };
 struct TcpOverLoopback {
-  static LinkPair make(const TcpLink::Setup& setup) {
+  static LinkPair make(const LinkSetup& setup) {
     return testing_support::tcp_pair(testing_support::loopback_pair(), setup);
   }
 };
