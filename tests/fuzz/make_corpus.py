@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the GGUF part of the fuzz corpus: small files, right and wrong. Run from anywhere.
+"""Writes the GGUF and link parts of the fuzz corpus: small files, right and wrong. Run from anywhere.
 
 The other corpora are written by hand. Python's standard library only.
 """
@@ -59,9 +59,52 @@ def every_value():
     return out
 
 
-def main():
-    directory = HERE / "corpus" / "gguf"
+def frame(kind, stream=0, value=0, message_bytes=0, payload=b"", version=1, magic=b"ORLK"):
+    """One frame of a link (link/frame.hpp). Number and check sums are zero: the target puts them right."""
+    return struct.pack("<4sBBBBIIQQQQQQ", magic, version, kind, stream, 0, len(payload), 0, 0,
+                       value, message_bytes, 0, 0, 0) + payload
+
+
+def link_streams():
+    """What peers of the target's link (3 streams, windows of 4096 bytes) may say, and may not."""
+    hello, data, credit, ping = 1, 2, 3, 4
+    greeting = frame(hello, 3, 4096)
+    parts = [frame(data, 0, 7, 300, bytes(100)) for _ in range(3)]
+    return {
+        "hello": greeting,
+        "no-hello": frame(ping),
+        "other-streams": frame(hello, 2, 4096),
+        "other-window": frame(hello, 3, 8192),
+        "other-version": frame(hello, 3, 4096, version=2),
+        "other-magic": frame(hello, 3, 4096, magic=b"GGUF"),
+        "one-message": greeting + frame(data, 1, 5, 16, b"sixteen letters."),
+        "empty-messages": greeting + b"".join(frame(data, s, s) for s in (0, 1, 2, 1)),
+        "parts-in-turn": greeting + b"".join(
+            part + frame(data, 2, i, 4, b"four") for i, part in enumerate(parts)),
+        "part-of-another-message": greeting + parts[0] + frame(data, 0, 8, 300, bytes(100)),
+        "part-too-many": greeting + b"".join(parts) + parts[0],
+        "part-left": greeting + parts[0],
+        "over-the-message": greeting + frame(data, 0, 1, 2, b"four"),
+        "over-the-window": greeting + frame(data, 0, 1, 4096, bytes(64)),
+        "over-the-credit": greeting + 17 * frame(data, 1, 1),
+        "credit": greeting + b"".join(frame(credit, s, 1256) for s in (0, 1, 2)) + frame(ping),
+        "too-much-credit": greeting + frame(credit, 0, 1257),
+        "no-such-stream": greeting + frame(data, 3, 1, 1, b"x"),
+        "cut-in-header": greeting + parts[0][:40],
+        "cut-in-payload": greeting + parts[0][:-1],
+    }
+
+
+def write(name, suffix, files):
+    directory = HERE / "corpus" / name
     directory.mkdir(parents=True, exist_ok=True)
+    for stem, data in files.items():
+        (directory / f"{stem}{suffix}").write_bytes(data)
+    total = sum(map(len, files.values()))
+    print(f"{directory}: {len(files)} files, {total} bytes")
+
+
+def main():
     llama = micro_llama()
     files = {
         "micro-llama": llama,
@@ -78,10 +121,8 @@ def main():
         "nested-array": tiny.text("k").join([struct.pack("<4sIQQ", b"GGUF", 3, 0, 1),
                                              struct.pack("<IIQIQ", 9, 9, 1, 9, 1)]),
     }
-    for name, data in files.items():
-        (directory / f"{name}.gguf").write_bytes(data)
-    total = sum(map(len, files.values()))
-    print(f"{directory}: {len(files)} files, {total} bytes")
+    write("gguf", ".gguf", files)
+    write("link_frame", ".bin", link_streams())
 
 
 if __name__ == "__main__":
