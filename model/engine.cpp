@@ -134,7 +134,8 @@ Result<void> Engine::submit(RequestKey key, GenerationRequest request, TimePoint
   State& s = *state_;
   OUTRIDER_CHECK(s.requests.find(key) == s.requests.end(), key.session, key.generation);
   const uint32_t waiting = stats().waiting;
-  if (waiting >= s.options.waiting) {
+  // Drafts are as many as whoever drafts has texts, whatever else waits.
+  if (waiting >= s.options.waiting && request.draft == DraftKind::none) {
     return fail(ErrorCode::overloaded, std::to_string(waiting) + " choices are waiting already");
   }
   auto active = make_active_request(key, std::move(request), *s.model, s.context_tokens, *s.cache);

@@ -72,7 +72,8 @@ bool Engine::redirect(RequestKey key, std::span<const int32_t> output) {
 bool Engine::fork(RequestKey key, RequestKey fresh, std::span<const int32_t> output) {
   State& s = *state_;
   const ActiveRequest* source = s.continuable(key, output);
-  if (source == nullptr || s.running() >= s.options.sequences) return false;
+  // A draft takes the slot of what is none.
+  if (source == nullptr || s.running(source->is_draft()) >= s.options.sequences) return false;
   GenerationRequest request = source->request;
   request.committed.clear();
   if (!submit(fresh, std::move(request), source->submitted)) return false;

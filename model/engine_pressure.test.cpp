@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "model/engine_world.test.hpp"
+#include "model/scheduler.hpp"
 
 /// What must not change an answer: preemption, parking, small pools, continuation. And what ends
 /// one: cancel and deadlines.
@@ -78,6 +79,60 @@ TEST(EnginePressure, AParkedRequestCanBeCancelled) {
   world.engine->cancel(key);
   world.step();
   EXPECT_TRUE(world.engine->idle());
+}
+
+GenerationRequest draft_request(uint64_t seed, uint32_t prompt, uint32_t tokens) {
+  GenerationRequest request = EngineWorld::request(seed, prompt, tokens);
+  request.draft = DraftKind::same_noise;
+  request.logprobs = 4;
+  return request;
+}
+
+TEST(EnginePressure, ADraftWaitsForNothingThatIsNoneAndChangesNoBitOfIt) {
+  EngineOptions options = EngineWorld::small();
+  options.sequences = 2;
+  options.waiting = 1;
+  EngineWorld world(options);
+  std::vector<Heard> expected;
+  for (uint64_t i = 1; i <= 3; ++i) expected.push_back(world.alone(penalised(i, 30, 20))[0]);
+  std::vector<RequestKey> keys;
+  for (uint64_t i = 1; i <= 3; ++i) {
+    keys.push_back(world.submit(penalised(i, 30, 20)));
+    world.step();
+  }
+  const auto full = world.engine->submit({90, 0}, penalised(4, 30, 20));
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.error().code, ErrorCode::overloaded);
+  const RequestKey draft = world.submit(draft_request(5, 20, 9));
+  world.step();
+  EXPECT_EQ(world.heard[draft][0].tokens.size(), 1u) << "it has a slot at once";
+  EXPECT_EQ(world.engine->stats().preemptions, 1u);
+  const RequestKey fork{80, 0};
+  world.first_index[fork] = 1;
+  ASSERT_TRUE(world.engine->fork(draft, fork, world.heard[draft][0].ids()));
+  world.step();
+  EXPECT_EQ(world.heard[fork][0].tokens.size(), 1u);
+  EXPECT_FALSE(world.engine->fork(draft, {81, 0}, world.heard[draft][0].ids()))
+      << "two drafts run already";
+  world.run();
+  for (size_t i = 0; i < keys.size(); ++i) {
+    EXPECT_EQ(world.heard[keys[i]][0].tokens, expected[i].tokens) << i;
+  }
+}
+
+TEST(EnginePressure, APromptIsComputedInSmallChunksAsLongAsThereIsADraft) {
+  EngineWorld world;
+  const RequestKey draft = world.submit(draft_request(1, 20, 40));
+  world.step();
+  world.engine->set_parked(draft, true);
+  world.submit(EngineWorld::request(2, 60, 4));
+  const uint64_t before = world.engine->stats().rows;
+  world.step();
+  EXPECT_EQ(world.engine->stats().rows - before, StepBudget().prefill_beside_drafts);
+  world.engine->cancel(draft);
+  world.step();
+  EXPECT_EQ(world.engine->stats().rows - before, 60u);
+  world.run();
 }
 
 TEST(EnginePressure, PreemptionAtAnyStepChangesNoBit) {

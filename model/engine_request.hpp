@@ -76,6 +76,7 @@ struct ActiveRequest {
 
   uint32_t prompt_size() const { return static_cast<uint32_t>(request.prompt.size()); }
   bool wants_prompt_logprobs() const { return request.prompt_logprobs >= 0; }
+  bool is_draft() const { return request.draft != DraftKind::none; }
   bool done() const;
   bool forks_pending() const;
   /// Tokens whose keys must be in the cache before the choice can go on.

@@ -99,7 +99,7 @@ struct Engine::State {
   void finish(ActiveRequest& request, Choice& choice, Finish finish, std::string error = {});
   void report_prompt_start(ActiveRequest& request, Choice& choice);
   ChoiceUpdate& update_of(ActiveRequest& request, Choice& choice);
-  uint32_t running() const;
+  uint32_t running(bool drafts_only) const;
 
   std::shared_ptr<const LoadedModel> model;
   EngineOptions options;

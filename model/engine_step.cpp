@@ -35,10 +35,10 @@ void Engine::State::finish(ActiveRequest& request, Choice& choice, Finish finish
   choice.kv.reset();
 }
 
-uint32_t Engine::State::running() const {
+uint32_t Engine::State::running(bool drafts_only) const {
   uint32_t count = 0;
   for (const auto& [key, request] : requests) {
-    if (request->parked) continue;
+    if (request->parked || (drafts_only && !request->is_draft())) continue;
     for (const Choice& choice : request->choices) count += choice.stage == Stage::running ? 1 : 0;
   }
   return count;
@@ -72,6 +72,7 @@ StepPlan Engine::State::plan() {
       scheduled.push_back({request.get(), &choice});
       views.push_back({.running = choice.stage == Stage::running,
                        .parked = request->parked,
+                       .draft = request->is_draft(),
                        .priority = request->request.priority,
                        .arrival = choice.arrival,
                        .slots = forks ? request->request.choices : 1,
@@ -336,7 +337,7 @@ void Engine::State::report_prompt_start(ActiveRequest& request, Choice& choice) 
 /// All choices go on from the prompt that choice 0 has computed, as far as there are slots; the
 /// others compute it again when their turn comes.
 void Engine::State::fork_choices(ActiveRequest& request) {
-  uint32_t slots = options.sequences - std::min(options.sequences, running());
+  uint32_t slots = options.sequences - std::min(options.sequences, running(false));
   for (Choice& choice : request.choices) {
     if (choice.stage != Stage::dormant) continue;
     choice.stage = slots > 0 ? Stage::running : Stage::waiting;

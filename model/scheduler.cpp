@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "base/check.hpp"
 
@@ -60,22 +61,26 @@ class Planner {
   bool before(uint32_t a, uint32_t b) const {
     const auto key = [&](uint32_t s) {
       const SequenceView& v = views_[s];
-      return std::tuple(states_[s].tag, v.tenant, v.priority, v.arrival);
+      return std::tuple(!v.draft, states_[s].tag, v.tenant, v.priority, v.arrival);
     };
     return key(a) < key(b);
   }
+  /// A tenant's drafts, or all else of it: these compete with their like only.
+  using Group = std::pair<bool, uint32_t>;
+  Group group(uint32_t s) const { return {views_[s].draft, views_[s].tenant}; }
+
   /// Start tags: the rows that a tenant will have been served when it is this one's turn.
   void tag() {
     std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) {
       const auto key = [&](uint32_t s) {
-        return std::tuple(views_[s].tenant, views_[s].priority, views_[s].arrival);
+        return std::tuple(group(s), views_[s].priority, views_[s].arrival);
       };
       return key(a) < key(b);
     });
     uint64_t ahead = 0;
     for (size_t i = 0; i < order_.size(); ++i) {
       const SequenceView& v = views_[order_[i]];
-      if (i == 0 || views_[order_[i - 1]].tenant != v.tenant) ahead = 0;
+      if (i == 0 || group(order_[i - 1]) != group(order_[i])) ahead = 0;
       states_[order_[i]].tag = v.served + ahead;
       if (!v.parked) ahead += pending(order_[i]);
     }
@@ -100,29 +105,32 @@ class Planner {
       if (!views_[s].running || slots_used_ + slots(s) > budget_.sequences) continue;
       slots_used_ += slots(s);
       states_[s].active = true;
-      states_[s].leads = running_[views_[s].tenant]++ == 0;
+      states_[s].leads = running_[group(s)]++ == 0;
     }
   }
 
-  /// Who gives way to `s`: a parked sequence (last in order first), else the last running one that
-  /// comes after it and that it may displace.
+  /// Who gives way to `s`: what is no draft, a parked sequence (last in order first), else the last
+  /// running one that comes after it, of those that it may displace.
   uint32_t find_victim(uint32_t s, bool for_blocks) const {
+    const auto worth = [&](uint32_t v) { return std::pair(views_[v].draft, !views_[v].parked); };
     uint32_t best = k_none;
     for (uint32_t v = 0; v < views_.size(); ++v) {
       if (v == s || !states_[v].running || states_[v].admitted) continue;
       if (for_blocks ? views_[v].blocks + states_[v].blocks == 0 : !states_[v].active) continue;
-      if (!views_[v].parked && !may_displace(s, v)) continue;
-      if (best == k_none || views_[v].parked > views_[best].parked ||
-          (views_[v].parked == views_[best].parked && before(best, v))) {
+      if (!may_displace(s, v)) continue;
+      if (best == k_none || worth(v) < worth(best) ||
+          (worth(v) == worth(best) && before(best, v))) {
         best = v;
       }
     }
     return best;
   }
   bool may_displace(uint32_t s, uint32_t v) const {
+    if (views_[s].draft != views_[v].draft) return views_[s].draft;
+    if (views_[v].parked) return true;
     if (views_[s].running) return before(s, v);
     if (views_[s].tenant == views_[v].tenant) return views_[s].priority < views_[v].priority;
-    const auto own = running_.find(views_[s].tenant);
+    const auto own = running_.find(group(s));
     return (own == running_.end() || own->second == 0) && !states_[v].leads && before(s, v);
   }
 
@@ -130,7 +138,7 @@ class Planner {
     State& state = states_[v];
     if (state.active) {
       slots_used_ -= slots(v);
-      --running_[views_[v].tenant];
+      --running_[group(v)];
     }
     tokens_ += state.rows;
     // Some of its blocks may be those that admitted ones count on it to hold.
@@ -193,7 +201,7 @@ class Planner {
       states_[s].unshared = unshared(s);
       shared_ += views_[s].blocks - states_[s].unshared;
       slots_used_ += slots(s);
-      ++running_[views_[s].tenant];
+      ++running_[group(s)];
       lead_or_defer(s);
     }
   }
@@ -225,7 +233,7 @@ class Planner {
     uint64_t blocks_possible = blocks_;
     uint32_t slots_possible = budget_.sequences - slots_used_;
     for (uint32_t v = 0; v < views_.size(); ++v) {
-      if (!states_[v].running || (!views_[v].parked && !may_displace(s, v))) continue;
+      if (!states_[v].running || !may_displace(s, v)) continue;
       blocks_possible += views_[v].blocks + states_[v].blocks;
       slots_possible += states_[v].active ? slots(v) : 0;
     }
@@ -244,10 +252,20 @@ class Planner {
   }
 
   void share_prefill() {
+    share_prefill(true);
+    const bool is_beside = std::any_of(views_.begin(), views_.end(),
+                                       [](const SequenceView& view) { return view.draft; });
+    const uint32_t most = is_beside ? budget_.prefill_beside_drafts : UINT32_MAX;
+    const uint32_t kept = tokens_ - std::min(tokens_, most);
+    tokens_ -= kept;
+    share_prefill(false);
+    tokens_ += kept;
+  }
+  void share_prefill(bool drafts) {
     std::vector<uint32_t> candidates;
     for (const uint32_t s : order_) {
       const State& state = states_[s];
-      if (state.deferred) continue;
+      if (state.deferred || views_[s].draft != drafts) continue;
       if (state.admitted || (state.active && pending(s) > 1)) candidates.push_back(s);
     }
     if (candidates.size() > 1) {
@@ -309,7 +327,7 @@ class Planner {
   uint32_t slots_used_ = 0;
   uint32_t shared_ = 0;                   ///< Blocks that admitted ones count on others to hold.
   uint32_t freed_ = 0;                    ///< Blocks that preempted ones held alone.
-  std::map<uint32_t, uint32_t> running_;  ///< By tenant: active and admitted sequences.
+  std::map<Group, uint32_t> running_;     ///< Active and admitted sequences.
   std::map<uint64_t, uint32_t> leaders_;  ///< By next block: the first in order that wants it.
 };
 

@@ -8,7 +8,8 @@
 ///
 /// Order: a tenant's own sequences by `priority` (lower first), then `arrival`. Tenants are merged
 /// by start tags: what the tenant was served, plus the rows that its earlier sequences lack. So the
-/// least served tenant is first, and priority never ranks one tenant before another. The rules:
+/// least served tenant is first, and priority never ranks one tenant before another. Drafts for
+/// another engine come before all else: what is late is of no use to it. The rules:
 /// 1. Decode rows first (sequences that lack one row; they leave one row to a first in order that
 ///    prefills), then prefill chunks under what is left of one token budget.
 /// 2. Prefill is shared: half of what is left goes, in chunks of at most `chunk_min` rows, to those
@@ -32,12 +33,15 @@
 ///    displace nobody.
 /// 7. The first in order among runnable sequences always makes progress if it fits the pool alone,
 ///    over at most two plans (a shared block is counted as free only once its last holder is gone).
+/// 8. What is no draft takes neither a slot nor a block of one, parked or not, and while there is a
+///    draft a step prefills few of its rows, so that the next step is soon.
 namespace outrider::model {
 
 /// One sequence as the scheduler sees it.
 struct SequenceView {
   bool running = false;  ///< Admitted: has a slot and maybe blocks.
   bool parked = false;   ///< Gets no rows, uses no slot.
+  bool draft = false;    ///< For another engine.
   uint32_t tenant = 0;   ///< Whose it is; decides between equally served ones, lower first.
   uint64_t served = 0;   ///< Rows that this tenant was served, the same in all its views.
   int32_t priority = 0;
@@ -60,6 +64,9 @@ struct StepBudget {
   uint32_t blocks_free = 0;
   uint32_t block_tokens = 16;
   uint32_t chunk_min = 32;  ///< rows
+  /// Rows of prefill of all that are no drafts, while there is one: a hint that is later than the
+  /// target's next step is worth nothing.
+  uint32_t prefill_beside_drafts = 16;
 };
 
 /// Indices are those of the views.

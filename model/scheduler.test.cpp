@@ -274,5 +274,61 @@ TEST(Scheduler, ATenantThatRunsNothingGetsASlotOfOneThatRunsMany) {
   EXPECT_THAT(plan_step(views, budget).preempt, IsEmpty()) << "it is not its turn";
 }
 
+SequenceView as_draft(SequenceView view) {
+  view.draft = true;
+  return view;
+}
+
+TEST(Scheduler, DraftsComeFirstAndWhatIsNoneIsPrefilledInSmallChunksBesideThem) {
+  std::vector<SequenceView> views = {running(1, 4000, 512), running(2, 50, 49),
+                                     as_draft(running(3, 33, 32)), as_draft(waiting(4, 100))};
+  views[0].priority = views[1].priority = -9;
+  const uint32_t few = k_roomy.prefill_beside_drafts;
+  EXPECT_THAT(
+      plan_step(views, k_roomy).rows,
+      ElementsAre(PlannedRows{2, 1}, PlannedRows{1, 1}, PlannedRows{3, 100}, PlannedRows{0, few}));
+  views[2].parked = true;  // it may go on with the next step
+  views.pop_back();
+  EXPECT_THAT(plan_step(views, k_roomy).rows, ElementsAre(PlannedRows{1, 1}, PlannedRows{0, few}));
+  views.pop_back();
+  EXPECT_THAT(plan_step(views, k_roomy).rows, ElementsAre(PlannedRows{1, 1}, PlannedRows{0, 511}));
+}
+
+TEST(Scheduler, TheFirstOfThoseBesideDraftsKeepsHalfOfTheirRows) {
+  std::vector<SequenceView> views = {as_draft(running(1, 33, 32)), running(2, 4000, 512)};
+  for (uint64_t i = 3; i < 7; ++i) views.push_back(waiting(i, 30));
+  const StepPlan plan = plan_step(views, k_roomy);
+  ASSERT_EQ(plan.rows.size(), 3u);
+  EXPECT_EQ(plan.rows[1], (PlannedRows{1, k_roomy.prefill_beside_drafts / 2}));
+}
+
+TEST(Scheduler, ADraftTakesASlotOfWhatIsNoneAndLosesItsOwnToNone) {
+  StepBudget budget = k_roomy;
+  budget.sequences = 1;
+  StepPlan plan = plan_step(std::vector{running(1, 33, 32), as_draft(waiting(2, 8))}, budget);
+  EXPECT_THAT(plan.preempt, ElementsAre(0));
+  EXPECT_THAT(plan.admit, ElementsAre(1));
+  SequenceView urgent = of_tenant(1, 0, waiting(2, 8));
+  urgent.priority = -9;
+  plan = plan_step(std::vector{of_tenant(0, 90, as_draft(running(1, 33, 32))), urgent}, budget);
+  EXPECT_THAT(plan.preempt, IsEmpty());
+  EXPECT_THAT(plan.admit, IsEmpty());
+}
+
+TEST(Scheduler, ADraftTakesBlocksOfWhatIsNoneAndKeepsItsOwnWhileItIsParked) {
+  std::vector<SequenceView> views = {as_draft(running(1, 33, 32)), running(2, 33, 32),
+                                     as_draft(running(3, 33, 32))};
+  views[0].parked = true;
+  StepBudget budget = k_roomy;
+  budget.blocks_free = 0;
+  StepPlan plan = plan_step(views, budget);
+  EXPECT_THAT(plan.preempt, ElementsAre(1));
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{2, 1}));
+  views.pop_back();
+  plan = plan_step(views, budget);
+  EXPECT_THAT(plan.preempt, IsEmpty());
+  EXPECT_THAT(plan.rows, IsEmpty());
+}
+
 }  // namespace
 }  // namespace outrider::model

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "base/philox.hpp"
 #include "model/fair_share.hpp"
@@ -52,12 +53,14 @@ struct Traffic {
     budget.batch_tokens = random.chance(0.3f) ? 1 + random.below(4) : 1 + random.below(200);
     budget.sequences = 1 + random.below(12);
     budget.chunk_min = 1 + random.below(40);
+    budget.prefill_beside_drafts = 1 + random.below(20);
     const kernels::KvGeometry geometry = {.layers = 1, .kv_heads = 1, .head_dim = 1};
     cache = std::move(KvCache::create(kernels::make_ref_ops(), geometry, blocks)).value();
     remaining = 20 + random.below(60);
     tenants = 1 + random.below(4);
     families = 1 + random.below(3);
     caching = random.chance(0.8f);
+    drafting = random.chance(0.4f);
   }
 
   void arrive() {
@@ -66,7 +69,8 @@ struct Traffic {
     job.view.arrival = ++arrivals;
     job.tenant = "t" + std::to_string(random.below(tenants));
     job.view.priority = static_cast<int32_t>(random.below(3)) - 1;
-    job.view.slots = random.chance(0.2f) ? 1 + random.below(4) : 1;
+    job.view.draft = drafting && random.chance(0.3f);
+    job.view.slots = !job.view.draft && random.chance(0.2f) ? 1 + random.below(4) : 1;
     if (random.chance(0.3f)) job.view.rows_max = 1 + random.below(60);
     job.view.length =
         1 + random.below(random.chance(0.5f) ? std::min(20u, capacity - 1) : capacity - 1);
@@ -205,24 +209,25 @@ struct Traffic {
   }
 
   /// The naive model of the order: again and again, of the tenant that will have been served least
-  /// by then, the most urgent sequence.
+  /// by then, the most urgent sequence; drafts before all others.
   std::vector<size_t> naive_order(const std::vector<SequenceView>& views) const {
-    std::map<uint32_t, uint64_t> served;
+    std::map<std::pair<bool, uint32_t>, uint64_t> served;
+    const auto group = [&](size_t i) { return std::pair(!views[i].draft, views[i].tenant); };
     std::vector<size_t> left;
     std::vector<size_t> order;
     for (size_t i = 0; i < views.size(); ++i) {
-      served[views[i].tenant] = views[i].served;
+      served[group(i)] = views[i].served;
       if (!views[i].parked) left.push_back(i);
     }
     while (!left.empty()) {
       const auto next = std::min_element(left.begin(), left.end(), [&](size_t a, size_t b) {
         const auto key = [&](size_t i) {
           const SequenceView& v = views[i];
-          return std::tuple(served[v.tenant], v.tenant, v.priority, v.arrival);
+          return std::tuple(!v.draft, served[group(i)], v.tenant, v.priority, v.arrival);
         };
         return key(a) < key(b);
       });
-      served[views[*next].tenant] += views[*next].length - views[*next].computed;
+      served[group(*next)] += views[*next].length - views[*next].computed;
       order.push_back(*next);
       left.erase(next);
     }
@@ -246,10 +251,32 @@ struct Traffic {
     ASSERT_EQ(planned, expected);
   }
 
-  /// The first runnable one may go without rows in one plan only (rule 6).
+  /// What is no draft gets few rows of prefill beside one, and nothing that one has.
+  void check_drafts(const std::vector<SequenceView>& views, const StepPlan& plan) const {
+    const auto is_draft = [](const SequenceView& view) { return view.draft; };
+    if (std::none_of(views.begin(), views.end(), is_draft)) return;
+    uint32_t prefilled = 0;
+    for (const PlannedRows& r : plan.rows) {
+      const SequenceView& view = views[r.sequence];
+      const bool decodes = view.running && view.length - view.computed == 1;
+      if (!view.draft && !decodes) prefilled += r.rows;
+    }
+    ASSERT_LE(prefilled, budget.prefill_beside_drafts);
+    const bool wants_rows = std::any_of(views.begin(), views.end(), [](const SequenceView& view) {
+      return view.draft && !view.parked;
+    });
+    for (const uint32_t s : plan.preempt) ASSERT_TRUE(wants_rows || !views[s].draft);
+  }
+
+  /// The first runnable one may go without rows in one plan only (rule 7), unless a parked draft
+  /// has what it lacks.
   void check_progress(const std::vector<SequenceView>& views, const StepPlan& plan) {
     const std::vector<size_t> order = naive_order(views);
-    const size_t first = order.empty() ? jobs.size() : order.front();
+    const bool may_lack = std::any_of(views.begin(), views.end(), [](const SequenceView& view) {
+      return view.draft && view.parked && view.running;
+    });
+    const bool waits = may_lack && !order.empty() && !views[order.front()].draft;
+    const size_t first = order.empty() || waits ? jobs.size() : order.front();
     for (size_t i = 0; i < jobs.size(); ++i) {
       const bool got = std::any_of(plan.rows.begin(), plan.rows.end(),
                                    [&](const PlannedRows& r) { return r.sequence == i; });
@@ -297,6 +324,7 @@ struct Traffic {
   uint32_t parkings = 0;
   uint32_t families = 1;
   bool caching = true;
+  bool drafting = false;
   uint64_t taken = 0;  ///< Blocks from the index.
   uint64_t hints = 0;  ///< Rows for them.
 };
@@ -318,6 +346,7 @@ void run(uint64_t seed, uint64_t& taken, uint64_t& hints) {
     ASSERT_NO_FATAL_FAILURE(traffic.check_order(views, plan));
     ASSERT_NO_FATAL_FAILURE(traffic.check_joins(views, plan));
     ASSERT_NO_FATAL_FAILURE(traffic.check_hints(views, plan));
+    ASSERT_NO_FATAL_FAILURE(traffic.check_drafts(views, plan));
     ASSERT_NO_FATAL_FAILURE(traffic.execute(plan));
     ASSERT_NO_FATAL_FAILURE(traffic.check_progress(views, plan));
     for (const PlannedRows& r : plan.rows) rows += r.rows;
