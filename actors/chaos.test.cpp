@@ -89,7 +89,7 @@ class Chaos : public World, public ::testing::WithParamInterface<uint64_t> {
 
   Chaos() {
     moody_ = own(system_.spawn(moody_router, fleet_, random_, faults_));
-    desk_ = own(system_.spawn(front_desk, FrontDeskSetup{moody_, "tiny", {}}));
+    desk_ = own(system_.spawn(front_desk, FrontDeskSetup{moody_, {{"tiny", ""}}}));
     for (int i = 0; i < 3; ++i) add_node();
   }
 
@@ -130,8 +130,8 @@ class Chaos : public World, public ::testing::WithParamInterface<uint64_t> {
     if (random_->chance(0.05f)) client.request.deadline_ms = 1 + random_->below(5000);
     if (random_->chance(0.02f)) client.request.prompt[0] = -1;
     tell(desk_,
-         schema::OpenSession{client.session, std::make_shared<GenerationRequest>(client.request),
-                             client.stream});
+         schema::OpenSession{client.session, "tiny",
+                             std::make_shared<GenerationRequest>(client.request), client.stream});
   }
   Client& any_client() { return clients_[random_->below(static_cast<uint32_t>(clients_.size()))]; }
   void resume(Client& client) {

@@ -18,7 +18,7 @@ void FrontDeskState::start(schema::FrontDeskHandle::pointer self, FrontDeskSetup
   setup_ = std::move(setup);
   schema::survive_unknown_messages(self_);
   self_->set_down_handler([this](caf::down_msg& down) { closed(down.source); });
-  self_->send(setup_.router, schema::ServesModel{setup_.model, setup_.fingerprint});
+  self_->send(setup_.router, schema::ServesModel{setup_.models});
 }
 
 Result<void> FrontDeskState::admit(const schema::OpenSession& message) const {
@@ -48,7 +48,7 @@ void FrontDeskState::open(const schema::OpenSession& message) {
   }
   auto session = self_->spawn<caf::monitored>(
       session_actor, setup_.router,
-      SessionSetup{message.session, setup_.model, message.request, message.stream});
+      SessionSetup{message.session, message.model, message.request, message.stream});
   ids_[session.address()] = message.session;
   sessions_[message.session] = std::move(session);
 }

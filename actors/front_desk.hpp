@@ -2,7 +2,7 @@
 
 #include <caf/typed_event_based_actor.hpp>
 #include <map>
-#include <string>
+#include <vector>
 
 #include "base/limits.hpp"
 #include "schema/messages.hpp"
@@ -11,8 +11,7 @@ namespace outrider::actors {
 
 struct FrontDeskSetup {
   schema::RouterHandle router;
-  std::string model;        ///< The name that workers announce.
-  std::string fingerprint;  ///< That answers promise.
+  std::vector<schema::Served> models;  ///< By the names that workers announce.
   uint32_t sessions_max = limits::sessions_open_max;
 };
 

@@ -11,13 +11,14 @@ class FrontDesk : public World {
  protected:
   FrontDesk() {
     request_.prompt = {1, 2, 3};
-    desk_ = own(system_.spawn(front_desk, FrontDeskSetup{router_, "tiny", "fp", 2}));
+    desk_ = own(
+        system_.spawn(front_desk, FrontDeskSetup{router_, {{"tiny", "fp"}, {"small", "fs"}}, 2}));
   }
 
-  std::shared_ptr<Collector> open(uint64_t session) {
+  std::shared_ptr<Collector> open(uint64_t session, const std::string& model = "tiny") {
     auto client = std::make_shared<Collector>();
-    tell(desk_,
-         schema::OpenSession{session, std::make_shared<GenerationRequest>(request_), client});
+    tell(desk_, schema::OpenSession{session, model, std::make_shared<GenerationRequest>(request_),
+                                    client});
     return client;
   }
   uint32_t count() {
@@ -41,9 +42,11 @@ TEST_F(FrontDesk, OutlivesARouterThatDoesNotUnderstandIt) {
 
 TEST_F(FrontDesk, TellsItsRouterWhatClientsArePromised) {
   run();
-  ASSERT_EQ(router_log_->served.size(), 1u);
-  EXPECT_EQ(router_log_->served[0].model, "tiny");
-  EXPECT_EQ(router_log_->served[0].fingerprint, "fp");
+  ASSERT_EQ(router_log_->served.size(), 1u) << "all at once: nobody is refused meanwhile";
+  const std::vector<schema::Served>& models = router_log_->served[0].models;
+  ASSERT_EQ(models.size(), 2u);
+  EXPECT_EQ(models[0].model, "tiny");
+  EXPECT_EQ(models[1].fingerprint, "fs");
 }
 
 TEST_F(FrontDesk, SpawnsASessionPerRequestAndForgetsItAtItsEnd) {
@@ -54,6 +57,14 @@ TEST_F(FrontDesk, SpawnsASessionPerRequestAndForgetsItAtItsEnd) {
   tell(desk_, schema::CancelSession{1});
   EXPECT_EQ(client->outcome(), Outcome::cancelled);
   EXPECT_EQ(count(), 0u);
+}
+
+TEST_F(FrontDesk, AsksForATargetOfTheModelThatTheRequestNames) {
+  open(1, "small");
+  open(2);
+  ASSERT_EQ(router_log_->places.size(), 2u);
+  EXPECT_EQ(router_log_->places[0].model, "small");
+  EXPECT_EQ(router_log_->places[1].model, "tiny");
 }
 
 TEST_F(FrontDesk, RefusesMoreSessionsThanItsBound) {

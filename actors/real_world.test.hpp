@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <caf/actor_system.hpp>
 #include <caf/send.hpp>
@@ -71,7 +72,7 @@ struct Workers {
   std::vector<std::pair<schema::LeaseDraft, uint32_t>> leases;  ///< With their generation.
 };
 
-/// Places everything on the first target that is left, and leases the first draft that is.
+/// Places all on the first target of their model that is left, and leases the first draft that is.
 inline schema::RouterHandle::behavior_type first_router(
     schema::RouterHandle::stateful_pointer<caf::none_t> self, std::shared_ptr<Workers> workers) {
   const auto grant = [self, workers](const schema::LeaseDraft& ask, uint32_t generation) {
@@ -94,12 +95,14 @@ inline schema::RouterHandle::behavior_type first_router(
             schema::PlaceReply reply;
             reply.key = request.key;
             if (!request.fingerprint.empty()) ++workers->moved;
-            if (workers->announced.empty()) {
+            const auto worker =
+                std::find_if(workers->announced.begin(), workers->announced.end(),
+                             [&](const auto& it) { return it.model == request.model; });
+            if (worker == workers->announced.end()) {
               reply.refusal = schema::Refusal::of(fail(ErrorCode::unavailable, "none left"));
             } else {
-              const schema::Announce& worker = workers->announced.front();
-              reply.target = worker.target;
-              reply.fingerprint = worker.fingerprint;
+              reply.target = worker->target;
+              reply.fingerprint = worker->fingerprint;
             }
             self->send(request.reply_to, reply);
           },
@@ -148,7 +151,7 @@ class RealWorld : public ::testing::Test {
  protected:
   RealWorld() {
     router_ = system_.spawn(first_router, workers_);
-    desk_ = system_.spawn(front_desk, FrontDeskSetup{router_, "tiny", {}});
+    desk_ = system_.spawn(front_desk, FrontDeskSetup{router_, {{"tiny", ""}}});
   }
   ~RealWorld() override {
     for (const auto& target : targets_) kill(target);
@@ -170,6 +173,7 @@ class RealWorld : public ::testing::Test {
         std::make_shared<std::unique_ptr<model::Engine>>(make_engine(clock_, speculation));
     TargetSetup setup;
     setup.announce.worker = ++worker_;
+    setup.announce.model = "tiny";
     setup.announce.fingerprint = to_hex((*engine)->fingerprint());
     setup.announce.tokenizer = "tokens";
     setup.announce.context_tokens = (*engine)->context_tokens();
@@ -187,9 +191,11 @@ class RealWorld : public ::testing::Test {
     targets_.push_back(system_.spawn(target_actor, std::move(setup)));
   }
   std::shared_ptr<Client> open(const GenerationRequest& request,
-                               std::shared_ptr<Client> client = std::make_shared<Client>()) {
-    caf::anon_send(desk_, schema::OpenSession{
-                              ++session_, std::make_shared<GenerationRequest>(request), client});
+                               std::shared_ptr<Client> client = std::make_shared<Client>(),
+                               const std::string& model = "tiny") {
+    caf::anon_send(
+        desk_, schema::OpenSession{++session_, model, std::make_shared<GenerationRequest>(request),
+                                   client});
     return client;
   }
 
@@ -211,13 +217,12 @@ class RealWorld : public ::testing::Test {
   }
 
   /// What an undisturbed engine says.
-  Answer alone(const GenerationRequest& request) {
+  Answer alone(const GenerationRequest& request, model::Engine& engine) {
     Answer answer;
-    if (!reference_) reference_ = make_engine(clock_);
-    const auto taken = reference_->submit({1, reference_key_++}, request);
+    const auto taken = engine.submit({1, reference_key_++}, request);
     OUTRIDER_CHECK(taken.ok(), taken.error().message);
-    while (!reference_->idle()) {
-      for (const model::ChoiceUpdate& update : reference_->step()) {
+    while (!engine.idle()) {
+      for (const model::ChoiceUpdate& update : engine.step()) {
         auto& choice = answer.choices[update.choice];
         choice.insert(choice.end(), update.tokens.begin(), update.tokens.end());
         answer.prompt_tokens.insert(answer.prompt_tokens.end(), update.prompt_tokens.begin(),
@@ -227,7 +232,12 @@ class RealWorld : public ::testing::Test {
     return answer;
   }
   void compare(const Answer& got, const GenerationRequest& request, uint64_t seed) {
-    const Answer want = alone(request);
+    if (!reference_) reference_ = make_engine(clock_);
+    compare(got, request, seed, *reference_);
+  }
+  void compare(const Answer& got, const GenerationRequest& request, uint64_t seed,
+               model::Engine& engine) {
+    const Answer want = alone(request, engine);
     ASSERT_EQ(got.done.outcome, StreamDone::Outcome::done)
         << "seed " << seed << ": " << (got.done.error ? got.done.error->message : "");
     EXPECT_EQ(got.choices, want.choices) << "seed " << seed;

@@ -15,8 +15,9 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// Starts a session. Its events come through `stream`, the last one being StreamDone.
-  virtual void open(uint64_t session, GenerationRequest request,
+  /// Starts a session of a model, by its name. Its events come through `stream`, the last one
+  /// being StreamDone.
+  virtual void open(uint64_t session, const std::string& model, GenerationRequest request,
                     std::shared_ptr<schema::ClientStream> stream) = 0;
   /// The client is gone. The session still ends with one StreamDone.
   virtual void cancel(uint64_t session) = 0;

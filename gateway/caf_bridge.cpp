@@ -38,12 +38,12 @@ class CafBridge final : public Backend {
  public:
   explicit CafBridge(schema::FrontDeskHandle front_desk) : front_desk_(std::move(front_desk)) {}
 
-  void open(uint64_t session, GenerationRequest request,
+  void open(uint64_t session, const std::string& model, GenerationRequest request,
             std::shared_ptr<ClientStream> stream) override {
-    caf::anon_send(
-        front_desk_,
-        schema::OpenSession{session, std::make_shared<const GenerationRequest>(std::move(request)),
-                            std::make_shared<GuardedStream>(std::move(stream))});
+    caf::anon_send(front_desk_, schema::OpenSession{
+                                    session, model,
+                                    std::make_shared<const GenerationRequest>(std::move(request)),
+                                    std::make_shared<GuardedStream>(std::move(stream))});
   }
   void cancel(uint64_t session) override {
     caf::anon_send(front_desk_, schema::CancelSession{session});

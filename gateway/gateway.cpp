@@ -80,8 +80,8 @@ uint16_t Gateway::rpc_port() const {
   return rpc_ ? rpc_->port() : uint16_t{0};
 }
 
-void Gateway::serve(ServedModel served, Backend& backend) {
-  serving_.set_model(std::move(served), backend);
+void Gateway::serve(std::vector<ServedModel> served, Backend& backend) {
+  serving_.set_models(std::move(served), backend);
 }
 
 kj::Promise<bool> Gateway::drain() {

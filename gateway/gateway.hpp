@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gateway/http_settings.hpp"
 #include "gateway/serving.hpp"
@@ -56,8 +57,9 @@ class Gateway {
   uint16_t http_port() const;
   uint16_t rpc_port() const;  ///< 0: no RPC.
 
-  /// The model is there: ready. The backend must outlive this gateway.
-  void serve(ServedModel served, Backend& backend);
+  /// The models are there: ready. The first answers requests that name none. The backend must
+  /// outlive this gateway.
+  void serve(std::vector<ServedModel> served, Backend& backend);
 
   /// New generations get 503 from now on. True when the admitted ones have ended, false when some
   /// still run after drain_timeout_ms.

@@ -37,22 +37,20 @@ const char* outcome_name(schema::StreamDone::Outcome outcome) {
 
 }  // namespace
 
-Generation::Generation(const Parts& parts, PreparedRequest request,
-                       std::shared_ptr<const ServedModel> served)
+Generation::Generation(const Parts& parts, PreparedRequest request)
     : parts_(parts),
       request_(std::move(request)),
-      served_(std::move(served)),
       channel_(static_cast<uint32_t>(request_.prompts.size())),
       running_(request_.prompts.size(), true),
       prompt_tokens_(request_.prompts.size()) {
   const auto& stop = request_.parsed.generation.stop;
   for (uint32_t i = 0; i < request_.choices(); ++i) {
     choices_.push_back(
-        {model::TextStream(served_->text.tokenizer, stop), 0, parts_.arrived, parts_.arrived});
+        {model::TextStream(served().text.tokenizer, stop), 0, parts_.arrived, parts_.arrived});
   }
   for (uint32_t source = 0; source < request_.prompts.size(); ++source) {
     totals_.prompt_tokens += request_.prompts[source].prompt.size();
-    parts_.backend.open(parts_.first_session + source, request_.prompts[source],
+    parts_.backend.open(parts_.first_session + source, served().name, request_.prompts[source],
                         channel_.stream(source));
   }
 }
@@ -103,7 +101,7 @@ std::vector<ChoiceDelta> Generation::take() {
 void Generation::accept(uint32_t source, schema::StreamTokens event,
                         std::vector<ChoiceDelta>& out) {
   const auto known = [&](const TokenOut& token) {
-    return has_text(token, *served_->text.tokenizer);
+    return has_text(token, *served().text.tokenizer);
   };
   if (!std::ranges::all_of(event.tokens, known) ||
       !std::ranges::all_of(event.prompt_tokens, known)) {

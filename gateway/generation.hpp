@@ -44,8 +44,7 @@ class Generation {
     uint64_t first_session = 0;  ///< One id per prompt, counted up from here.
     TimePoint arrived{0};        ///< From which times are counted.
   };
-  Generation(const Parts& parts, PreparedRequest request,
-             std::shared_ptr<const ServedModel> served);
+  Generation(const Parts& parts, PreparedRequest request);
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
@@ -64,7 +63,7 @@ class Generation {
   uint32_t retry_after_ms() const { return retry_after_ms_; }
 
   const PreparedRequest& request() const { return request_; }
-  const ServedModel& served() const { return *served_; }
+  const ServedModel& served() const { return *request_.served; }
   const GenerationTotals& totals() const { return totals_; }
   uint64_t completion_tokens(uint32_t choice) const { return choices_[choice].tokens; }
   /// Prompt tokens with their logprobs, when asked for. [prompts]
@@ -86,7 +85,6 @@ class Generation {
 
   Parts parts_;
   PreparedRequest request_;
-  std::shared_ptr<const ServedModel> served_;
   TokenChannel channel_;
   std::vector<Choice> choices_;
   std::vector<bool> running_;  ///< [prompts]

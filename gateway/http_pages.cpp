@@ -47,7 +47,7 @@ Reply models_page(const Serving& serving) {
   Json body = Json::object();
   body["object"] = "list";
   body["data"] = Json::array();
-  if (serving.served()) body["data"].push_back(model_entry(*serving.served()));
+  for (const auto& served : serving.served()) body["data"].push_back(model_entry(*served));
   return json_reply(body);
 }
 
@@ -55,9 +55,8 @@ Reply models_page(const Serving& serving) {
 Reply model_page(const std::string& escaped, const Serving& serving) {
   const kj::String decoded = kj::decodeUriComponent(kj::arrayPtr(escaped.data(), escaped.size()));
   const std::string name(decoded.begin(), decoded.size());
-  if (serving.served() && name == serving.served()->name) {
-    return json_reply(model_entry(*serving.served()));
-  }
+  const auto served = find_served(serving.served(), name);
+  if (served && !name.empty()) return json_reply(model_entry(**served));
   return reply_of({.status = 404,
                    .type = "invalid_request_error",
                    .message = "The model '" + name + "' does not exist",
@@ -73,28 +72,30 @@ Reply metrics_page(const Serving& serving, const Viewer& viewer) {
   return reply;
 }
 
-Result<Json> read_object(const std::string& body, const ServedModel& served, JsonBudget& budget) {
+Result<Json> read_object(const std::string& body, JsonBudget& budget) {
   auto json = parse_json_body(body, budget);
-  if (!json) return json.error();
-  if (!json->is_object()) {
-    return fail(ErrorCode::invalid_argument,
-                "the body must be a JSON object, not " + describe(*json));
+  if (!json || json->is_object()) return json;
+  return fail(ErrorCode::invalid_argument,
+              "the body must be a JSON object, not " + describe(*json));
+}
+
+Result<std::shared_ptr<const ServedModel>> served_for(const Json& body,
+                                                      const ServedModels& models) {
+  std::string name;
+  if (const auto model = body.find("model"); model != body.end() && !model->is_null()) {
+    OUTRIDER_ASSIGN(name, read_text(*model, "model", {1, limits::name_bytes_max}));
   }
-  if (const auto model = json->find("model"); model != json->end() && !model->is_null()) {
-    const auto name = read_text(*model, "model", {1, limits::name_bytes_max});
-    if (!name) return name.error();
-    if (*name != served.name) {
-      return fail(ErrorCode::not_found, "the model " + *name + " is not served here", "model");
-    }
-  }
-  return json;
+  return find_served(models, name);
 }
 
 /// The tokens that a chat or completions request with these fields would have as its prompt.
-Result<Json> tokenize(const std::string& text, const ServedModel& served, UnixTime now) {
+Result<Json> tokenize(const std::string& text, const ServedModels& models, UnixTime now) {
   JsonBudget budget;
-  auto body = read_object(text, served, budget);
+  auto body = read_object(text, budget);
   if (!body) return body.error();
+  const auto found = served_for(*body, models);
+  if (!found) return found.error();
+  const ServedModel& served = **found;
   bool strings = false;
   const Json wants_strings = body->value("return_token_strs", Json());
   if (!wants_strings.is_null()) {
@@ -124,15 +125,17 @@ Result<Json> tokenize(const std::string& text, const ServedModel& served, UnixTi
   return out;
 }
 
-Result<Json> detokenize(const std::string& text, const ServedModel& served) {
+Result<Json> detokenize(const std::string& text, const ServedModels& models) {
   JsonBudget budget;
-  auto body = read_object(text, served, budget);
+  auto body = read_object(text, budget);
   if (!body) return body.error();
+  const auto served = served_for(*body, models);
+  if (!served) return served.error();
   auto tokens = read_token_ids(body->value("tokens", Json()), "tokens", text.size());
   if (!tokens) return tokens.error();
-  OUTRIDER_TRY(check_token_ids(*tokens, "tokens", served));
+  OUTRIDER_TRY(check_token_ids(*tokens, "tokens", **served));
   Json out = Json::object();
-  out["prompt"] = decode(*tokens, served);
+  out["prompt"] = decode(*tokens, **served);
   return out;
 }
 
@@ -161,8 +164,8 @@ std::optional<Reply> get_page(const std::string& path, Serving& serving, const V
   return std::nullopt;
 }
 
-Result<Reply> tokenize_page(const std::string& body, const ServedModel& served, UnixTime now) {
-  return page_of(tokenize(body, served, now));
+Result<Reply> tokenize_page(const std::string& body, const ServedModels& models, UnixTime now) {
+  return page_of(tokenize(body, models, now));
 }
 
 Reply cache_reset_page(const CacheResetDone& done) {
@@ -173,8 +176,8 @@ Reply cache_reset_page(const CacheResetDone& done) {
   return json_reply(body);
 }
 
-Result<Reply> detokenize_page(const std::string& body, const ServedModel& served) {
-  return page_of(detokenize(body, served));
+Result<Reply> detokenize_page(const std::string& body, const ServedModels& models) {
+  return page_of(detokenize(body, models));
 }
 
 }  // namespace outrider::gateway

@@ -189,10 +189,10 @@ kj::Promise<void> HttpConnectionService::tokens(PostRoute route, RequestHead hea
                                                 Response& response, const std::string& tenant) {
   const size_t bytes = body.size();
   std::function<Result<Reply>()> page = [route, body = std::move(body),
-                                         served = shared_.serving.served(),
+                                         models = shared_.serving.served(),
                                          now = shared_.serving.parts().wall_time()] {
-    return route == PostRoute::tokenize ? tokenize_page(body, *served, now)
-                                        : detokenize_page(body, *served);
+    return route == PostRoute::tokenize ? tokenize_page(body, models, now)
+                                        : detokenize_page(body, models);
   };
   return connection_.unless_gone(shared_.serving.texts().run(tenant, bytes, std::move(page)))
       .then([this, head = std::move(head), &response](kj::Own<Result<Reply>> made) {

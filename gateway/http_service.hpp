@@ -59,8 +59,8 @@ class HttpConnectionService final : public kj::HttpService {
 /// The pages without a body: GET and HEAD. Nothing means: no such path.
 std::optional<Reply> get_page(const std::string& path, Serving& serving, const Viewer& viewer);
 /// POST /tokenize and /detokenize. Any thread.
-Result<Reply> tokenize_page(const std::string& body, const ServedModel& served, UnixTime now);
-Result<Reply> detokenize_page(const std::string& body, const ServedModel& served);
+Result<Reply> tokenize_page(const std::string& body, const ServedModels& models, UnixTime now);
+Result<Reply> detokenize_page(const std::string& body, const ServedModels& models);
 
 Reply cache_reset_page(const CacheResetDone& done);
 

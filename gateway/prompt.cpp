@@ -102,13 +102,23 @@ Result<std::vector<int32_t>> tokens_of(const ParsedRequest& parsed, size_t index
 
 }  // namespace
 
-Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel& served,
+Result<std::shared_ptr<const ServedModel>> find_served(const ServedModels& models,
+                                                       std::string_view name) {
+  if (models.empty()) return fail(ErrorCode::unavailable, "the model is still loading");
+  if (name.empty()) return models.front();
+  const auto found =
+      std::ranges::find_if(models, [&](const auto& served) { return served->name == name; });
+  if (found != models.end()) return *found;
+  return fail(ErrorCode::not_found, "the model " + std::string(name) + " is not served here",
+              "model");
+}
+
+Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModels& models,
                                         const RequestTerms& terms) {
-  if (!parsed.model.empty() && parsed.model != served.name) {
-    return fail(ErrorCode::not_found, "the model " + parsed.model + " is not served here", "model");
-  }
-  OUTRIDER_TRY(check_model_ranges(parsed.generation, served));
   PreparedRequest out;
+  OUTRIDER_ASSIGN(out.served, find_served(models, parsed.model));
+  const ServedModel& served = *out.served;
+  OUTRIDER_TRY(check_model_ranges(parsed.generation, served));
   parsed.generation.id = terms.id;
   parsed.generation.tenant = terms.tenant;
   parsed.generation.sampling.seed = parsed.seed.value_or(terms.drawn_seed);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.hpp"
@@ -12,7 +14,7 @@
 
 namespace outrider::gateway {
 
-/// The model that this gateway answers for. Immutable once serving starts.
+/// A model that this gateway answers for. Immutable once serving starts.
 struct ServedModel {
   std::string name;
   model::ModelText text;
@@ -22,8 +24,16 @@ struct ServedModel {
   uint32_t longest_token_bytes = 0;  ///< Set by Serving; 0: not known.
 };
 
+/// None while loading. The first one answers requests that name none.
+using ServedModels = std::vector<std::shared_ptr<const ServedModel>>;
+
+/// By the name that a request has, which may be empty.
+Result<std::shared_ptr<const ServedModel>> find_served(const ServedModels& models,
+                                                       std::string_view name);
+
 /// A request that is ready for the engine: one GenerationRequest per prompt.
 struct PreparedRequest {
+  std::shared_ptr<const ServedModel> served;
   ParsedRequest parsed;
   std::vector<GenerationRequest> prompts;
   std::vector<std::string> echo_texts;  ///< [prompts], with `echo` only.
@@ -44,10 +54,9 @@ struct RequestTerms {
   UnixTime now;             ///< For templates that ask for the date.
 };
 
-/// Applies template and tokenizer and checks what depends on server and model: model
-/// name, token ids, context. A prompt over the context is an error that says both numbers. Pure;
-/// any thread.
-Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModel& served,
+/// Finds the model, applies its template and tokenizer and checks what depends on it: token ids,
+/// context. A prompt over the context is an error that says both numbers. Pure; any thread.
+Result<PreparedRequest> prepare_request(ParsedRequest parsed, const ServedModels& models,
                                         const RequestTerms& terms);
 
 /// The prompt of a chat request: its messages through the template and the tokenizer. Any thread.

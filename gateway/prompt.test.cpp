@@ -16,7 +16,7 @@ Result<PreparedRequest> prepared(RequestKind kind, const Json& body, uint32_t co
   served.context_tokens = context_tokens;
   auto parsed = parse_request_body(kind, to_text(body));
   if (!parsed) return parsed.error();
-  return prepare_request(std::move(*parsed), served, {});
+  return prepare_request(std::move(*parsed), {std::make_shared<const ServedModel>(served)}, {});
 }
 
 Json completion(size_t prompts, size_t prompt_tokens) {

@@ -359,6 +359,28 @@ TEST_F(RpcServerTest, AnswersModelsHealthAndTokenize) {
   EXPECT_NE(text.find("a b"), std::string::npos);
 }
 
+TEST_F(RpcServerTest, TakesModelsByName) {
+  RpcClient c(gateway);
+  auto models = c.service.modelsRequest().send().wait(c.wait);
+  ASSERT_EQ(models.getModels().size(), 2u);
+  EXPECT_EQ(std::string(models.getModels()[1].getId().cStr()), "small");
+  Sink::Seen seen;
+  auto request = c.generate_request("hi", seen);
+  request.getRequest().setModel("small");
+  auto answer = request.send().wait(c.wait);
+  EXPECT_EQ(std::string(answer.getResult().getSystemFingerprint().cStr()), "fp_small");
+  EXPECT_EQ(gateway.backend.sessions.back().model, "small");
+  auto tokenize = c.service.tokenizeRequest();
+  auto input = tokenize.initInput();
+  input.setPrompt("a b");
+  input.setModel("small");
+  EXPECT_EQ(tokenize.send().wait(c.wait).getMaxModelLen(), LoopbackGateway::k_context / 2);
+  auto back = c.service.detokenizeRequest();
+  back.initTokens(1).set(0, 5);
+  back.setModel("large");
+  EXPECT_EQ(failure(back.send())["param"], "model");
+}
+
 TEST_F(RpcServerTest, TextHoldsNulBytes) {
   const auto& tokenizer = *LoopbackGateway::tiny_tokenizer();
   int32_t nul = 0;

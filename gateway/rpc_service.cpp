@@ -128,12 +128,13 @@ class OutriderServer final : public rpc::Outrider::Server {
   }
 
   kj::Promise<void> models(ModelsContext context) override {
-    if (!serving().served()) return kj::READY_NOW;
-    const auto& served = *serving().served();
-    auto entry = context.getResults().initModels(1)[0];
-    entry.setId(as_capnp(served.name));
-    entry.setMaxModelLen(served.context_tokens);
-    entry.setCreated(served.created_s);
+    const ServedModels& models = serving().served();
+    auto entries = context.getResults().initModels(static_cast<capnp::uint>(models.size()));
+    for (capnp::uint i = 0; i < models.size(); ++i) {
+      entries[i].setId(as_capnp(models[i]->name));
+      entries[i].setMaxModelLen(models[i]->context_tokens);
+      entries[i].setCreated(models[i]->created_s);
+    }
     return kj::READY_NOW;
   }
 
@@ -146,13 +147,15 @@ class OutriderServer final : public rpc::Outrider::Server {
   kj::Promise<void> tokenize(TokenizeContext context) override {
     if (auto admitted = serving().admit(); !admitted) return rpc_exception(admitted.error());
     const auto input = copy_of<rpc::TokenizeInput>(context.getParams().getInput());
+    const auto found = served_for(context.getParams().getInput().getModel());
+    if (!found) return rpc_exception(found.error());
     context.allowCancellation();
     std::function<Result<std::vector<int32_t>>()> encode_input =
-        [input, served = serving().served(), now = serving().parts().wall_time()] {
+        [input, served = *found, now = serving().parts().wall_time()] {
           return tokens_of(input->getRoot<rpc::TokenizeInput>(), *served, now);
         };
     return work(bytes_of(*input), std::move(encode_input),
-                [context, served = serving().served()](std::vector<int32_t> tokens) mutable {
+                [context, served = *found](std::vector<int32_t> tokens) mutable {
                   auto results = context.getResults();
                   auto list = results.initTokens(static_cast<capnp::uint>(tokens.size()));
                   for (capnp::uint i = 0; i < tokens.size(); ++i) list.set(i, tokens[i]);
@@ -162,12 +165,14 @@ class OutriderServer final : public rpc::Outrider::Server {
 
   kj::Promise<void> detokenize(DetokenizeContext context) override {
     if (auto admitted = serving().admit(); !admitted) return rpc_exception(admitted.error());
+    const auto found = served_for(context.getParams().getModel());
+    if (!found) return rpc_exception(found.error());
     std::vector<int32_t> ids;
     for (const int32_t id : context.getParams().getTokens()) ids.push_back(id);
     context.allowCancellation();
     const size_t bytes = ids.size() * sizeof(int32_t);
-    std::function<Result<std::string>()> decode_ids =
-        [ids = std::move(ids), served = serving().served()]() -> Result<std::string> {
+    std::function<Result<std::string>()> decode_ids = [ids = std::move(ids),
+                                                       served = *found]() -> Result<std::string> {
       OUTRIDER_TRY(check_token_ids(ids, "tokens", *served));
       return decode(ids, *served);
     };
@@ -195,6 +200,10 @@ class OutriderServer final : public rpc::Outrider::Server {
   }
 
  private:
+  Result<std::shared_ptr<const ServedModel>> served_for(capnp::Text::Reader model) {
+    return find_served(serving().served(), {model.begin(), model.size()});
+  }
+
   static Result<ParsedRequest> parse(RequestKind kind, rpc::GenerateRequest::Reader request) {
     JsonBudget budget;
     auto body = request_json(request, budget);

@@ -23,6 +23,7 @@ namespace outrider::gateway::testing_support {
 
 struct ScriptedSession {
   uint64_t id = 0;
+  std::string model;
   GenerationRequest request;
   std::shared_ptr<schema::ClientStream> stream;
   std::vector<uint32_t> sent;  ///< [choices] tokens
@@ -44,10 +45,11 @@ class ScriptedBackend final : public Backend {
   explicit ScriptedBackend(std::shared_ptr<const model::Tokenizer> tokenizer)
       : tokenizer_(std::move(tokenizer)) {}
 
-  void open(uint64_t session, GenerationRequest request,
+  void open(uint64_t session, const std::string& model, GenerationRequest request,
             std::shared_ptr<schema::ClientStream> stream) override {
     auto& opened = sessions.emplace_back();
     opened.id = session;
+    opened.model = model;
     opened.sent.resize(request.choices);
     opened.request = std::move(request);
     opened.stream = std::move(stream);
@@ -154,7 +156,7 @@ class LoopbackGateway {
 
   ~LoopbackGateway() noexcept = default;  // KJ's destructors may throw, gtest's may not
 
-  void serve() { gateway->serve(tiny_model(), backend); }
+  void serve() { gateway->serve({tiny_model(), small_model()}, backend); }
 
   static ServedModel tiny_model() {
     ServedModel served;
@@ -165,6 +167,15 @@ class LoopbackGateway {
         std::make_shared<model::ChatTemplate>(model::ChatTemplate::chatml());
     served.context_tokens = k_context;
     served.fingerprint = "fp_test";
+    return served;
+  }
+
+  /// Served as well, for who names it.
+  static ServedModel small_model() {
+    ServedModel served = tiny_model();
+    served.name = "small";
+    served.context_tokens = k_context / 2;
+    served.fingerprint = "fp_small";
     return served;
   }
 

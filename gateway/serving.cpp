@@ -59,10 +59,12 @@ Serving::Serving(Parts parts)
       next_session_(parts_.random_bits() >> 1),
       cache_resets_(parts_.reset_cache) {}
 
-void Serving::set_model(ServedModel served, Backend& backend) {
-  OUTRIDER_CHECK(phase_ == Phase::loading);
-  served.longest_token_bytes = longest_token_bytes(*served.text.tokenizer);
-  served_ = std::make_shared<const ServedModel>(std::move(served));
+void Serving::set_models(std::vector<ServedModel> served, Backend& backend) {
+  OUTRIDER_CHECK(phase_ == Phase::loading && !served.empty());
+  for (ServedModel& model : served) {
+    model.longest_token_bytes = longest_token_bytes(*model.text.tokenizer);
+    served_.push_back(std::make_shared<const ServedModel>(std::move(model)));
+  }
   backend_ = &backend;
   phase_ = Phase::ready;
 }
@@ -137,7 +139,7 @@ Result<std::unique_ptr<Generation>> Serving::start(PreparedRequest request, Time
   next_session_ += request.prompts.size();
   auto generation = std::make_unique<Generation>(
       Generation::Parts{*backend_, parts_.clock, parts_.metrics, first_session, arrived},
-      std::move(request), served_);
+      std::move(request));
   generations_.insert(generation.get());
   return generation;
 }
@@ -162,7 +164,7 @@ void Serving::log_unknown_fields(const ParsedRequest& parsed) {
 
 void Serving::log_prompts(const PreparedRequest& request) {
   for (const auto& prompt : request.prompts) {
-    std::string text = decode(prompt.prompt, *served_);
+    std::string text = decode(prompt.prompt, *request.served);
     const size_t bytes = text.size();
     text.resize(utf8_valid_prefix(
         std::string_view(text).substr(0, std::min(bytes, limits::logged_prompt_bytes_max))));
@@ -184,11 +186,11 @@ kj::Promise<void> RequestScope::start(size_t bytes, Parse parse) {
   }
   open_ = true;
   std::function<Result<PreparedRequest>()> prepare =
-      [parse = std::move(parse), served = serving_.served(),
+      [parse = std::move(parse), models = serving_.served(),
        terms = serving_.terms(id_, caller_)]() -> Result<PreparedRequest> {
     auto parsed = parse();
     if (!parsed) return parsed.error();
-    return prepare_request(std::move(*parsed), *served, terms);
+    return prepare_request(std::move(*parsed), models, terms);
   };
   return serving_.texts()
       .run(caller_.tenant, bytes, std::move(prepare))

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/metrics.hpp"
@@ -36,7 +37,7 @@ struct Caller {
   TimePoint arrived{0};       ///< When the request's first part was there.
 };
 
-/// What HTTP and RPC share: the model, the backend, the phase, admission. Lives on the KJ thread
+/// What HTTP and RPC share: the models, the backend, the phase, admission. Lives on the KJ thread
 /// and outlives both servers.
 class Serving {
  public:
@@ -57,8 +58,9 @@ class Serving {
   };
   explicit Serving(Parts parts);
 
-  /// Ends the loading phase. The backend must outlive this object's generations.
-  void set_model(ServedModel served, Backend& backend);
+  /// Ends the loading phase, with one model at least. The backend must outlive this object's
+  /// generations.
+  void set_models(std::vector<ServedModel> served, Backend& backend);
   /// No new requests from now on. Once.
   void begin_drain();
   /// Resolves when no request is open any more; after begin_drain.
@@ -74,8 +76,7 @@ class Serving {
   Viewer viewer(std::optional<std::string_view> authorization) const;
   /// Forgets what a tenant has cached, or what all have where it sees all. Logged.
   kj::Promise<Result<CacheResetDone>> reset_cache(const Caller& caller, bool cold);
-  /// Null while loading.
-  const std::shared_ptr<const ServedModel>& served() const { return served_; }
+  const ServedModels& served() const { return served_; }
 
   /// An error unless new work may start.
   Result<void> admit() const;
@@ -100,7 +101,7 @@ class Serving {
 
   Parts parts_;
   Phase phase_ = Phase::loading;
-  std::shared_ptr<const ServedModel> served_;
+  ServedModels served_;
   Backend* backend_ = nullptr;
   uint64_t next_session_ = 0;
   uint32_t open_requests_ = 0;

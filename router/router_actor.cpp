@@ -118,18 +118,24 @@ void RouterState::announce(const schema::Announce& announce) {
 
 Result<void> RouterState::check_target(const schema::Announce& announce) const {
   if (served_.empty()) return {};
-  const auto served = served_.find(announce.fingerprint);
-  if (served != served_.end() && served->second == announce.model) return {};
-  if (served != served_.end()) {
+  const auto is_named = [&](const schema::Served& it) { return it.model == announce.model; };
+  const auto is_equal = [&](const schema::Served& it) {
+    return it.fingerprint == announce.fingerprint;
+  };
+  const auto named = std::ranges::find_if(served_, is_named);
+  const auto equal = std::ranges::find_if(served_, is_equal);
+  if (named != served_.end() && is_equal(*named)) return {};
+  if (named == served_.end() && equal != served_.end()) {
     return fail(ErrorCode::invalid_argument,
-                "model: it is \"" + announce.model + "\" here and \"" + served->second +
-                    "\" there; --model-name " + served->second + " gives it the same name",
+                "model: it is \"" + announce.model + "\" here and \"" + equal->model +
+                    "\" there; --model-name " + equal->model + " gives it the same name",
                 "model");
   }
+  const schema::Served& nearest = named == served_.end() ? served_.front() : *named;
   return fail(ErrorCode::invalid_argument,
               "model: answers of \"" + announce.model + "\" (fingerprint " + announce.fingerprint +
-                  ") would be others than those of \"" + served_.begin()->second + "\" (" +
-                  served_.begin()->first +
+                  ") would be others than those of \"" + nearest.model + "\" (" +
+                  nearest.fingerprint +
                   "): weights, --ctx, KV kinds and window have to be the same",
               "model");
 }
@@ -191,10 +197,11 @@ void RouterState::remove(uint64_t worker) {
 /// A worker or a session is gone.
 void RouterState::lost(const caf::actor_addr& actor) {
   if (const auto client = clients_.find(actor); client != clients_.end()) {
-    uint32_t& choices = tenants_[client->second.tenant];
+    auto& tenants = in_flight_[client->second.model];
+    uint32_t& choices = tenants[client->second.tenant];
     choices -= client->second.choices;
-    in_flight_ -= client->second.choices;
-    if (choices == 0) tenants_.erase(client->second.tenant);
+    if (choices == 0) tenants.erase(client->second.tenant);
+    if (tenants.empty()) in_flight_.erase(client->second.model);
     table_.release_session(client->second.session);
     clients_.erase(client);
     return;
@@ -228,20 +235,23 @@ void RouterState::tick() {
 /// Counts the session once; its later attempts only move it.
 void RouterState::admit_client(const schema::PlaceRequest& request) {
   const auto [client, is_new] = clients_.try_emplace(
-      request.reply_to.address(), Client{request.key.session, request.tenant, request.choices});
+      request.reply_to.address(),
+      Client{request.key.session, request.model, request.tenant, request.choices});
   if (!is_new) return;
   self_->monitor(request.reply_to);
-  tenants_[request.tenant] += request.choices;
-  in_flight_ += request.choices;
+  in_flight_[request.model][request.tenant] += request.choices;
 }
 
 TenantShares RouterState::shares(const schema::PlaceRequest& request) const {
-  const auto tenant = tenants_.find(request.tenant);
-  uint32_t own = tenant == tenants_.end() ? 0 : tenant->second;
-  const uint32_t others = in_flight_ - own;
+  TenantShares held;
+  const auto model = in_flight_.find(request.model);
+  if (model == in_flight_.end()) return held;
+  for (const auto& [tenant, choices] : model->second) {
+    (tenant == request.tenant ? held.own : held.others) += choices;
+  }
   const auto client = clients_.find(request.reply_to.address());
-  if (client != clients_.end()) own -= client->second.choices;  // It asks for what it has.
-  return {own, others};
+  if (client != clients_.end()) held.own -= client->second.choices;  // It asks for what it has.
+  return held;
 }
 
 void RouterState::refuse(const schema::PlaceRequest& request, schema::Refusal refusal) {
@@ -274,7 +284,7 @@ RouterActor::behavior_type RouterState::make_behavior() {
       [this](const schema::LeaseDraft& ask) { send(leases_.ask(ask, table_)); },
       [this](const schema::EndLease& ended) { send(leases_.end(ended, table_)); },
       [this](const schema::ServesModel& serves) {
-        served_.insert_or_assign(serves.fingerprint, serves.model);
+        served_ = serves.models;
         refuse_others();
       },
       [this](const schema::ListWorkers&) { return list(); },

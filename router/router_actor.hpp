@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "router/admission.hpp"
 #include "router/lease_table.hpp"
@@ -30,6 +31,7 @@ class RouterState {
   /// A session with something placed: its share is taken until it ends.
   struct Client {
     uint64_t session = 0;
+    std::string model;
     std::string tenant;
     uint32_t choices = 0;
   };
@@ -71,10 +73,10 @@ class RouterState {
   LeaseTable leases_;
   std::map<uint64_t, uint32_t> drafts_told_;              ///< By target.
   std::map<std::string, std::string> target_tokenizers_;  ///< And a model that has it.
-  std::map<std::string, std::string> served_;             ///< Fingerprints, and the model's name.
+  std::vector<schema::Served> served_;                    ///< Empty: whatever joins.
   std::map<caf::actor_addr, Client> clients_;
-  std::map<std::string, uint32_t> tenants_;  ///< Choices in flight.
-  uint32_t in_flight_ = 0;                   ///< Sum of tenants_.
+  /// Choices, by model and tenant.
+  std::map<std::string, std::map<std::string, uint32_t>> in_flight_;
   std::deque<Held> held_;
   schema::WorkerList counted_;  ///< What has happened; no workers.
 };

@@ -109,6 +109,10 @@ class Router : public ::testing::Test {
     caf::anon_send(router_, message);
     run();
   }
+  void serve(std::vector<schema::Served> models) {
+    caf::anon_send(router_, schema::ServesModel{std::move(models)});
+    run();
+  }
   void heartbeat(const schema::TargetHandle& from, const schema::Load& load) {
     const auto sender = caf::actor_cast<caf::strong_actor_ptr>(from);
     const auto router = caf::actor_cast<caf::strong_actor_ptr>(router_);
@@ -410,8 +414,7 @@ TEST_F(Router, RefusesTargetsThatWouldAnswerOtherwise) {
     return changed;
   }());
   EXPECT_TRUE(refused_->empty()) << "nobody has said what is served";
-  caf::anon_send(router_, schema::ServesModel{announce_of(1).model, "fp"});
-  run();
+  serve({{announce_of(1).model, "fp"}});
   ASSERT_EQ(refused_->size(), 1u);
   EXPECT_EQ(refused_->at(0).worker, 3u);
   EXPECT_EQ(refused_->at(0).refusal.field, "model");
@@ -431,6 +434,49 @@ TEST_F(Router, RefusesTargetsThatWouldAnswerOtherwise) {
   EXPECT_NE(refused_->at(2).refusal.message.find("--model-name"), std::string::npos)
       << refused_->at(2).refusal.message;
   EXPECT_EQ(listed().refused, 3u);
+}
+
+TEST_F(Router, ServesSeveralModelsEachByItsOwnTargets) {
+  schema::Announce small = announce_of(2);
+  small.model = "small";
+  const auto large_target = worker(1);
+  const auto small_target = worker(2);
+  serve({{"tiny", "fp"}, {"small", "fp"}});
+  announce(small_target, small);
+  EXPECT_TRUE(refused_->empty()) << "equal weights under two names are two models";
+  schema::PlaceRequest request = request_of(5);
+  request.model = "small";
+  ask(request);
+  ask(request_of(6));
+  request.key.session = 7;
+  request.model = "medium";
+  ask(request);
+  ASSERT_EQ(replies_->size(), 2u) << "nobody serves the third";
+  EXPECT_EQ(replies_->at(0).target, small_target);
+  EXPECT_EQ(replies_->at(1).target, large_target);
+  small.fingerprint = "other weights";
+  announce(small_target, small);
+  ASSERT_EQ(refused_->size(), 1u);
+  EXPECT_NE(refused_->at(0).refusal.message.find("those of \"small\" (fp)"), std::string::npos)
+      << refused_->at(0).refusal.message;
+}
+
+TEST_F(Router, ATenantsShareOfOneModelIsNoneOfAnother) {
+  schema::Announce small = announce_of(2);
+  small.model = "small";
+  worker(1);
+  announce(worker(2), small);
+  schema::PlaceRequest others = request_of(1);
+  others.model = "small";
+  others.tenant = "b";
+  ask(others);
+  for (uint64_t session = 2; session < 10; ++session) ask(request_of(session));
+  schema::PlaceRequest own = request_of(20);
+  own.model = "small";
+  own.choices = 8;  // with those of the other model it would hold more than half of the slots
+  ask(own);
+  ASSERT_EQ(replies_->size(), 10u);
+  EXPECT_TRUE(replies_->back().refusal.none()) << replies_->back().refusal.message;
 }
 
 TEST_F(Router, OutlivesAWorkerThatDoesNotUnderstandIt) {

@@ -47,7 +47,7 @@
 /// Announcing. target -> router: Announce once, then Load each limits::heartbeat_interval_ms. A
 /// router that gets a Load from a worker or an incarnation that it does not know answers
 /// AnnounceAgain. One that fits nothing that is served here is told so (WorkerRefused) and ends;
-/// what is served is said by each front desk (ServesModel). A worker is dropped on its DOWN or
+/// what is served is said by the front desk (ServesModel). A worker is dropped on its DOWN or
 /// after limits::heartbeat_timeout_ms of silence.
 ///
 /// Rules: under limits::control_message_bytes_max each, no float or double, every type in the block
@@ -59,6 +59,7 @@ namespace outrider::schema {
 /// `session` is never used twice by one gateway, and is drawn so that two gateways do not collide.
 struct OpenSession {
   uint64_t session = 0;
+  std::string model;
   std::shared_ptr<const GenerationRequest> request;
   std::shared_ptr<ClientStream> stream;
 };
@@ -81,11 +82,16 @@ struct SessionCount {
 
 // -- front desk -> router ------------------------------------------------------------------------
 
-/// What the clients of a gateway are told that they get: targets that would answer otherwise are
-/// refused.
-struct ServesModel {
+/// A model by name, and what its answers are promised to be.
+struct Served {
   std::string model;
   std::string fingerprint;
+};
+
+/// All that the clients of a gateway are told that they get: targets that would answer otherwise
+/// are refused.
+struct ServesModel {
+  std::vector<Served> models;
 };
 
 // -- session -> router -> session ----------------------------------------------------------------

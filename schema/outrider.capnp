@@ -38,7 +38,7 @@ interface Outrider {
   health @2 () -> (status :Text, version :Text);
   # status: "loading", "ready" or "draining".
   tokenize @3 (input :TokenizeInput) -> (tokens :List(Int32), maxModelLen :UInt32);
-  detokenize @4 (tokens :List(Int32)) -> (text :Text);
+  detokenize @4 (tokens :List(Int32), model :Text) -> (text :Text);
   resetPrefixCache @5 (cold :Bool) -> (blocks :UInt32, blocksInUse :UInt32, coldBlocks :UInt64);
   # POST /reset_prefix_cache: forgets the caller's cached blocks that no request uses (an admin
   # tenant's or, without keys, anybody's call: all tenants'); with `cold` the stored ones, too.
@@ -50,7 +50,7 @@ interface TokenSink {
 }
 
 struct GenerateRequest {
-  model @0 :Text;                     # "": the served one
+  model @0 :Text;                     # "": the first one of `models`, here as elsewhere
 
   # Chat: messages. Completion: prompt. Exactly one of the two.
   messages @1 :List(Message);
@@ -200,4 +200,5 @@ struct TokenizeInput {
   }
   addSpecialTokens @2 :Flag;
   addGenerationPrompt @3 :Bool = true;
+  model @4 :Text;
 }

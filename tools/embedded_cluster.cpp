@@ -141,6 +141,10 @@ void update_member_metrics(const schema::WorkerList& members, ServingMetrics& me
   raise_to(metrics.placed_again, static_cast<double>(members.placed_again));
 }
 
+model::ModelText model_text_of(const std::string& name, const model::LoadedModel& model) {
+  return {name, model.config, model.tokenizer, model.chat_template};
+}
+
 gateway::ServedModel served_by(const schema::Announce& target, model::ModelText text) {
   gateway::ServedModel served;
   served.name = target.model;
@@ -188,7 +192,7 @@ struct OwnTarget {
 };
 
 struct EmbeddedCluster::State {
-  gateway::ServedModel served;
+  std::vector<gateway::ServedModel> served;
   std::unique_ptr<OwnTarget> target;  ///< Null: all are elsewhere.
   std::optional<RunningDraft> draft;
   schema::FrontDeskHandle front_desk;
@@ -250,8 +254,7 @@ void EmbeddedCluster::start(Prepared prepared) {
   PreparedTarget& target = prepared.target;
   const std::shared_ptr<const model::LoadedModel> model = target.model;
   auto state = std::make_unique<State>();
-  state->served = served_by(target.announce, {target.announce.model, model->config,
-                                              model->tokenizer, model->chat_template});
+  state->served.push_back(served_by(target.announce, model_text_of(target.announce.model, *model)));
   if (!actors_) actors_ = std::make_unique<Actors>(log_, false);
   target.draft_competes = prepared.draft && prepared.draft->competes;
   const model::DecodePlan plan = target.engine->decode_plan();
@@ -274,17 +277,17 @@ std::unique_ptr<TargetWait> EmbeddedCluster::wait_for_target(const model::ModelT
 
 void EmbeddedCluster::start(model::ModelText text, const schema::Announce& target) {
   auto state = std::make_unique<State>();
-  state->served = served_by(target, std::move(text));
+  state->served.push_back(served_by(target, std::move(text)));
   start_desk(std::move(state));
 }
 
 void EmbeddedCluster::start_desk(std::unique_ptr<State> state) {
   caf::actor_system& system = *actors_->system;
   const schema::RouterHandle& router = actors_->router;
+  std::vector<schema::Served> models;
+  for (const auto& served : state->served) models.push_back({served.name, served.fingerprint});
   state->front_desk = system.spawn(
-      actors::front_desk,
-      actors::FrontDeskSetup{
-          .router = router, .model = state->served.name, .fingerprint = state->served.fingerprint});
+      actors::front_desk, actors::FrontDeskSetup{.router = router, .models = std::move(models)});
   state->view->start(system, router, state->front_desk);
   state->backend = gateway::make_caf_bridge(state->front_desk);
   state_ = std::move(state);
@@ -294,8 +297,9 @@ bool EmbeddedCluster::has_target() const {
   if (!state_) return false;
   if (state_->target) return true;
   const auto& workers = state_->view->snapshot().members.workers;
-  return std::any_of(workers.begin(), workers.end(), [](const schema::WorkerInfo& worker) {
-    return worker.announce.role == schema::Role::target;
+  return std::any_of(workers.begin(), workers.end(), [&](const schema::WorkerInfo& worker) {
+    return worker.announce.role == schema::Role::target &&
+           worker.announce.model == state_->served.front().name;
   });
 }
 
@@ -303,7 +307,7 @@ gateway::Backend& EmbeddedCluster::backend() {
   return *state_->backend;
 }
 
-gateway::ServedModel EmbeddedCluster::served_model() const {
+const std::vector<gateway::ServedModel>& EmbeddedCluster::served_models() const {
   return state_->served;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/metrics.hpp"
@@ -25,9 +26,9 @@
 
 namespace outrider::tools {
 
-/// Router and front desk, and in the same process a target and maybe a draft model, or all targets
-/// elsewhere: what `outrider serve` runs behind its gateway. Made empty, so that the gateway can
-/// already refer to it while the model loads.
+/// Router and front desk, and in the same process a target and maybe a draft model, which is served
+/// as well, or all targets elsewhere: what `outrider serve` runs behind its gateway. Made empty, so
+/// that the gateway can already refer to it while the model loads.
 class EmbeddedCluster {
  public:
   /// Opens the store, on a thread of its own.
@@ -54,9 +55,9 @@ class EmbeddedCluster {
 
   // Only after the start.
   gateway::Backend& backend();
-  gateway::ServedModel served_model() const;
+  const std::vector<gateway::ServedModel>& served_models() const;
   std::string device() const;  ///< For people: "cpu avx512, 2 threads".
-  bool has_target() const;     ///< Its own, or one that has joined.
+  bool has_target() const;     ///< Of the first model: its own, or one that has joined.
 
   /// Members, roles and load as JSON (GET /cluster), of tenants what the viewer sees.
   std::string describe(const gateway::Viewer& viewer) const;

@@ -158,7 +158,7 @@ std::optional<int> start_with_target(kj::AsyncIoContext& io, const Settings& set
   if (!*loaded) return report(loaded->error());
   const uint32_t blocks = (*loaded)->target.announce.blocks_total;
   cluster.start(std::move(**loaded));
-  const gateway::ServedModel served = cluster.served_model();
+  const gateway::ServedModel& served = cluster.served_models().front();
   const auto warning =
       context_warning(settings, served.context_tokens, served.text.config.context_length);
   const bool is_told = settings.text("kv-kind") != "auto";  // by check_serving
@@ -226,7 +226,7 @@ int serve(const Settings& settings) {
                          ? start_as_gateway(io, checked->model, name, cluster, **log)
                          : start_with_target(io, settings, name, plan->options, cluster, **log);
   if (ended) return *ended;
-  (*gateway)->serve(cluster.served_model(), cluster.backend());
+  (*gateway)->serve(cluster.served_models(), cluster.backend());
   std::cout << banner(name, cluster.device(), listening) << std::endl;
   return serve_until_stopped(io, **gateway, **log);
 }

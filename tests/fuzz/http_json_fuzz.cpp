@@ -66,7 +66,8 @@ void check_ranges(const gateway::ParsedRequest& r) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const gateway::ServedModel served = make_served();
+  static const gateway::ServedModels models = {
+      std::make_shared<const gateway::ServedModel>(make_served())};
   if (size == 0) return 0;
   const auto kind = (data[0] & 1) ? gateway::RequestKind::chat : gateway::RequestKind::completion;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
@@ -76,14 +77,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   check_ranges(*parsed);
-  const auto prepared = gateway::prepare_request(std::move(*parsed), served, {});
+  const auto prepared = gateway::prepare_request(std::move(*parsed), models, {});
   if (!prepared) {
     check_error(prepared.error());
     return 0;
   }
   for (const auto& request : prepared->prompts) {
     require(!request.prompt.empty());
-    require(request.prompt.size() + request.stop.max_tokens <= served.context_tokens);
+    require(request.prompt.size() + request.stop.max_tokens <= models.front()->context_tokens);
     require(request.stop.min_tokens <= request.stop.max_tokens);
   }
   return 0;

@@ -72,7 +72,7 @@ void Clients::open(bool calm) {
   client.is_calm = calm;
   report_.note("open " + name_of(client.session) + " at " + desk.name() + ", choices " +
                std::to_string(request.choices));
-  cluster_.tell(desk, schema::OpenSession{client.session,
+  cluster_.tell(desk, schema::OpenSession{client.session, k_model,
                                           std::make_shared<GenerationRequest>(std::move(request)),
                                           client.stream});
 }

@@ -14,7 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* k_model = "tiny";
 constexpr const char* k_fingerprint = "fp";
 constexpr const char* k_tokenizer = "tokens";
 /// As cluster::k_reconnect_interval.
@@ -83,7 +82,7 @@ void Cluster::start_gateway(Slot& slot) {
   slot.desk = runtime_.spawn(slot.process, [&](caf::actor_system& system) {
     return system.spawn(
         actors::front_desk,
-        actors::FrontDeskSetup{slot.router, k_model, k_fingerprint, scenario_.sessions_max});
+        actors::FrontDeskSetup{slot.router, {{k_model, k_fingerprint}}, scenario_.sessions_max});
   });
 }
 
@@ -187,7 +186,7 @@ void Cluster::look_for(const Slot& gateway, const Slot& worker, caf::strong_acto
 
 void Cluster::wake(size_t index) {
   Slot& slot = slots_[index];
-  if (std::exchange(slot.is_stepping, true)) return;
+  if (!slot.up() || std::exchange(slot.is_stepping, true)) return;
   runtime_.time().after(slot.step, [this, index, process = slot.process] { step(index, process); });
 }
 

@@ -17,6 +17,9 @@ namespace outrider::sim::cluster {
 
 enum class Kind : uint8_t { gateway, target, draft };
 
+/// The one that all serve.
+inline constexpr const char* k_model = "tiny";
+
 /// Who is to know the routers.
 using RoutedHandle = caf::typed_actor<caf::reacts_to<schema::RouterFound>>;
 
