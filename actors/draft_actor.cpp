@@ -20,6 +20,10 @@ size_t size_of(const schema::DraftHint& hint) {
 
 }  // namespace
 
+DraftState::~DraftState() {
+  for (const auto& [target, handle] : targets_) engine_->give(TargetGone{target});
+}
+
 void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
   self_ = self;
   announce_ = std::move(setup.announce);

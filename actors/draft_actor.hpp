@@ -31,11 +31,12 @@ struct DraftSetup {
 };
 
 /// The mailbox of a draft engine: what targets say goes to its thread, what that answers goes back,
-/// in one message of a kind to each target. When it stops, its engine stops, and targets decode
-/// plainly.
+/// in one message of a kind to each target. When it stops, targets decode plainly; its engine
+/// stops, or drafts no more where a target actor answers requests by it.
 class DraftState {
  public:
   DraftState() = default;
+  ~DraftState();
 
   void start(DraftActor::pointer self, DraftSetup setup);
   DraftActor::behavior_type make_behavior();
@@ -59,7 +60,7 @@ class DraftState {
   std::shared_ptr<spdlog::logger> log_;
   std::map<uint64_t, schema::TargetHandle> targets_;  ///< Monitored.
   uint64_t heartbeats_ = 0;
-  std::unique_ptr<DraftPort> engine_;  ///< Last: it stops before the rest goes.
+  std::shared_ptr<DraftPort> engine_;  ///< Last: it stops before the rest goes.
 };
 
 DraftActor::behavior_type draft_actor(DraftActor::stateful_pointer<DraftState> self,

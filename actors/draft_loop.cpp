@@ -7,7 +7,8 @@
 
 namespace outrider::actors {
 
-/// To its loop an engine without output: each step takes in what targets said and sends out hints.
+/// To its loop an engine for requests, whose steps also take in what targets said and send out
+/// hints.
 class DraftLoop::Drafter final : public Stepper {
  public:
   Drafter(std::unique_ptr<Stepper> engine, DraftRuns::Options options, DraftListener listener,
@@ -30,12 +31,19 @@ class DraftLoop::Drafter final : public Stepper {
 
   uint32_t size() const { return size_; }
 
-  // No requests of its own.
-  Result<void> submit(RequestKey, GenerationRequest, TimePoint) override {
-    return fail(ErrorCode::unavailable, "a draft engine serves drafts only");
+  Result<void> submit(RequestKey key, GenerationRequest request, TimePoint submitted) override {
+    if (DraftRuns::owns(key)) {
+      return fail(ErrorCode::invalid_argument, "this session number is kept for drafts");
+    }
+    return engine_->submit(key, std::move(request), submitted);
   }
-  void cancel(RequestKey) override {}
-  void set_parked(RequestKey, bool) override {}
+  void cancel(RequestKey key) override {
+    if (!DraftRuns::owns(key)) engine_->cancel(key);
+  }
+  void set_parked(RequestKey key, bool parked) override {
+    if (!DraftRuns::owns(key)) engine_->set_parked(key, parked);
+  }
+  // Drafts only do so, and nobody drafts for it.
   bool redirect(RequestKey, std::span<const int32_t>) override { return false; }
   bool fork(RequestKey, RequestKey, std::span<const int32_t>) override { return false; }
   void hint(RequestKey, uint32_t, const model::Hint&) override {}
@@ -57,13 +65,17 @@ class DraftLoop::Drafter final : public Stepper {
     }
     for (const DraftInput& input : taken_) runs_.take(input);
     const TimePoint start = clock_.now();
-    const auto updates = engine_->step();
-    runs_.advance(updates, clock_.now() - start);
+    drafted_.clear();
+    answered_.clear();
+    for (const model::ChoiceUpdate& update : engine_->step()) {
+      (DraftRuns::owns(update.key) ? drafted_ : answered_).push_back(update);
+    }
+    runs_.advance(drafted_, clock_.now() - start);
     size_ = runs_.size();
     if (DraftReplies replies = runs_.take_replies(); !replies.empty()) {
       listener_(std::move(replies));
     }
-    return {};
+    return answered_;
   }
   model::CacheReset forget_cached(const std::optional<std::string>& tenant) override {
     return engine_->forget_cached(tenant);
@@ -79,20 +91,40 @@ class DraftLoop::Drafter final : public Stepper {
   const Clock& clock_;
   mutable std::mutex mutex_;
   std::vector<DraftInput> inbox_;
-  std::vector<DraftInput> taken_;  ///< Of the loop's thread.
+  // Of the loop's thread.
+  std::vector<DraftInput> taken_;
+  std::vector<model::ChoiceUpdate> drafted_;
+  std::vector<model::ChoiceUpdate> answered_;
   std::function<void()> wake_;
 };
 
 DraftLoop::DraftLoop(std::unique_ptr<Stepper> engine, DraftRuns::Options options,
-                     DraftListener listener, const Clock& clock) {
+                     const Clock& clock) {
+  const auto tell_drafts = [this](DraftReplies replies) {
+    const std::lock_guard lock(mutex_);
+    if (drafts_) drafts_(std::move(replies));
+  };
+  const auto tell_answers = [this](EngineEvents events) {
+    const std::lock_guard lock(mutex_);
+    if (answers_) answers_(std::move(events));
+  };
   auto drafter =
-      std::make_unique<Drafter>(std::move(engine), std::move(options), std::move(listener), clock);
+      std::make_unique<Drafter>(std::move(engine), std::move(options), tell_drafts, clock);
   drafter_ = drafter.get();
-  loop_ = std::make_unique<EngineLoop>(
-      std::move(drafter), [](EngineEvents) {}, clock);
+  loop_ = std::make_unique<EngineLoop>(std::move(drafter), tell_answers, clock);
 }
 
 DraftLoop::~DraftLoop() = default;
+
+void DraftLoop::report_drafts_to(DraftListener listener) {
+  const std::lock_guard lock(mutex_);
+  drafts_ = std::move(listener);
+}
+
+void DraftLoop::report_answers_to(EngineListener listener) {
+  const std::lock_guard lock(mutex_);
+  answers_ = std::move(listener);
+}
 
 uint32_t DraftLoop::runs() const {
   return drafter_->size();

@@ -24,19 +24,35 @@ class DraftPort {
 /// Called with replies that are not empty, on the engine's thread; it must not block.
 using DraftListener = std::function<void(DraftReplies)>;
 
-/// Makes the draft engine that reports to `listener`; it stops when it is destroyed.
-using DraftFactory = std::function<std::unique_ptr<DraftPort>(DraftListener listener)>;
+/// Makes the draft engine that reports to `listener`; it stops when nobody holds it any more.
+using DraftFactory = std::function<std::shared_ptr<DraftPort>(DraftListener listener)>;
 
-/// A draft model's engine on its own thread: what targets committed in, hints out.
-class DraftLoop final : public DraftPort {
+/// A draft model's engine on its own thread: what targets committed in, hints out; and, after
+/// drafting, requests for the model itself, as any engine answers them.
+class DraftLoop final : public DraftPort, public EnginePort {
  public:
-  DraftLoop(std::unique_ptr<Stepper> engine, DraftRuns::Options options, DraftListener listener,
-            const Clock& clock);
+  DraftLoop(std::unique_ptr<Stepper> engine, DraftRuns::Options options, const Clock& clock);
   ~DraftLoop() override;
 
+  /// Who hears of hints, and who of requests; each is set before there is anything to hear of.
+  void report_drafts_to(DraftListener listener);
+  void report_answers_to(EngineListener listener);
+
   void give(DraftInput input) override;
-  EngineSnapshot snapshot() const override { return loop_->snapshot(); }
   uint32_t runs() const override;
+
+  Result<void> submit(RequestKey key, GenerationRequest request) override {
+    return loop_->submit(key, std::move(request));
+  }
+  void cancel(RequestKey key) override { loop_->cancel(key); }
+  void set_parked(RequestKey key, bool parked) override { loop_->set_parked(key, parked); }
+  void hint(std::vector<DraftedHint> hints) override { loop_->hint(std::move(hints)); }
+  void count_hints(model::HintOutcome outcome, uint64_t count) override {
+    loop_->count_hints(outcome, count);
+  }
+
+  /// Of drafts and requests together.
+  EngineSnapshot snapshot() const override { return loop_->snapshot(); }
   /// A tenant's cached blocks, as EngineLoop does.
   void forget_cached(std::optional<std::string> tenant) {
     loop_->forget_cached(std::move(tenant), [](const model::CacheReset&) {});
@@ -46,6 +62,10 @@ class DraftLoop final : public DraftPort {
 
  private:
   class Drafter;
+
+  std::mutex mutex_;  ///< Of both listeners.
+  DraftListener drafts_;
+  EngineListener answers_;
   Drafter* drafter_;  ///< The loop's.
   std::unique_ptr<EngineLoop> loop_;
 };

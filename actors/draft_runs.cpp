@@ -53,7 +53,8 @@ void DraftRuns::open(const schema::DraftOpen& open) {
                          [](const Slot& a, const Slot& b) { return a.used < b.used; }),
         DraftEnd::displaced);
   }
-  runs_.push_back({std::make_unique<DraftRun>(open, ++opened_, options_.context_tokens), ++uses_});
+  runs_.push_back(
+      {std::make_unique<DraftRun>(open, ++last_session_, options_.context_tokens), ++uses_});
   replies_.readies.push_back({open.key, 0});
 }
 

@@ -45,6 +45,10 @@ class DraftRuns {
   };
   DraftRuns(Stepper& engine, Options options) : engine_(engine), options_(std::move(options)) {}
 
+  /// Its sequences are those of sessions from here on; gateways draw numbers below.
+  static constexpr uint64_t k_sessions = uint64_t{1} << 63;
+  static bool owns(RequestKey key) { return key.session >= k_sessions; }
+
   void take(const DraftInput& input);
   /// What a step of the engine gave, `time` is what it took.
   void advance(std::span<const model::ChoiceUpdate> updates, Duration time);
@@ -72,7 +76,7 @@ class DraftRuns {
   Options options_;
   Slots runs_;
   uint64_t uses_ = 0;
-  uint64_t opened_ = 0;
+  uint64_t last_session_ = k_sessions;
   Duration own_step_{0};  ///< Of late.
   DraftReplies replies_;
   std::vector<uint64_t> grown_;  // Work space.

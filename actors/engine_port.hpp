@@ -90,7 +90,7 @@ class EnginePort {
 /// not block.
 using EngineListener = std::function<void(EngineEvents)>;
 
-/// Makes the engine that reports to `listener`; it stops when it is destroyed.
-using EngineFactory = std::function<std::unique_ptr<EnginePort>(EngineListener listener)>;
+/// Makes the engine that reports to `listener`; it stops when nobody holds it any more.
+using EngineFactory = std::function<std::shared_ptr<EnginePort>(EngineListener listener)>;
 
 }  // namespace outrider::actors

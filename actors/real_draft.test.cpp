@@ -14,24 +14,50 @@ class RealDraft : public RealWorld {
   static model::SpeculationOptions drafting(bool ngram = false) {
     return {.ngram = ngram, .depth_max = 6, .fixed_depth = true};
   }
-  /// A draft of the same model, which is always right; with a window it errs now and then.
-  DraftActor add_draft(uint32_t local_window = 0) {
-    auto engine = std::make_shared<std::unique_ptr<model::Engine>>(
-        make_engine(clock_, {.depth_max = 0}, local_window));
+  /// A draft of the same model, which is always right; with a window it errs now and then. What it
+  /// is served as, if it is.
+  DraftActor add_draft(uint32_t local_window = 0, const std::string& name = {}) {
+    auto engine = make_engine(clock_, {.depth_max = 0}, local_window);
     DraftSetup setup;
     setup.announce.worker = ++worker_;
+    setup.announce.model = name;
+    setup.announce.fingerprint = to_hex(engine->fingerprint());
     setup.announce.tokenizer = "tokens";
+    setup.announce.context_tokens = engine->context_tokens();
     setup.announce.sequences = 8;
     setup.router = router_;
-    setup.engine = [engine, this](DraftListener listener) {
-      const DraftRuns::Options options{.tokenizer = "tokens",
-                                       .context_tokens = (*engine)->context_tokens()};
-      return std::make_unique<DraftLoop>(make_stepper(std::move(*engine)), options,
-                                         std::move(listener), clock_);
+    const DraftRuns::Options options{.tokenizer = "tokens",
+                                     .context_tokens = engine->context_tokens()};
+    const auto loop = std::make_shared<DraftLoop>(make_stepper(std::move(engine)), options, clock_);
+    draft_loop_ = loop;
+    setup.engine = [loop](DraftListener listener) {
+      loop->report_drafts_to(std::move(listener));
+      return loop;
     };
+    if (!name.empty()) add_target_of(loop, setup.announce);
     auto draft = system_.spawn(draft_actor, std::move(setup));
     drafts_.push_back(caf::actor_cast<caf::actor>(draft));
     return draft;
+  }
+  void add_target_of(const std::shared_ptr<DraftLoop>& loop, schema::Announce announce) {
+    TargetSetup setup;
+    setup.announce = std::move(announce);
+    setup.announce.worker = ++worker_;
+    setup.router = router_;
+    setup.engine = [loop](EngineListener listener) {
+      loop->report_answers_to(std::move(listener));
+      return loop;
+    };
+    targets_.push_back(system_.spawn(target_actor, std::move(setup)));
+  }
+  void wait_until_the_draft_holds_nothing() {
+    while (true) {
+      const EngineSnapshot engine = draft_loop_.lock()->snapshot();
+      const model::EngineStats& stats = engine.stats;
+      const uint32_t held = stats.running + stats.waiting + stats.parked + engine.inbox;
+      if (stats.blocks_free == stats.blocks_total && held == 0) return;
+      std::this_thread::yield();
+    }
   }
   GenerationRequest long_request(uint64_t seed) {
     GenerationRequest asked = request(seed);
@@ -54,6 +80,8 @@ class RealDraft : public RealWorld {
   static uint64_t of(const model::HintCounters& hints, model::HintOutcome outcome) {
     return hints.hints[static_cast<size_t>(outcome)];
   }
+
+  std::weak_ptr<DraftLoop> draft_loop_;  ///< Of the newest draft.
 };
 
 TEST_F(RealDraft, ARightDraftIsUsedAndChangesNoBit) {
@@ -65,6 +93,45 @@ TEST_F(RealDraft, ARightDraftIsUsedAndChangesNoBit) {
     ASSERT_LT(seed, 2000u);
   }
   wait_until_all_blocks_are_free();
+}
+
+TEST_F(RealDraft, ADraftAnswersForItsOwnModelWhileItDraftsForAnother) {
+  constexpr uint32_t k_window = 24;  // Its own answers are others.
+  add_draft(k_window, "small");
+  add_target({}, drafting());
+  const auto small = make_engine(clock_, {}, k_window);
+  uint32_t others = 0;
+  for (uint64_t seed = 0; hints().accepted_tokens < 50; seed += 8) {
+    std::vector<std::shared_ptr<Client>> of_target;
+    std::vector<std::shared_ptr<Client>> of_draft;
+    for (uint64_t i = 0; i < 8; ++i) {
+      of_draft.push_back(open(long_request(seed + i), std::make_shared<Client>(), "small"));
+      of_target.push_back(open(long_request(seed + i)));
+    }
+    for (uint64_t i = 0; i < 8; ++i) {
+      const Answer answer = of_target[i]->wait();
+      const Answer draft = of_draft[i]->wait();
+      compare(answer, long_request(seed + i), seed + i);
+      compare(draft, long_request(seed + i), seed + i, *small);
+      others += draft.choices != answer.choices ? 1 : 0;
+    }
+    ASSERT_LT(seed, 2000u);
+  }
+  EXPECT_GT(others, 0u) << "both are one model";
+  wait_until_all_blocks_are_free();
+  wait_until_the_draft_holds_nothing();
+}
+
+TEST_F(RealDraft, ADraftThatNobodyDraftsWithAnyMoreStillAnswers) {
+  const DraftActor draft = add_draft(24, "small");
+  add_target({}, drafting());
+  const auto small = make_engine(clock_, {}, 24);
+  ask_many(0, 4);
+  kill(draft);
+  const auto client = open(long_request(7), std::make_shared<Client>(), "small");
+  compare(client->wait(), long_request(7), 7, *small);
+  ask_many(20, 4);
+  wait_until_the_draft_holds_nothing();
 }
 
 TEST_F(RealDraft, WhoAsksForItGetsDraftsVerifiedByRejection) {

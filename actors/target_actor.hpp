@@ -90,7 +90,7 @@ class TargetState {
   uint32_t expected_output_ = 128;  ///< Moving mean of output tokens; the start is a guess.
   DraftFeed drafts_{{}};
   std::map<uint64_t, schema::DraftHandle> draft_handles_;  ///< By worker.
-  std::unique_ptr<EnginePort> engine_;                     ///< Last: it stops before the rest goes.
+  std::shared_ptr<EnginePort> engine_;                     ///< Last: it stops before the rest goes.
 };
 
 TargetActor::behavior_type target_actor(TargetActor::stateful_pointer<TargetState> self,

@@ -10,19 +10,12 @@
 namespace outrider::tools {
 namespace {
 
-/// The draft actor's hold on its engine. Shared, so that a reset finds a live engine without
-/// keeping a stopped one.
-class DraftHold final : public actors::DraftPort {
- public:
-  explicit DraftHold(std::shared_ptr<actors::DraftLoop> loop) : loop_(std::move(loop)) {}
-
-  void give(actors::DraftInput input) override { loop_->give(std::move(input)); }
-  actors::EngineSnapshot snapshot() const override { return loop_->snapshot(); }
-  uint32_t runs() const override { return loop_->runs(); }
-
- private:
-  std::shared_ptr<actors::DraftLoop> loop_;
-};
+/// The same engine as one that answers requests.
+schema::Announce as_target(schema::Announce draft) {
+  draft.worker = random_bits();
+  draft.role = schema::Role::target;
+  return draft;
+}
 
 }  // namespace
 
@@ -45,38 +38,52 @@ Result<PreparedDraft> prepare_draft(const DraftModel& draft, const Clock& clock)
   announce.waiting = draft.options.waiting;
   announce.blocks_total = (*engine)->stats().blocks_total;
   announce.block_tokens = draft.options.block_tokens;
+  prepared.model = draft.model;
   prepared.engine = std::move(*engine);
   return prepared;
 }
 
 RunningDraft::RunningDraft(caf::actor_system& system, const schema::RouterHandle& router,
                            PreparedDraft draft, const Clock& clock,
-                           std::shared_ptr<spdlog::logger> log) {
-  auto engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(draft.engine));
+                           const std::shared_ptr<spdlog::logger>& log) {
   const actors::DraftRuns::Options options{.tokenizer = draft.announce.tokenizer,
                                            .context_tokens = draft.announce.context_tokens,
                                            .runs_max = draft.announce.sequences,
                                            .rows_max = draft.rows};
-  const auto make = [engine, options, &clock, watched = loop_](actors::DraftListener listener) {
-    auto loop = std::make_shared<actors::DraftLoop>(actors::make_stepper(std::move(*engine)),
-                                                    options, std::move(listener), clock);
-    watched->store(loop);
-    return std::unique_ptr<actors::DraftPort>(std::make_unique<DraftHold>(std::move(loop)));
+  const auto loop = std::make_shared<actors::DraftLoop>(
+      actors::make_stepper(std::move(draft.engine)), options, clock);
+  loop_ = loop;
+  const schema::Announce target = as_target(draft.announce);
+  const auto drafts = [loop](actors::DraftListener listener) {
+    loop->report_drafts_to(std::move(listener));
+    return loop;
   };
   actor_ =
       system.spawn(actors::draft_actor, actors::DraftSetup{.announce = std::move(draft.announce),
                                                            .router = router,
                                                            .routers = draft.routers,
-                                                           .engine = make,
-                                                           .log = std::move(log)});
+                                                           .engine = drafts,
+                                                           .log = log});
+  if (!draft.answers) return;
+  const auto answers = [loop](actors::EngineListener listener) {
+    loop->report_answers_to(std::move(listener));
+    return loop;
+  };
+  target_ = system.spawn(actors::target_actor, actors::TargetSetup{.announce = target,
+                                                                   .router = router,
+                                                                   .routers = draft.routers,
+                                                                   .engine = answers,
+                                                                   .drafts = {},
+                                                                   .log = log});
 }
 
 RunningDraft::~RunningDraft() {
   caf::anon_send_exit(actor_, caf::exit_reason::user_shutdown);
+  if (target_) caf::anon_send_exit(target_, caf::exit_reason::user_shutdown);
 }
 
 void RunningDraft::forget_cached(const std::optional<std::string>& tenant) const {
-  if (const auto loop = loop_->load().lock()) loop->forget_cached(tenant);
+  if (const auto loop = loop_.lock()) loop->forget_cached(tenant);
 }
 
 }  // namespace outrider::tools

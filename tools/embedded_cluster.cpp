@@ -237,8 +237,11 @@ Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepa
   }
   auto made = prepare_draft(draft, clock_);
   if (!made) return made.error();
-  log_->info("draft model {}: context {} tokens, {}", draft.name, made->announce.context_tokens,
-             draft.competes ? "on cores that the model uses too" : "on cores of its own");
+  // Two models of one name could not be told apart.
+  made->answers = draft.name != prepared.target.announce.model;
+  log_->info("draft model {}: context {} tokens, {}, {}", draft.name, made->announce.context_tokens,
+             draft.competes ? "on cores that the model uses too" : "on cores of its own",
+             made->answers ? "served by its name, too" : "not served: it has the model's name");
   const uint32_t context = prepared.target.announce.context_tokens;
   if (made->announce.context_tokens < context) {
     log_->warn(
@@ -255,6 +258,10 @@ void EmbeddedCluster::start(Prepared prepared) {
   const std::shared_ptr<const model::LoadedModel> model = target.model;
   auto state = std::make_unique<State>();
   state->served.push_back(served_by(target.announce, model_text_of(target.announce.model, *model)));
+  if (const auto& draft = prepared.draft; draft && draft->answers) {
+    state->served.push_back(
+        served_by(draft->announce, model_text_of(draft->announce.model, *draft->model)));
+  }
   if (!actors_) actors_ = std::make_unique<Actors>(log_, false);
   target.draft_competes = prepared.draft && prepared.draft->competes;
   const model::DecodePlan plan = target.engine->decode_plan();
@@ -344,10 +351,8 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
                                        {"rows_per_s", load.rows_per_s},
                                        {"draft_runs", load.draft_runs},
                                        {"drafting", load.drafting}}}};
-    if (announce.role == schema::Role::draft) {  // it has neither
-      member.erase("step_costs");
-      member["load"].erase("drafting");
-    }
+    if (announce.step_rows.empty()) member.erase("step_costs");  // a draft's engine: not measured
+    if (announce.role == schema::Role::draft) member["load"].erase("drafting");
     out["members"].push_back(std::move(member));
   }
   if (state_ && state_->target) {

@@ -255,8 +255,8 @@ std::vector<Setting> drafting_settings() {
        .choices = {"auto", "off", "ngram", "draft"}},
       {.name = "draft",
        .kind = Kind::path,
-       .help = "draft model: GGUF file, or a fetched name, of the model's own tokenizer; empty: "
-               "none"},
+       .help = "draft model: GGUF file, or a fetched name, of the model's own tokenizer, served by "
+               "its own name, too; empty: none"},
       {.name = "draft-threads",
        .kind = Kind::count,
        .unit = "threads",

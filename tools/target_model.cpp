@@ -50,27 +50,6 @@ void announce_costs(const model::StepCosts& costs, schema::Announce& announce) {
   }
 }
 
-/// The target actor's hold on its engine. Shared, so that metrics can look at a live engine without
-/// keeping a stopped one.
-class EngineHold final : public actors::EnginePort {
- public:
-  explicit EngineHold(std::shared_ptr<actors::EngineLoop> loop) : loop_(std::move(loop)) {}
-
-  Result<void> submit(RequestKey key, GenerationRequest request) override {
-    return loop_->submit(key, std::move(request));
-  }
-  void cancel(RequestKey key) override { loop_->cancel(key); }
-  void set_parked(RequestKey key, bool parked) override { loop_->set_parked(key, parked); }
-  void hint(std::vector<actors::DraftedHint> hints) override { loop_->hint(std::move(hints)); }
-  void count_hints(model::HintOutcome outcome, uint64_t count) override {
-    loop_->count_hints(outcome, count);
-  }
-  actors::EngineSnapshot snapshot() const override { return loop_->snapshot(); }
-
- private:
-  std::shared_ptr<actors::EngineLoop> loop_;
-};
-
 }  // namespace
 
 Result<PreparedTarget> prepare_target(std::shared_ptr<const model::LoadedModel> model,
@@ -111,7 +90,7 @@ RunningTarget::RunningTarget(caf::actor_system& system, const schema::RouterHand
     auto loop = std::make_shared<actors::EngineLoop>(actors::make_stepper(std::move(*engine)),
                                                      std::move(listener), clock);
     watched->store(loop);
-    return std::unique_ptr<actors::EnginePort>(std::make_unique<EngineHold>(std::move(loop)));
+    return loop;
   };
   actors::TargetSetup setup{.announce = std::move(target.announce),
                             .router = router,

@@ -2,10 +2,16 @@
 
 import concurrent.futures
 import json
+import pathlib
 import subprocess
+import sys
+import tempfile
 import unittest
 
 from server import ROOT, Server
+
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+import make_tiny_model  # noqa: E402
 
 binary = model = None  # set by run_e2e
 OTHER = ROOT / "tests/support/models/tiny-qwen2.gguf"
@@ -15,16 +21,25 @@ REQUESTS = [{"prompt": "Ahead of the target " * (1 + i % 3), "max_tokens": 48, "
              "n": 2 if i % 5 == 0 else 1} for i in range(12)]
 
 
-def answers(server):
-    """Of all requests at once: text and logprobs of each choice, and the timings."""
+def ask_all(server, bodies):
+    """All at once."""
     def ask(body):
         status, _, text = server.request("POST", "/v1/completions", body)
         assert status == 200, text
         return json.loads(text)
-    with concurrent.futures.ThreadPoolExecutor(len(REQUESTS)) as pool:
-        found = list(pool.map(ask, REQUESTS))
-    return ([[(choice["text"], choice["logprobs"]) for choice in answer["choices"]]
-             for answer in found], [answer["timings"] for answer in found])
+    with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+        return list(pool.map(ask, bodies))
+
+
+def contents(found):
+    """Text and logprobs of each choice."""
+    return [[(choice["text"], choice["logprobs"]) for choice in answer["choices"]] for answer in found]
+
+
+def answers(server):
+    """Of all requests at once: text and logprobs of each choice, and the timings."""
+    found = ask_all(server, REQUESTS)
+    return contents(found), [answer["timings"] for answer in found]
 
 
 class Draft(unittest.TestCase):
@@ -60,6 +75,51 @@ class Draft(unittest.TestCase):
                                     "--draft-kv-memory-mb", "64"]) as server:
             self.assertEqual(answers(server)[0], plain)
             self.assertEqual(server.terminate(), 0)
+
+    def test_the_draft_model_answers_by_its_name_as_a_server_of_its_own_does(self):
+        with tempfile.TemporaryDirectory(prefix="outrider-e2e-draft-") as directory:
+            large, small = (pathlib.Path(directory) / f"{name}.gguf" for name in ("large", "small"))
+            large.write_bytes(make_tiny_model.tiny_llama(1))
+            small.write_bytes(make_tiny_model.tiny_llama(2))
+            of_small = [{**body, "model": "small"} for body in REQUESTS]
+            alone = {}
+            for name, path in (("large", large), ("small", small)):
+                with Server(binary, path, ["--spec", "off"]) as server:
+                    alone[name] = ask_all(server, REQUESTS)
+            self.assertNotEqual(contents(alone["large"]), contents(alone["small"]))
+            flags = ["--draft", str(small), "--spec", "draft", "--spec-k", "4"]
+            with Server(binary, large, flags) as server:
+                for _ in range(20):
+                    found = ask_all(server, REQUESTS + of_small)
+                    for name, part in (("large", found[:len(REQUESTS)]),
+                                       ("small", found[len(REQUESTS):])):
+                        self.assertEqual(contents(part), contents(alone[name]))
+                        self.assertEqual({(answer["model"], answer["system_fingerprint"])
+                                          for answer in part},
+                                         {(name, alone[name][0]["system_fingerprint"])})
+                    if server.metric("vllm:spec_decode_num_draft_tokens_total") > 0:
+                        break
+                self.assertGreater(server.metric("vllm:spec_decode_num_draft_tokens_total"), 0)
+                self.check_names(server)
+                server.wait_idle()
+                self.assertEqual(server.terminate(), 0)
+
+    def check_names(self, server):
+        def get(path, body=None):
+            return json.loads(server.request("POST" if body else "GET", path, body)[2])
+        self.assertEqual([entry["id"] for entry in get("/v1/models")["data"]], ["large", "small"])
+        self.assertEqual(get("/v1/models/small")["id"], "small")
+        self.assertEqual(get("/tokenize", {"prompt": "a b"}),
+                         get("/tokenize", {"prompt": "a b", "model": "small"}))
+        chat = {"messages": [{"role": "user", "content": "hi"}], "model": "small", "max_tokens": 3}
+        self.assertEqual(get("/v1/chat/completions", chat)["model"], "small")
+        self.assertEqual(server.request("POST", "/v1/completions",
+                                        {"prompt": "a", "model": "medium"})[0], 404)
+
+        def all_are_members():  # a member is listed from its first report on
+            listed = sorted((member["role"], member["model"]) for member in get("/cluster")["members"])
+            return listed == [("draft", "small"), ("target", "large"), ("target", "small")]
+        server.wait_until(all_are_members, "three members")
 
     def test_a_draft_model_that_does_not_fit_is_refused_before_anything_starts(self):
         for command, code in ((["serve", "--http", "127.0.0.1:0"], 2), (["config", "check"], 1)):

@@ -10,7 +10,10 @@ namespace outrider::sim::cluster {
 class StepwiseDraft::Port final : public actors::DraftPort {
  public:
   explicit Port(std::shared_ptr<StepwiseDraft> draft) : draft_(std::move(draft)) {}
-  ~Port() override { draft_->listener_ = nullptr; }
+  ~Port() override {
+    draft_->listener_ = nullptr;
+    draft_->inbox_.clear();
+  }
 
   void give(actors::DraftInput input) override {
     if (draft_->inbox_.size() >= limits::draft_inbox_max) return;
