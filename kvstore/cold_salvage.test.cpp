@@ -328,6 +328,35 @@ TEST_F(Salvage, ABadBlockOfPinnedRecordsCostsItsRecordOnly) {
   EXPECT_EQ(load_all(*store), (k_chains - 1) * k_blocks + 2);
 }
 
+TEST_F(Salvage, ABadBlockOfPayloadCostsItsRecordOnly) {
+  fill_tables();
+  for (const bool more_is_damaged : {false, true}) {
+    restore();
+    for (const uint32_t bad : {5u, 2u}) {
+      const Block block = make_block(1, bad);
+      const auto [path, at] = find(std::span(block.tensors[1].bytes).first(64));
+      ASSERT_FALSE(path.empty());
+      std::string content = read_file(path);
+      content[at] = static_cast<char>(content[at] ^ 1);
+      write_file(path, content);
+      if (!more_is_damaged) break;
+    }
+    fs::remove(db_path() + "/CURRENT");
+    {
+      const auto store = open();
+      const uint32_t lost = more_is_damaged ? 2 : 1;
+      EXPECT_EQ(store->stats().counters.salvaged, 1u) << store->stats().outage_text;
+      EXPECT_EQ(store->stats().counters.removed[Removal::corrupt], lost);
+      EXPECT_EQ(store->stats().rows, k_chains * k_blocks - lost);
+      EXPECT_EQ(load_all(*store), (k_chains - 1) * k_blocks + (more_is_damaged ? 2 : 5));
+      expect_serving(*store);
+    }
+    const auto report = inspect(store_path(), {.verify = true});
+    EXPECT_EQ(report->missing_records + report->corrupt_records + report->orphans, 0u);
+    EXPECT_EQ(open()->stats().counters.salvaged, 0u) << "once";
+  }
+}
+
 TEST_F(Salvage, ATableInAnothersPlaceCostsThatOne) {
   fill_tables();
   const auto table_of = [&](uint64_t chain) {

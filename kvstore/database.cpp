@@ -27,17 +27,6 @@ Result<void> result_of(const rocksdb::Status& status) {
   return error_of(status);
 }
 
-std::span<const std::byte> bytes_of(const rocksdb::Slice& slice) {
-  return std::as_bytes(std::span(slice.data(), slice.size()));
-}
-
-std::optional<BlockId> id_of(const rocksdb::Slice& key) {
-  BlockId id;
-  if (key.size() != id.size()) return std::nullopt;
-  std::memcpy(id.data(), key.data(), id.size());
-  return id;
-}
-
 /// Of these families, by file name, sorted.
 std::vector<std::string> bad_tables_of(rocksdb::DB& db, const std::set<std::string>& families) {
   std::vector<rocksdb::LiveFileMetaData> tables;

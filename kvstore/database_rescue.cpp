@@ -85,49 +85,112 @@ rocksdb::Status each_entry(rocksdb::SstFileReader& table, uint64_t stride, const
   }
 }
 
-}  // namespace
+/// A table that was left out, where it can be opened.
+struct LostTable {
+  std::unique_ptr<rocksdb::SstFileReader> file;
+  std::string family;
+  uint64_t bytes = 0;
+  uint64_t stride = 0;
 
-/// Into a database that was just made anew: marks, rows and pinned records of tables that were left
-/// out. What is there is not replaced, for no number says which is newer; a row proves itself, and
-/// what comes back after its deletion is a right record all the same.
-Result<void> Database::write_lost(const std::string& tables) {
-  const std::vector<TableDamage> damaged = damaged_tables(tables);
+  rocksdb::Status each(const Entry& entry) { return each_entry(*file, stride, entry); }
+};
+
+std::optional<LostTable> open_lost(const fs::path& path) {
+  std::error_code gone;
+  auto file = std::make_unique<rocksdb::SstFileReader>(rocksdb::Options());
+  if (!file->Open(path.string()).ok()) return std::nullopt;
+  const auto properties = file->GetTableProperties();
+  const uint64_t bytes = fs::file_size(path, gone);
+  if (!properties || gone) return std::nullopt;
+  return LostTable{std::move(file), properties->column_family_name, bytes,
+                   stride_of(properties->num_data_blocks, bytes)};
+}
+
+/// But for those at which RocksDB would end the process.
+std::vector<fs::path> lost_tables(const std::string& directory) {
+  const std::vector<TableDamage> damaged = damaged_tables(directory);
+  std::vector<fs::path> out;
   std::error_code none;
-  fs::directory_iterator at(tables, none);
+  fs::directory_iterator at(directory, none);
   for (; !none && at != fs::directory_iterator(); at.increment(none)) {
     std::error_code gone;
     const bool is_file = fs::is_regular_file(at->symlink_status(gone));
     if (at->path().extension() != ".sst" || !is_file) continue;
     const std::string name = at->path().filename().string();
     const auto is_this = [&](const TableDamage& damage) { return damage.table == name; };
-    if (std::any_of(damaged.begin(), damaged.end(), is_this)) continue;
-    rocksdb::SstFileReader table{rocksdb::Options()};
-    if (!table.Open(at->path().string()).ok()) continue;
-    const auto properties = table.GetTableProperties();
-    const std::string family = properties ? properties->column_family_name : "";
-    const std::map<std::string, rocksdb::ColumnFamilyHandle*> kept = {
-        {rocksdb::kDefaultColumnFamilyName, state_->marks},
-        {"idx", state_->rows},
-        {"kvp", state_->pinned}};
-    const auto found = kept.find(family);
-    if (found == kept.end()) continue;
-    auto* const into = found->second;
-    const uint64_t stride = stride_of(properties->num_data_blocks, at->file_size(gone));
-    const auto status =
-        each_entry(table, stride, [&](const rocksdb::Slice& key, const auto& value) {
-          std::string known;
-          const auto there = state_->db->Get(rocksdb::ReadOptions(), into, key, &known);
-          if (!there.IsNotFound()) return there;
-          return state_->db->Put(rocksdb::WriteOptions(), into, key, value);
-        });
+    if (std::none_of(damaged.begin(), damaged.end(), is_this)) out.push_back(at->path());
+  }
+  return out;
+}
+
+}  // namespace
+
+/// Marks, rows and pinned records. What is there is not replaced, for no number says which is
+/// newer; a row proves itself, and what comes back after its deletion is a right record all the
+/// same.
+Result<void> Database::write_lost_rows(const std::string& tables) {
+  const std::map<std::string, rocksdb::ColumnFamilyHandle*> families = {
+      {rocksdb::kDefaultColumnFamilyName, state_->marks},
+      {"idx", state_->rows},
+      {"kvp", state_->pinned}};
+  for (const fs::path& path : lost_tables(tables)) {
+    auto table = open_lost(path);
+    const auto family = table ? families.find(table->family) : families.end();
+    if (family == families.end()) continue;
+    auto* const into = family->second;
+    const auto status = table->each([&](const rocksdb::Slice& key, const rocksdb::Slice& value) {
+      std::string known;
+      const auto there = state_->db->Get(rocksdb::ReadOptions(), into, key, &known);
+      if (!there.IsNotFound()) return there;
+      return state_->db->Put(rocksdb::WriteOptions(), into, key, value);
+    });
     if (!status.ok()) return error_of(status);
   }
-  for (auto* family : {state_->marks, state_->rows, state_->pinned}) {
-    if (auto status = state_->db->Flush(rocksdb::FlushOptions(), family); !status.ok()) {
+  for (const auto& [name, into] : families) {
+    if (auto status = state_->db->Flush(rocksdb::FlushOptions(), into); !status.ok()) {
       return error_of(status);
     }
   }
   return {};
+}
+
+/// Records of payload tables, each left out for one bad block, that a row waits for: they go to the
+/// FIFO's end. A table that the disk has no room to write again stays lost.
+Result<void> Database::write_lost_payload(const std::string& tables) {
+  constexpr uint64_t k_spare_bytes = uint64_t{16} << 20;
+  for (const fs::path& path : lost_tables(tables)) {
+    auto table = open_lost(path);
+    std::error_code unknown;
+    const uint64_t room = fs::space(tables, unknown).available;
+    if (!table || table->family != "kvf" || unknown || room < table->bytes + k_spare_bytes)
+      continue;
+    RowBatch rows;
+    const auto status = table->each([&](const rocksdb::Slice& key, const rocksdb::Slice& value) {
+      rocksdb::PinnableSlice found;
+      const auto there = state_->db->Get(rocksdb::ReadOptions(), state_->payload, key, &found);
+      if (!there.IsNotFound()) return there;
+      found.Reset();
+      const auto known = state_->db->Get(rocksdb::ReadOptions(), state_->rows, key, &found);
+      const auto id = id_of(key);
+      auto row = known.ok() && id ? decode_row(*id, bytes_of(found)) : std::nullopt;
+      if (!row || row->place != Place::fifo) return rocksdb::Status::OK();
+      const auto sequence = put_payload(*id, bytes_of(value));
+      if (!sequence) return rocksdb::Status::IOError(sequence.error().message);
+      row->sequence = *sequence;
+      rows.put_row(*id, *row);
+      return rocksdb::Status::OK();
+    });
+    if (!status.ok()) return error_of(status);
+    OUTRIDER_TRY(flush_payload());
+    OUTRIDER_TRY(write(rows));
+  }
+  return {};
+}
+
+/// Into a database that was just made anew: what can be read of tables that were left out.
+Result<void> Database::write_lost(const std::string& tables) {
+  OUTRIDER_TRY(write_lost_rows(tables));
+  return write_lost_payload(tables);
 }
 
 }  // namespace outrider::kvstore

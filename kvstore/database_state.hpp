@@ -2,8 +2,10 @@
 
 #include <rocksdb/db.h>
 
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,16 @@ inline rocksdb::Slice slice_of(const BlockId& id) {
 }
 inline rocksdb::Slice slice_of(std::string_view text) {
   return {text.data(), text.size()};
+}
+inline std::span<const std::byte> bytes_of(const rocksdb::Slice& slice) {
+  return std::as_bytes(std::span(slice.data(), slice.size()));
+}
+/// None: the key is no id.
+inline std::optional<BlockId> id_of(const rocksdb::Slice& key) {
+  BlockId id;
+  if (key.size() != id.size()) return std::nullopt;
+  std::memcpy(id.data(), key.data(), id.size());
+  return id;
 }
 
 rocksdb::DBOptions database_options(const DatabaseOptions& options);
