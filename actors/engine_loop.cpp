@@ -8,6 +8,9 @@ namespace {
 
 /// How soon a loop whose requests are all parked looks at their deadlines again.
 constexpr auto k_stalled_poll = std::chrono::milliseconds(20);
+/// A stop waits for a tier that takes blocks now and then, but no longer than this.
+constexpr Duration k_hand_over_for = std::chrono::seconds(10);
+constexpr int k_hand_over_polls_max = 50;  ///< Of these without a block.
 /// Weight of the newest busy step in the speed that placement sees.
 constexpr double k_speed_weight = 0.05;
 
@@ -126,6 +129,25 @@ void EngineLoop::run() {
     if (!events.empty()) listener_(std::move(events));
     if (!holds_requests()) engine_->check_conservation();
   }
+  hand_over();
+}
+
+/// What requests that are over have left for the tier. One that is still inside will not end, and
+/// what is computed for it here nobody would hear of.
+void EngineLoop::hand_over() {
+  const TimePoint end = clock_.now() + k_hand_over_for;
+  int polls = 0;
+  while (!engine_->idle() && open_choices() == 0 && polls < k_hand_over_polls_max &&
+         clock_.now() < end) {
+    const uint64_t before = engine_->stats().tier.queued_blocks;
+    engine_->step();
+    ++polls;
+    if (engine_->stats().tier.queued_blocks != before) polls = 0;
+    if (polls == 0 || engine_->idle()) continue;
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, k_stalled_poll, [this] { return arrived_; });
+    arrived_ = false;
+  }
 }
 
 bool EngineLoop::take_inbox(Inbox& taken, bool stalled) {
@@ -184,8 +206,12 @@ void EngineLoop::obey(Inbox& taken, EngineEvents& events) {
 
 /// Parked requests count: an engine with nothing to compute still owes them their deadlines.
 bool EngineLoop::holds_requests() const {
+  return !engine_->idle() || open_choices() > 0;
+}
+
+uint32_t EngineLoop::open_choices() const {
   const model::EngineStats stats = engine_->stats();
-  return !engine_->idle() || stats.running + stats.waiting + stats.parked > 0;
+  return stats.running + stats.waiting + stats.parked;
 }
 
 bool EngineLoop::step(EngineEvents& events) {

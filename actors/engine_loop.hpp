@@ -24,7 +24,8 @@ class EngineLoop final : public EnginePort {
              Options options);
   EngineLoop(std::unique_ptr<Stepper> engine, EngineListener listener, const Clock& clock)
       : EngineLoop(std::move(engine), std::move(listener), clock, Options()) {}
-  /// Stops after the current step. Requests still inside get no further event.
+  /// Stops after the current step. Requests still inside get no further event; if there are none,
+  /// what others left for the engine's tier goes there first, as long as it takes some.
   ~EngineLoop() override;
 
   Result<void> submit(RequestKey key, GenerationRequest request) override;
@@ -65,6 +66,8 @@ class EngineLoop final : public EnginePort {
   bool take_inbox(Inbox& taken, bool stalled);
   void obey(Inbox& taken, EngineEvents& events);
   bool holds_requests() const;
+  uint32_t open_choices() const;
+  void hand_over();
   /// Returns whether the step did anything.
   bool step(EngineEvents& events);
   void post(Command command);

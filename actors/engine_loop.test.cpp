@@ -108,7 +108,60 @@ class GatedEngine final : public Stepper {
   std::future<void> open_;
 };
 
+/// No request is open, but its tier is owed blocks, of which each step gives it one.
+class OwingEngine final : public Stepper {
+ public:
+  struct Debts {
+    std::atomic<uint64_t> owed = 0;
+    std::atomic<bool> tier_takes_some = true;
+  };
+  explicit OwingEngine(Debts& debts) : debts_(debts) {}
+  Result<void> submit(RequestKey, GenerationRequest, TimePoint) override { return {}; }
+  void cancel(RequestKey) override {}
+  void set_parked(RequestKey, bool) override {}
+  bool redirect(RequestKey, std::span<const int32_t>) override { return false; }
+  bool fork(RequestKey, RequestKey, std::span<const int32_t>) override { return false; }
+  void hint(RequestKey, uint32_t, const model::Hint&) override {}
+  bool idle() const override { return debts_.owed == 0; }
+  void on_arrival(std::function<void()>) override {}
+  std::span<const model::ChoiceUpdate> step() override {
+    if (debts_.tier_takes_some && debts_.owed > 0) {
+      --debts_.owed;
+      ++stats_.tier.queued_blocks;
+    }
+    return {};
+  }
+  model::CacheReset forget_cached(const std::optional<std::string>&) override { return {}; }
+  model::EngineStats stats() const override { return stats_; }
+  void check_conservation() const override {}
+
+ private:
+  Debts& debts_;
+  model::EngineStats stats_;
+};
+
 const SteadyClock k_clock;
+
+TEST(EngineLoop, AStopHandsOverWhatTheTierIsOwed) {
+  OwingEngine::Debts debts;
+  debts.owed = 100'000;
+  {
+    const EngineLoop loop(
+        std::make_unique<OwingEngine>(debts), [](EngineEvents) {}, k_clock);
+  }
+  EXPECT_EQ(debts.owed, 0u);
+}
+
+TEST(EngineLoop, AStopDoesNotWaitForATierThatTakesNothing) {
+  OwingEngine::Debts debts;
+  debts.owed = 1;
+  debts.tier_takes_some = false;
+  {
+    const EngineLoop loop(
+        std::make_unique<OwingEngine>(debts), [](EngineEvents) {}, k_clock);
+  }
+  EXPECT_EQ(debts.owed, 1u);
+}
 
 TEST(EngineLoop, ServesManyThreadsAtOnce) {
   Published published;

@@ -148,11 +148,11 @@ class Database {
   uint64_t payload_bytes_written() const;
   /// Makes a database that does not open anew from those of its tables and logs that can be read,
   /// all of which it reads, and opens it; it takes as much room again as its logs have. Of the
-  /// others, and of those that may have the same writes as another, it keeps what can be read and is
-  /// in no other; payload as far as the disk has room to write it again. What rows say must be looked at again: some may
-  /// be of another time. Errors: unavailable (in use by another process) and too_large (no room)
-  /// leave it as it was. Any other, a kill too, and whatever ends it before it is settled, leaves
-  /// what opens as damaged until a salvage comes to its end.
+  /// others, and of those that may have the same writes as another, it keeps what can be read and
+  /// is in no other; payload as far as the disk has room to write it again. What rows say must be
+  /// looked at again: some may be of another time. Errors: unavailable (in use by another process)
+  /// and too_large (no room) leave it as it was. Any other, a kill too, and whatever ends it before
+  /// it is settled, leaves what opens as damaged until a salvage comes to its end.
   static Result<std::unique_ptr<Database>> salvage(const std::string& directory,
                                                    const DatabaseOptions& options);
   /// It is open and its content was looked at: an end of the process from here on is not counted

@@ -16,7 +16,14 @@ namespace fs = std::filesystem;
 /// finds and one more.
 constexpr uint64_t k_number_max = uint64_t{1} << 48;
 constexpr size_t k_digits_min = 6;
-constexpr uint64_t k_current_bytes_max = 4096;
+
+/// Files that RocksDB reads whole before anything else, and what they have at most: a name, an id,
+/// and what is written of tables until the next list of them is begun, at 4 MiB.
+uint64_t bytes_max_of(const std::string& name) {
+  if (name == "CURRENT" || name == "IDENTITY") return 4096;
+  if (name.starts_with("MANIFEST-")) return uint64_t{256} << 20;
+  return UINT64_MAX;
+}
 
 /// The name that RocksDB itself gives; empty where it gives no such number.
 std::string name_of_file(const std::string& before, const std::string& digits,
@@ -57,9 +64,8 @@ std::vector<InTheWay> in_the_way(const std::string& directory) {
     if (!fs::exists(status)) continue;
     const std::string name = at->path().filename().string();
     auto found = look_at(name, fs::is_regular_file(status));
-    const bool too_large =
-        !found && name == "CURRENT" && fs::file_size(at->path(), gone) > k_current_bytes_max;
-    if (too_large && !gone) found = InTheWay{name, "is larger than a file's name", {}};
+    const bool too_large = !found && fs::file_size(at->path(), gone) > bytes_max_of(name);
+    if (too_large && !gone) found = InTheWay{name, "is larger than a database makes it", {}};
     if (found) out.push_back(std::move(*found));
   }
   std::sort(out.begin(), out.end(),

@@ -18,8 +18,8 @@ struct InTheWay {
 ///   through links;
 /// - a file whose name has its number in another form (`36.log`, which it takes for `000036.log`),
 ///   a number that it never reaches, of which it dies, or an ending that it only reads.
-/// - a CURRENT that is larger than the name that it should hold: RocksDB reads all of it.
-/// Other names are none of ours.
+/// - a CURRENT, IDENTITY or MANIFEST that is larger than any that is written: RocksDB reads all of
+/// it. Other names are none of ours.
 std::vector<InTheWay> in_the_way(const std::string& directory);
 
 /// Whether tables are there, but not the file that names their list. RocksDB would make an empty

@@ -128,7 +128,9 @@ Result<std::string> resolve_model(const std::string& model, const std::string& s
   } else {
     message += "no file \"" + model + "\"";
     if (model.find('/') == model.npos && !model.ends_with(".gguf")) {
-      message += " and no \"models/" + model + ".gguf\"";
+      for (const fs::path& folder : folders) {
+        message += " and no \"" + (folder / (model + ".gguf")).string() + '"';
+      }
     }
     message += "; tools/fetch_model.py --list shows the demo models that it can fetch";
   }

@@ -104,7 +104,7 @@ nlohmann::ordered_json describe_gate(const cluster::GateCounters& gate) {
 
 void update_gate_metrics(const cluster::GateCounters& gate, ServingMetrics& metrics) {
   metrics.cluster_connections.Set(gate.connected);
-  for (size_t i = 0; i < gate.refused.size(); ++i) {
+  for (size_t i = 1; i < gate.refused.size(); ++i) {  // 0 is no reason
     const char* reason = cluster::to_string(static_cast<cluster::Refusal>(i));
     raise_to(metrics.cluster_refused.of(reason), static_cast<double>(gate.refused[i]));
   }

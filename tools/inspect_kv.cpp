@@ -139,7 +139,10 @@ std::string inspect_text(const kvstore::InspectReport& report) {
   }
   if (report.dropped != 0) {
     out << "repaired: " << report.dropped << " dropped";
-    if (report.dropped_aged != 0) out << " and " << report.dropped_aged << " that had aged out";
+    if (report.dropped_aged != 0) {
+      out << " and " << report.dropped_aged
+          << (report.salvaged ? " lost with their files" : " that had aged out");
+    }
     out << "; this is what is left\n";
   }
   if (report.unpinned != 0) out << "unpinned: " << report.unpinned << '\n';

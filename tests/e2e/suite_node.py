@@ -1,11 +1,11 @@
 """`outrider node`: a draft model or a target in another process. It may come, go, hang and come back;
 answers stay the same and no request fails."""
 
+import concurrent.futures
 import json
 import signal
 import socket
 import subprocess
-import threading
 import unittest
 
 from node import Node, Renaming, cluster_port
@@ -198,10 +198,10 @@ class NodeSuite(unittest.TestCase):
                     gateway.wait_ready()
                     gateway.wait_until(lambda: len(members(gateway, "target")) == 2, "both targets")
                     gateway.wait_until(lambda: drafts(gateway), "the draft")
-                asked = [threading.Thread(target=lambda: self.assertEqual(answers(one)[0], plain))]
-                asked[0].start()
-                self.assertEqual(answers(other)[0], plain)
-                asked[0].join()
+                with concurrent.futures.ThreadPoolExecutor() as pool:
+                    asked = [pool.submit(answers, gateway) for gateway in (one, other)]
+                for answer in asked:
+                    self.assertEqual(answer.result()[0], plain)
                 one.process.kill()
                 self.assertEqual(answers(other)[0], plain)
                 first.send(signal.SIGKILL)
