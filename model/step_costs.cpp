@@ -106,6 +106,18 @@ void fill_contexts(StepCosts& costs) {
   }
 }
 
+/// Disturbances only add: no step takes longer than one of more rows, or behind more. Of a large
+/// model each cell is measured once, and one slow moment is to be no other cell's.
+void lower_disturbed(StepCosts& costs) {
+  const size_t width = costs.rows.size();
+  for (size_t at = costs.times.size(); at-- > 0;) {
+    if ((at + 1) % width > 0) costs.times[at] = std::min(costs.times[at], costs.times[at + 1]);
+    if (at + width < costs.times.size()) {
+      costs.times[at] = std::min(costs.times[at], costs.times[at + width]);
+    }
+  }
+}
+
 /// The rows of one sequence behind each context, as costs of their own. Rounds go over all of them
 /// in turn, so that a slow moment is no cell's own.
 void measure_narrow(StepProbe& probe, const Clock& clock, StepCosts& costs) {
@@ -128,11 +140,9 @@ void measure_narrow(StepProbe& probe, const Clock& clock, StepCosts& costs) {
       costs.times[at] = std::min(costs.times[at], probe.time_step(rows, context, rows));
     }
   }
+  lower_disturbed(costs);
   fill_contexts(costs);
-  for (size_t at = 0; at < costs.times.size(); ++at) {
-    if (at % width > 0) costs.times[at] = std::max(costs.times[at], costs.times[at - 1]);
-    if (at >= width) costs.times[at] = std::max(costs.times[at], costs.times[at - width]);
-  }
+  lower_disturbed(costs);
 }
 
 /// More rows, those of many sequences. What a context costs is a sequence's own: as measured.

@@ -41,6 +41,7 @@ class Roofline final : public StepProbe, public Clock {
     int64_t row_us = 0;
     int64_t context_row_ns = 0;  ///< of one row, for each token of context
     uint32_t tile_rows = 1;
+    uint32_t disturbed_rows = 0;  ///< Of whose steps the first one takes ten times as long.
   };
   explicit Roofline(const Model& model) : model_(model) {}
 
@@ -54,8 +55,13 @@ class Roofline final : public StepProbe, public Clock {
   Duration time_step(uint32_t rows, uint32_t context, uint32_t) override {
     EXPECT_LE(rows, batch_tokens());
     EXPECT_LE(rows + context, probe_tokens_max());
-    now_ += take(rows, context);
-    return take(rows, context);
+    Duration time = take(rows, context);
+    if (rows == model_.disturbed_rows) {
+      time *= 10;
+      model_.disturbed_rows = 0;
+    }
+    now_ += time;
+    return time;
   }
   uint32_t probe_tokens_max() const override { return 5000; }
   uint32_t batch_tokens() const override { return 512; }
@@ -168,6 +174,22 @@ TEST(StepCosts, KnowWhereATileOfRowsEnds) {
         EXPECT_NEAR(to_ms(costs.step({&share, 1})), expected, 0.02 * expected)
             << "tile " << tile << ", rows " << rows << ", context " << context;
       }
+    }
+  }
+}
+
+TEST(StepCosts, OfOneSlowMomentAreNoOtherSteps) {
+  const Roofline::Model slow{.weights_us = 90'000, .row_us = 10'000, .context_row_ns = 100};
+  Roofline::Model disturbed = slow;
+  disturbed.disturbed_rows = 2;
+  Roofline quiet(slow);
+  Roofline other(disturbed);
+  const StepCosts wanted = measure_step_costs(quiet, quiet);
+  const StepCosts costs = measure_step_costs(other, other);
+  for (const uint32_t rows : {1u, 2u, 4u, 8u, 16u, 32u}) {
+    for (const uint32_t context : {0u, 1024u, 4096u}) {
+      EXPECT_EQ(predict(costs, {{rows, context}}), predict(wanted, {{rows, context}}))
+          << rows << " rows behind " << context;
     }
   }
 }
