@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/limits.hpp"
+
 namespace outrider::actors {
 namespace {
 
 /// How soon a loop whose requests are all parked looks at their deadlines again.
 constexpr auto k_stalled_poll = std::chrono::milliseconds(20);
-/// A stop waits for a tier that takes blocks now and then, but no longer than this.
-constexpr Duration k_hand_over_for = std::chrono::seconds(10);
-constexpr int k_hand_over_polls_max = 50;  ///< Of these without a block.
 /// Weight of the newest busy step in the speed that placement sees.
 constexpr double k_speed_weight = 0.05;
 
@@ -135,9 +134,9 @@ void EngineLoop::run() {
 /// What requests that are over have left for the tier. One that is still inside will not end, and
 /// what is computed for it here nobody would hear of.
 void EngineLoop::hand_over() {
-  const TimePoint end = clock_.now() + k_hand_over_for;
-  int polls = 0;
-  while (!engine_->idle() && open_choices() == 0 && polls < k_hand_over_polls_max &&
+  const TimePoint end = clock_.now() + std::chrono::milliseconds(limits::hand_over_ms);
+  uint32_t polls = 0;
+  while (!engine_->idle() && open_choices() == 0 && polls < limits::hand_over_polls_max &&
          clock_.now() < end) {
     const uint64_t before = engine_->stats().tier.queued_blocks;
     engine_->step();
