@@ -52,6 +52,13 @@ void DraftFeed::forget(RequestKey key) {
   if (const auto found = requests_.find(key); found != requests_.end()) finish(found);
 }
 
+void DraftFeed::set_parked(RequestKey key, bool parked) {
+  const auto found = requests_.find(key);
+  if (found == requests_.end()) return;
+  found->second.parked = parked;
+  flush();
+}
+
 void DraftFeed::finish(Requests::iterator found) {
   auto& [key, request] = *found;
   for (uint32_t choice = 0; choice < request.texts.size(); ++choice) close(key, request, choice);
@@ -212,7 +219,7 @@ void DraftFeed::flush() {
     if (begins) {
       for (Text& text : request.texts) text.ready = false;
     }
-    flush(key, request, wanted);
+    flush(key, request, wanted && !request.parked);
   }
 }
 

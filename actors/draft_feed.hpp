@@ -41,6 +41,8 @@ class DraftFeed {
   void begin(RequestKey key, const GenerationRequest& request);
   /// It refused it.
   void forget(RequestKey key);
+  /// Nobody reads it for now: it is not drafted for.
+  void set_parked(RequestKey key, bool parked);
   /// What a step did.
   void commit(std::span<const model::ChoiceUpdate> updates, const StepReport& step);
 
@@ -78,6 +80,7 @@ class DraftFeed {
     std::vector<Text> texts;  ///< By choice.
     uint32_t depth_max = 0;
     bool asked = false;
+    bool parked = false;
     uint32_t generation = 0;
     uint64_t worker = 0;  ///< Its draft; 0: none.
 

@@ -296,6 +296,27 @@ TEST_F(Feed, ARefusedRequestGivesItsLeaseBack) {
 }
 
 /// Drafts on duty only where that pays: here they never come, so that each try fails.
+TEST_F(Feed, WhatNobodyReadsIsNotDraftedFor) {
+  feed_.begin(k_key, request());
+  lease();
+  read();
+  feed_.set_parked({8, 1}, true);  // another's
+  read();
+  EXPECT_TRUE(commits().empty());
+  feed_.set_parked(k_key, true);
+  read();
+  ASSERT_EQ(commits().size(), 1u);
+  EXPECT_EQ(commits()[0].depth, 0u);
+  step({4});  // was under way
+  read();
+  EXPECT_TRUE(commits().empty());
+  feed_.set_parked(k_key, false);
+  read();
+  ASSERT_EQ(commits().size(), 1u);
+  EXPECT_GT(commits()[0].depth, 0u);
+  EXPECT_EQ(commits()[0].tokens, std::vector<int32_t>{4});
+}
+
 TEST_F(Feed, OffDutyNobodyDrafts) {
   feed_ = DraftFeed({.target = 9, .tokenizer = "tokens", .depth_max = 8});
   feed_.begin(k_key, request());

@@ -84,7 +84,7 @@ DraftRun::Taken DraftRun::take(const schema::DraftCommit& commit) {
 }
 
 bool DraftRun::submit(Stepper& engine) {
-  GenerationRequest request = std::move(request_);
+  GenerationRequest request = request_;
   const auto output = text_.begin() + prompt_tokens_;
   request.prompt.assign(text_.begin(), output);
   request.committed.assign(output, text_.end());
@@ -96,7 +96,11 @@ bool DraftRun::submit(Stepper& engine) {
 bool DraftRun::steer(Stepper& engine, uint32_t rows, Duration own_step) {
   if (text_.size() >= context_tokens_ || prompt_tokens_ >= context_tokens_) return false;
   if (text_.size() < prompt_tokens_) return true;
-  if (heads_.empty()) return depth_ == 0 || submit(engine);
+  if (depth_ == 0) {
+    rest(engine);
+    return true;
+  }
+  if (heads_.empty()) return submit(engine);
   choose_leaves(draws_ ? 1 : rows, own_step);
   for (Head& head : heads_) {
     const auto leaf =
@@ -124,7 +128,6 @@ uint32_t DraftRun::lead_max(Duration own_step) const {
 
 void DraftRun::choose_leaves(uint32_t rows, Duration own_step) {
   leaves_.clear();
-  if (depth_ == 0) return;
   tree_.best_leaves(rows, lead_max(own_step), k_probability_min / rows, leaves_);
 }
 
@@ -183,6 +186,13 @@ bool DraftRun::advance(const model::ChoiceUpdate& update) {
 
 schema::DraftHint DraftRun::hint() const {
   return {key_, length(), hash_, tree_.branches()};
+}
+
+/// Nothing is wanted, perhaps for long: what it holds of the engine is others'.
+void DraftRun::rest(Stepper& engine) {
+  stop(engine);
+  heads_.clear();
+  tree_ = {};
 }
 
 void DraftRun::stop(Stepper& engine) const {

@@ -14,7 +14,8 @@ namespace outrider::actors {
 /// the draft expects behind it. Each step of the draft's engine follows the most probable leaves,
 /// each by a sequence of that engine; sequences share blocks, part where guesses do, and go another
 /// way when the target does. It never waits for the target: when it is far enough ahead it rests
-/// until the next commit. Pure but for the engine; belongs to the engine's thread.
+/// until the next commit, and where nothing is wanted of it it has no sequence. Pure but for the
+/// engine; belongs to the engine's thread.
 class DraftRun {
  public:
   /// Its engine knows its sequences by `session` and generations of it, used by no other.
@@ -47,6 +48,7 @@ class DraftRun {
   };
   uint32_t lead_max(Duration own_step) const;
   bool submit(Stepper& engine);
+  void rest(Stepper& engine);
   void choose_leaves(uint32_t rows, Duration own_step);
   bool send_to(Stepper& engine, DraftTree::Id leaf, uint32_t rows);
   uint32_t common(const Head& head, DraftTree::Id leaf) const;

@@ -128,7 +128,8 @@ void DraftRuns::advance(std::span<const model::ChoiceUpdate> updates, Duration t
       return item.run->session() == session;
     });
     if (slot == runs_.end()) continue;  // Another of its sequences has ended.
-    replies_.hints.push_back(slot->run->hint());
+    schema::DraftHint hint = slot->run->hint();
+    if (!hint.branches.empty()) replies_.hints.push_back(std::move(hint));
     steer(slot);
   }
 }

@@ -137,6 +137,8 @@ TEST_F(Drafting, DepthZeroRestsUntilMoreIsWanted) {
   runs_.take_replies();
   step(20);
   EXPECT_TRUE(runs_.take_replies().hints.empty());
+  EXPECT_EQ(runs_.size(), 1u);
+  EXPECT_TRUE(engine_.texts.empty()) << "nobody else would get what it held";
   commit(key_of(1), 6, {4});
   step(20);
   const std::vector<int32_t> committed = {5, 6, 7, 1, 2, 3, 4};

@@ -135,14 +135,10 @@ void EngineLoop::run() {
 /// what is computed for it here nobody would hear of.
 void EngineLoop::hand_over() {
   const TimePoint end = clock_.now() + std::chrono::milliseconds(limits::hand_over_ms);
-  uint32_t polls = 0;
-  while (!engine_->idle() && open_choices() == 0 && polls < limits::hand_over_polls_max &&
-         clock_.now() < end) {
+  while (!engine_->idle() && open_choices() == 0 && clock_.now() < end) {
     const uint64_t before = engine_->stats().tier.queued_blocks;
     engine_->step();
-    ++polls;
-    if (engine_->stats().tier.queued_blocks != before) polls = 0;
-    if (polls == 0 || engine_->idle()) continue;
+    if (engine_->stats().tier.queued_blocks != before || engine_->idle()) continue;
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, k_stalled_poll, [this] { return arrived_; });
     arrived_ = false;

@@ -113,7 +113,7 @@ class OwingEngine final : public Stepper {
  public:
   struct Debts {
     std::atomic<uint64_t> owed = 0;
-    std::atomic<bool> tier_takes_some = true;
+    uint32_t steps_a_block = 1;  ///< That the tier takes; 0: none.
   };
   explicit OwingEngine(Debts& debts) : debts_(debts) {}
   Result<void> submit(RequestKey, GenerationRequest, TimePoint) override { return {}; }
@@ -125,7 +125,7 @@ class OwingEngine final : public Stepper {
   bool idle() const override { return debts_.owed == 0; }
   void on_arrival(std::function<void()>) override {}
   std::span<const model::ChoiceUpdate> step() override {
-    if (debts_.tier_takes_some && debts_.owed > 0) {
+    if (debts_.owed > 0 && debts_.steps_a_block > 0 && ++steps_ % debts_.steps_a_block == 0) {
       --debts_.owed;
       ++stats_.tier.queued_blocks;
     }
@@ -137,7 +137,17 @@ class OwingEngine final : public Stepper {
 
  private:
   Debts& debts_;
+  uint32_t steps_ = 0;
   model::EngineStats stats_;
+};
+
+/// A second passes with each look at it.
+class HurriedClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_ += std::chrono::seconds(1); }
+
+ private:
+  mutable TimePoint now_{};
 };
 
 const SteadyClock k_clock;
@@ -152,13 +162,25 @@ TEST(EngineLoop, AStopHandsOverWhatTheTierIsOwed) {
   EXPECT_EQ(debts.owed, 0u);
 }
 
-TEST(EngineLoop, AStopDoesNotWaitForATierThatTakesNothing) {
+TEST(EngineLoop, AStopWaitsForATierThatTakesABlockNowAndThen) {
   OwingEngine::Debts debts;
-  debts.owed = 1;
-  debts.tier_takes_some = false;
+  debts.owed = 2;
+  debts.steps_a_block = 60;
   {
     const EngineLoop loop(
         std::make_unique<OwingEngine>(debts), [](EngineEvents) {}, k_clock);
+  }
+  EXPECT_EQ(debts.owed, 0u);
+}
+
+TEST(EngineLoop, AStopDoesNotWaitForEverForATierThatTakesNothing) {
+  const HurriedClock clock;
+  OwingEngine::Debts debts;
+  debts.owed = 1;
+  debts.steps_a_block = 0;
+  {
+    const EngineLoop loop(
+        std::make_unique<OwingEngine>(debts), [](EngineEvents) {}, clock);
   }
   EXPECT_EQ(debts.owed, 1u);
 }

@@ -298,7 +298,10 @@ TargetActor::behavior_type TargetState::make_behavior() {
       [this](const schema::SubmitEnd& message) { submit(message.key); },
       [this](const schema::CancelRequest& message) { cancel(message.key); },
       [this](const schema::SetParked& message) {
-        if (records_.count(message.key) != 0) engine_->set_parked(message.key, message.parked);
+        if (records_.count(message.key) == 0) return;
+        engine_->set_parked(message.key, message.parked);
+        drafts_.set_parked(message.key, message.parked);
+        send_drafts();
       },
       [this](const schema::Resend& message) { resend(message); },
       [this](const schema::DoneAck& message) { cancel(message.key); },

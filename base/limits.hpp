@@ -128,10 +128,8 @@ inline constexpr uint32_t prompt_part_tokens_max = 8192;
 /// Choices handed to an engine while it runs one step; beyond it `overloaded`. Also the longest
 /// queue of an engine, upper bound of the flag.
 inline constexpr uint32_t engine_inbox_choices_max = 4096;
-/// A stopping engine waits for a tier that takes blocks now and then, but no longer than this.
+/// A stopping engine waits for its tier to take what requests that are over have left.
 inline constexpr uint32_t hand_over_ms = 10'000;
-/// Its looks without a block taken, 20 ms apart at most, until it waits no more.
-inline constexpr uint32_t hand_over_polls_max = 50;
 /// Requests that a router holds while no worker is known.
 inline constexpr uint32_t router_pending_max = 1024;
 /// What clients call a model; it travels in control messages.

@@ -26,25 +26,68 @@ Boundaries token_count_buckets() {
   return {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10'000, 20'000, 50'000, 100'000};
 }
 
+prometheus::Counter& counter_of(prometheus::Registry& registry, const std::string& model_name,
+                                const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(
+      {{"model_name", model_name}});
+}
+
+LabelledCounter labelled_of(prometheus::Registry& registry, const std::string& model_name,
+                            const char* name, const char* help, const char* label) {
+  return {prometheus::BuildCounter().Name(name).Help(help).Register(registry),
+          label,
+          {{"model_name", model_name}}};
+}
+
+prometheus::Histogram& histogram_of(prometheus::Registry& registry, const std::string& model_name,
+                                    const char* name, const char* help, Boundaries boundaries) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(
+      {{"model_name", model_name}}, std::move(boundaries));
+}
+
 }  // namespace
+
+RequestMetrics::RequestMetrics(prometheus::Registry& registry, const std::string& model_name)
+    : success(labelled_of(registry, model_name, "vllm:request_success_total",
+                          "Finished requests by reason.", "finished_reason")),
+      outcomes(labelled_of(registry, model_name, "outrider_request_outcomes_total",
+                           "Terminal messages by outcome: one per request.", "outcome")),
+      prompt_tokens(counter_of(registry, model_name, "vllm:prompt_tokens_total",
+                               "Prompt tokens of finished requests.")),
+      generation_tokens(counter_of(registry, model_name, "vllm:generation_tokens_total",
+                                   "Tokens sent to clients.")),
+      time_to_first_token_seconds(
+          histogram_of(registry, model_name, "vllm:time_to_first_token_seconds",
+                       "From arrival to the first token.", latency_buckets())),
+      inter_token_latency_seconds(
+          histogram_of(registry, model_name, "vllm:inter_token_latency_seconds",
+                       "Between two streamed tokens.", token_gap_buckets())),
+      time_per_output_token_seconds(
+          histogram_of(registry, model_name, "vllm:request_time_per_output_token_seconds",
+                       "Mean over a choice's tokens after the first.", token_gap_buckets())),
+      e2e_latency_seconds(histogram_of(registry, model_name, "vllm:e2e_request_latency_seconds",
+                                       "From arrival to the last token.", latency_buckets())),
+      queue_time_seconds(histogram_of(registry, model_name, "vllm:request_queue_time_seconds",
+                                      "From the engine's inbox to the first row in a batch.",
+                                      latency_buckets())),
+      prefill_time_seconds(histogram_of(registry, model_name, "vllm:request_prefill_time_seconds",
+                                        "From the first row to the first token.",
+                                        latency_buckets())),
+      decode_time_seconds(histogram_of(registry, model_name, "vllm:request_decode_time_seconds",
+                                       "From the first token to the last.", latency_buckets())),
+      request_prompt_tokens(histogram_of(registry, model_name, "vllm:request_prompt_tokens",
+                                         "Prompt tokens of a request.", token_count_buckets())),
+      request_generation_tokens(histogram_of(registry, model_name, "vllm:request_generation_tokens",
+                                             "Generated tokens of a request.",
+                                             token_count_buckets())) {}
 
 ServingMetrics::ServingMetrics(const std::string& model_name)
     : labels_{{"model_name", model_name}},
-      success_family_(prometheus::BuildCounter()
-                          .Name("vllm:request_success_total")
-                          .Help("Finished requests by reason.")
-                          .Labels(labels_)
-                          .Register(registry_)),
       http_family_(prometheus::BuildCounter()
                        .Name("outrider_http_responses_total")
                        .Help("HTTP responses by status.")
                        .Labels(labels_)
                        .Register(registry_)),
-      outcome_family_(prometheus::BuildCounter()
-                          .Name("outrider_request_outcomes_total")
-                          .Help("Terminal messages by outcome: one per request.")
-                          .Labels(labels_)
-                          .Register(registry_)),
       requests_running(gauge("vllm:num_requests_running", "Choices in the running batch.")),
       requests_waiting(gauge("vllm:num_requests_waiting", "Choices waiting to be scheduled.")),
       requests_parked(gauge("outrider_requests_parked", "Choices whose reader is slow.")),
@@ -99,30 +142,9 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
       hints(labelled(
           "outrider_hints_total",
           "Drafts that came (one names tokens of one way to go on), by what was found of them.",
-          "outcome")),
-      prompt_tokens(counter("vllm:prompt_tokens_total", "Prompt tokens of finished requests.")),
-      generation_tokens(counter("vllm:generation_tokens_total", "Tokens sent to clients.")),
-      time_to_first_token_seconds(histogram("vllm:time_to_first_token_seconds",
-                                            "From arrival to the first token.", latency_buckets())),
-      inter_token_latency_seconds(histogram("vllm:inter_token_latency_seconds",
-                                            "Between two streamed tokens.", token_gap_buckets())),
-      time_per_output_token_seconds(histogram("vllm:request_time_per_output_token_seconds",
-                                              "Mean over a choice's tokens after the first.",
-                                              token_gap_buckets())),
-      e2e_latency_seconds(histogram("vllm:e2e_request_latency_seconds",
-                                    "From arrival to the last token.", latency_buckets())),
-      queue_time_seconds(histogram("vllm:request_queue_time_seconds",
-                                   "From the engine's inbox to the first row in a batch.",
-                                   latency_buckets())),
-      prefill_time_seconds(histogram("vllm:request_prefill_time_seconds",
-                                     "From the first row to the first token.", latency_buckets())),
-      decode_time_seconds(histogram("vllm:request_decode_time_seconds",
-                                    "From the first token to the last.", latency_buckets())),
-      request_prompt_tokens(histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.",
-                                      token_count_buckets())),
-      request_generation_tokens(histogram("vllm:request_generation_tokens",
-                                          "Generated tokens of a request.",
-                                          token_count_buckets())) {}
+          "outcome")) {
+  requests(model_name);
+}
 
 void raise_to(prometheus::Counter& counter, double total) {
   const double missing = total - counter.Value();
@@ -215,16 +237,13 @@ std::string ServingMetrics::render() const {
   return out.str();
 }
 
-prometheus::Counter& ServingMetrics::request_success(FinishReason reason) {
-  return success_family_.Add({{"finished_reason", std::string(to_string(reason))}});
+RequestMetrics& ServingMetrics::requests(const std::string& model_name) {
+  const std::lock_guard lock(requests_mutex_);
+  return requests_.try_emplace(model_name, registry_, model_name).first->second;
 }
 
 prometheus::Counter& ServingMetrics::http_responses(int status) {
   return http_family_.Add({{"status", std::to_string(status)}});
-}
-
-prometheus::Counter& ServingMetrics::terminal_outcomes(const std::string& outcome) {
-  return outcome_family_.Add({{"outcome", outcome}});
 }
 
 }  // namespace outrider

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,15 +27,20 @@ void raise_to(prometheus::Histogram& histogram, std::span<const uint64_t> counts
 template <class Instrument>
 class Labelled {
  public:
-  Labelled(prometheus::Family<Instrument>& family, std::string label)
-      : family_(&family), label_(std::move(label)) {}
+  /// `others`: labels of each instrument.
+  Labelled(prometheus::Family<Instrument>& family, std::string label,
+           prometheus::Labels others = {})
+      : family_(&family), label_(std::move(label)), others_(std::move(others)) {}
   Instrument& of(std::string_view value) const {
-    return family_->Add({{label_, std::string(value)}});
+    prometheus::Labels labels = others_;
+    labels[label_] = value;
+    return family_->Add(labels);
   }
 
  private:
   prometheus::Family<Instrument>* family_;
   std::string label_;
+  prometheus::Labels others_;
 };
 using LabelledCounter = Labelled<prometheus::Counter>;
 using LabelledGauge = Labelled<prometheus::Gauge>;
@@ -64,9 +70,29 @@ struct StoreMetrics {
   LabelledCounter tenant_over_quota;  ///< blocks
 };
 
-/// The instruments of one served model. Names and types are vLLM's where the meaning is the same,
-/// so that its dashboards work; our own start with `outrider_` and carry their unit. Each carries
-/// the label model_name. All instruments are thread-safe; recording never locks for long.
+/// What is counted of the requests for one model, as they move.
+struct RequestMetrics {
+  RequestMetrics(prometheus::Registry& registry, const std::string& model_name);
+
+  LabelledCounter success;   ///< finished choices, by reason
+  LabelledCounter outcomes;  ///< requests, by how they ended
+  prometheus::Counter& prompt_tokens;
+  prometheus::Counter& generation_tokens;
+  prometheus::Histogram& time_to_first_token_seconds;
+  prometheus::Histogram& inter_token_latency_seconds;
+  prometheus::Histogram& time_per_output_token_seconds;
+  prometheus::Histogram& e2e_latency_seconds;
+  prometheus::Histogram& queue_time_seconds;
+  prometheus::Histogram& prefill_time_seconds;
+  prometheus::Histogram& decode_time_seconds;
+  prometheus::Histogram& request_prompt_tokens;
+  prometheus::Histogram& request_generation_tokens;
+};
+
+/// The instruments of a server. Names and types are vLLM's where the meaning is the same, so that
+/// its dashboards work; our own start with `outrider_` and carry their unit. Each carries the label
+/// model_name: of requests, that of the model that they are for, of all else the first one's.
+/// All instruments are thread-safe; recording never locks for long.
 class ServingMetrics {
  public:
   explicit ServingMetrics(const std::string& model_name);
@@ -74,11 +100,9 @@ class ServingMetrics {
   /// Prometheus text format, version 0.0.4.
   std::string render() const;
 
-  /// Counters by label value, created at first use: finished choices by reason, responses by HTTP
-  /// status, requests by outcome. Values come from closed sets of our own, never from input.
-  prometheus::Counter& request_success(FinishReason reason);
+  /// Made at first use; for names of served models only, never for what a client says.
+  RequestMetrics& requests(const std::string& model_name);
   prometheus::Counter& http_responses(int status);
-  prometheus::Counter& terminal_outcomes(const std::string& outcome);
   /// Of the store below this model's pool. They appear with the first call, which is not
   /// thread-safe.
   StoreMetrics& store();
@@ -96,9 +120,9 @@ class ServingMetrics {
   LabelledGauge labelled_gauge(const char* name, const char* help, const char* label);
 
   std::unique_ptr<StoreMetrics> store_;
-  prometheus::Family<prometheus::Counter>& success_family_;
+  std::mutex requests_mutex_;
+  std::map<std::string, RequestMetrics> requests_;  ///< By model.
   prometheus::Family<prometheus::Counter>& http_family_;
-  prometheus::Family<prometheus::Counter>& outcome_family_;
 
  public:
   // -- state of the engine, set from its snapshots --------------------------------------------
@@ -131,18 +155,6 @@ class ServingMetrics {
   LabelledCounter draft_tokens_of;           ///< hints verified, by source
   LabelledCounter accepted_tokens_of;        ///< of these, those that came true
   LabelledCounter hints;                     ///< that came, by outcome
-  // -- recorded as requests move ---------------------------------------------------------------
-  prometheus::Counter& prompt_tokens;
-  prometheus::Counter& generation_tokens;
-  prometheus::Histogram& time_to_first_token_seconds;
-  prometheus::Histogram& inter_token_latency_seconds;
-  prometheus::Histogram& time_per_output_token_seconds;
-  prometheus::Histogram& e2e_latency_seconds;
-  prometheus::Histogram& queue_time_seconds;
-  prometheus::Histogram& prefill_time_seconds;
-  prometheus::Histogram& decode_time_seconds;
-  prometheus::Histogram& request_prompt_tokens;
-  prometheus::Histogram& request_generation_tokens;
 };
 
 }  // namespace outrider

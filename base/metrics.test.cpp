@@ -11,9 +11,9 @@ using testing::HasSubstr;
 TEST(ServingMetrics, RendersNamesTypesAndLabels) {
   ServingMetrics metrics("tiny");
   metrics.requests_running.Set(3);
-  metrics.prompt_tokens.Increment(17);
-  metrics.time_to_first_token_seconds.Observe(0.03);
-  metrics.request_success(FinishReason::stop).Increment();
+  metrics.requests("tiny").prompt_tokens.Increment(17);
+  metrics.requests("tiny").time_to_first_token_seconds.Observe(0.03);
+  metrics.requests("tiny").success.of(to_string(FinishReason::stop)).Increment();
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr("# TYPE vllm:num_requests_running gauge"));
   EXPECT_THAT(text, HasSubstr("vllm:num_requests_running{model_name=\"tiny\"} 3"));

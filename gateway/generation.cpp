@@ -57,7 +57,7 @@ Generation::Generation(const Parts& parts, PreparedRequest request)
 
 Generation::~Generation() {
   cancel_running();
-  if (!finished_) parts_.metrics.terminal_outcomes("cancelled").Increment();
+  if (!finished_) parts_.metrics.outcomes.of("cancelled").Increment();
 }
 
 kj::Promise<void> Generation::ready() {
@@ -70,7 +70,7 @@ void Generation::abort(Error error) {
   finished_ = true;
   error_ = std::move(error);
   cancel_running();
-  parts_.metrics.terminal_outcomes("failed").Increment();
+  parts_.metrics.outcomes.of("failed").Increment();
   channel_.wake();
 }
 
@@ -120,7 +120,7 @@ void Generation::accept(uint32_t source, schema::StreamTokens event,
     event.finish.reset();  // StreamDone says why
   if (event.tokens.empty() && !event.finish) return;
   delta.finish = event.finish;
-  if (event.finish) parts_.metrics.request_success(event.finish->reason).Increment();
+  if (event.finish) parts_.metrics.success.of(to_string(event.finish->reason)).Increment();
   auto& choice = choices_[delta.choice];
   if (!request_.drops_output) {
     observe_tokens(choice, event.tokens.size());
@@ -169,7 +169,7 @@ void Generation::accept(uint32_t source, const schema::StreamDone& event) {
   }
   finished_ = std::ranges::none_of(running_, [](bool b) { return b; });
   if (!finished_) return;
-  parts_.metrics.terminal_outcomes(outcome_name(event.outcome)).Increment();
+  parts_.metrics.outcomes.of(outcome_name(event.outcome)).Increment();
   if (!error_) observe_end();
 }
 

@@ -40,7 +40,7 @@ class Generation {
   struct Parts {
     Backend& backend;
     const Clock& clock;
-    ServingMetrics& metrics;
+    RequestMetrics& metrics;     ///< Of the request's model.
     uint64_t first_session = 0;  ///< One id per prompt, counted up from here.
     TimePoint arrived{0};        ///< From which times are counted.
   };

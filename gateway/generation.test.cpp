@@ -20,7 +20,7 @@ TEST(Generation, MeasuresTheTimePerTokenOfEachChoiceAlone) {
   request.parsed.generation.choices = 2;
   request.prompts = {request.parsed.generation};
   request.prompts[0].prompt = {1};
-  Generation generation({backend, clock, metrics, 1}, std::move(request));
+  Generation generation({backend, clock, metrics.requests("tiny"), 1}, std::move(request));
   auto& session = backend.sessions[0];
   // Both choices have three tokens, two seconds apart; the second choice starts late.
   for (uint32_t step = 0; step < 4; ++step) {

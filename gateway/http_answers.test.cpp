@@ -365,7 +365,7 @@ TEST_F(HttpAnswers, MetricsCountRequestsTokensAndOutcomes) {
   client.request("POST", k_chat_path, chat_body());
   const std::string text = client.request("GET", "/metrics").body;
   for (const char* line :
-       {"vllm:request_success_total{model_name=\"tiny\",finished_reason=\"stop\"} 1",
+       {"vllm:request_success_total{finished_reason=\"stop\",model_name=\"tiny\"} 1",
         "outrider_request_outcomes_total{model_name=\"tiny\",outcome=\"done\"} 1",
         "outrider_http_responses_total{model_name=\"tiny\",status=\"200\"} 1",
         "vllm:e2e_request_latency_seconds_count{model_name=\"tiny\"} 1",

@@ -304,7 +304,7 @@ TEST(HttpGateway, AForcedStopTellsEachClientOnceAndLogsIt) {
   for (const auto& session : stopped.backend.sessions) EXPECT_TRUE(session.cancelled);
   EXPECT_EQ(lines.str().find("status=499"), std::string::npos) << lines.str();
   EXPECT_NE(lines.str().find("status=503"), std::string::npos) << lines.str();
-  EXPECT_EQ(stopped.metrics.terminal_outcomes("failed").Value(), 2);
+  EXPECT_EQ(stopped.metrics.requests("tiny").outcomes.of("failed").Value(), 2);
 }
 
 TEST(HttpGateway, AForcedStopDoesNotWaitForReadersThatTakeNothing) {

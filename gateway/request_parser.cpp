@@ -132,8 +132,9 @@ Result<void> check_together(const Json& body, const ParsedRequest& r) {
     return invalid("top_logprobs", "top_logprobs needs logprobs to be true");
   }
   if (r.max_tokens == 0u && !(r.echo && !chat)) {
-    return invalid(given(body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens",
-                   "max_tokens must be at least 1 (0 is for echo only)");
+    const std::string name =
+        given(body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+    return invalid(name, name + " must be at least 1 (0 is for echo only)");
   }
   if (r.max_tokens && r.generation.stop.min_tokens > *r.max_tokens) {
     return invalid("min_tokens", "min_tokens is " + std::to_string(r.generation.stop.min_tokens) +

@@ -54,6 +54,21 @@ TEST_F(HttpModels, ARequestRunsOnTheModelThatItNamesAndSaysSo) {
   EXPECT_EQ(chat(R"(,"max_tokens":200)").status, 200) << "the other one has the room";
 }
 
+TEST_F(HttpModels, RequestsAreCountedForTheirOwn) {
+  const auto has = [&](const std::string& sample) {
+    const std::string text = client.request("GET", "/metrics").body;
+    return text.find("\n" + sample + "\n") != std::string::npos;
+  };
+  const std::string successes = "vllm:request_success_total{finished_reason=\"stop\",model_name=";
+  EXPECT_TRUE(has("vllm:prompt_tokens_total{model_name=\"small\"} 0")) << "from the start";
+  chat(R"(,"model":"small")");
+  EXPECT_TRUE(has(successes + "\"small\"} 1"));
+  EXPECT_FALSE(has(successes + "\"tiny\"} 1"));
+  chat("");
+  EXPECT_TRUE(has(successes + "\"tiny\"} 1"));
+  EXPECT_TRUE(has("vllm:e2e_request_latency_seconds_count{model_name=\"small\"} 1"));
+}
+
 TEST_F(HttpModels, AllAreListedTheFirstOneFirst) {
   const Json models = client.request("GET", "/v1/models").json();
   ASSERT_EQ(models["data"].size(), 2u);

@@ -63,6 +63,7 @@ void Serving::set_models(std::vector<ServedModel> served, Backend& backend) {
   OUTRIDER_CHECK(phase_ == Phase::loading && !served.empty());
   for (ServedModel& model : served) {
     model.longest_token_bytes = longest_token_bytes(*model.text.tokenizer);
+    parts_.metrics.requests(model.name);  // its series begin at zero
     served_.push_back(std::make_shared<const ServedModel>(std::move(model)));
   }
   backend_ = &backend;
@@ -137,8 +138,9 @@ Result<std::unique_ptr<Generation>> Serving::start(PreparedRequest request, Time
   if (parts_.log_prompts) log_prompts(request);
   const uint64_t first_session = next_session_;
   next_session_ += request.prompts.size();
+  RequestMetrics& metrics = parts_.metrics.requests(request.served->name);
   auto generation = std::make_unique<Generation>(
-      Generation::Parts{*backend_, parts_.clock, parts_.metrics, first_session, arrived},
+      Generation::Parts{*backend_, parts_.clock, metrics, first_session, arrived},
       std::move(request));
   generations_.insert(generation.get());
   return generation;

@@ -114,7 +114,7 @@ Result<void> let_go_of_lost(OpenedStore& out) {
     if (!here) out.gone.push_back(entry);
     return !here;
   });
-  out.lost_records = out.gone.size() + out.broken_rows;
+  out.lost_records = out.gone.size() + out.broken_rows + out.database->unread_rows();
   RowBatch unnamed;
   for (const BlockId& id : pinned) unnamed.delete_pinned(id);
   return out.database->write(unnamed);

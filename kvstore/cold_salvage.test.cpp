@@ -214,11 +214,18 @@ TEST_F(Salvage, ABadBlockOfTheIndexCostsItsRowsOnly) {
     std::string content = read_file(path);
     content[where] = static_cast<char>(content[where] ^ 1);
     write_file(path, content);
-    auto store = open();
+    Surroundings outside = surroundings(clock_);
+    outside.log = *make_logger({});
+    ::testing::internal::CaptureStderr();
+    const auto store = std::make_unique<ColdStore>(small_options(store_path()), outside);
+    store->drain();
+    const std::string lines = ::testing::internal::GetCapturedStderr();
     const ColdStats stats = store->stats();
     EXPECT_EQ(stats.counters.salvaged, 1u) << stats.outage_text;
     EXPECT_EQ(stats.counters.quarantined, 0u);
     EXPECT_LT(stats.rows, k_many * k_blocks);
+    EXPECT_THAT(lines, HasSubstr(std::to_string(stats.rows) + " records kept, " +
+                                 std::to_string(k_many * k_blocks - stats.rows) + " lost"));
     EXPECT_GE(stats.rows, k_many * k_blocks - 30) << "a block has 29";
     uint64_t came = 0;
     for (uint64_t chain = 0; chain < k_many; ++chain) {

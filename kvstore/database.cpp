@@ -297,6 +297,10 @@ std::vector<std::string> Database::bad_tables() const {
   return bad_tables_of(*state_->db, {rocksdb::kDefaultColumnFamilyName, "idx", "kvp"});
 }
 
+uint64_t Database::unread_rows() const {
+  return state_->unread_rows;
+}
+
 uint64_t Database::pinned_file_bytes() const {
   uint64_t files = 0, buffered = 0;
   state_->db->GetIntProperty(state_->pinned, rocksdb::DB::Properties::kTotalSstFilesSize, &files);

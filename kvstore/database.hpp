@@ -158,6 +158,8 @@ class Database {
   /// It is open and its content was looked at: an end of the process from here on is not counted
   /// as one that the directory was the cause of, and what a salvage left out is deleted.
   Result<void> settle();
+  /// Of a salvage: rows in blocks that could not be read, at most.
+  uint64_t unread_rows() const;
   static bool salvage_was_cut_off(const std::string& directory);
   static uint32_t salvage_tries(const std::string& directory);  ///< none of which came to its end
   /// Fails (unavailable) where another process, or this one, holds a directory or salvages it.

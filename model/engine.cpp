@@ -59,13 +59,14 @@ uint64_t pool_blocks(const EngineOptions& options, const kernels::KvGeometry& ge
 }
 
 Result<uint32_t> choose_context(const EngineOptions& options, const ModelConfig& config) {
-  if (options.context_tokens > config.context_length) {
+  if (options.context_tokens > config.context_length && !options.shortens_context) {
     return fail(ErrorCode::invalid_argument,
                 "a context of " + std::to_string(options.context_tokens) +
                     " tokens is longer than the model's " + std::to_string(config.context_length),
                 "context_tokens");
   }
-  return options.context_tokens == 0 ? config.context_length : options.context_tokens;
+  return options.context_tokens == 0 ? config.context_length
+                                     : std::min(options.context_tokens, config.context_length);
 }
 
 }  // namespace
@@ -100,7 +101,7 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel
   kernels::KvGeometry geometry = kv_geometry(model->config, options.block_tokens, options.kv_kinds);
   const uint64_t blocks = pool_blocks(options, geometry, *wanted);
   const uint64_t capacity = blocks * options.block_tokens;
-  if (capacity == 0 || capacity < options.context_tokens) {
+  if (capacity == 0 || (capacity < options.context_tokens && !options.shortens_context)) {
     return fail(ErrorCode::invalid_argument,
                 std::to_string(options.kv_memory_bytes) + " bytes of KV memory hold " +
                     std::to_string(capacity) + " tokens, not " +

@@ -25,10 +25,11 @@ namespace outrider::model {
 
 /// Sizes of one engine. All are fixed at start: a step allocates no KV.
 struct EngineOptions {
-  uint32_t context_tokens = 0;  ///< Longest sequence; 0: the model's own, capped by the pool.
-  uint32_t batch_tokens = 512;  ///< Rows of one step: decode rows first, then prefill chunks.
-  uint32_t sequences = 64;      ///< Running sequences (choices) at once.
-  uint32_t waiting = 1024;      ///< Waiting choices; beyond it `submit` says overloaded.
+  uint32_t context_tokens = 0;    ///< Longest sequence; 0: the model's own, capped by the pool.
+  bool shortens_context = false;  ///< Rather than fail where model or pool have less than that.
+  uint32_t batch_tokens = 512;    ///< Rows of one step: decode rows first, then prefill chunks.
+  uint32_t sequences = 64;        ///< Running sequences (choices) at once.
+  uint32_t waiting = 1024;        ///< Waiting choices; beyond it `submit` says overloaded.
   uint32_t block_tokens = 16;
   uint64_t kv_memory_bytes = uint64_t{1} << 30;
   kernels::KvKinds kv_kinds;

@@ -23,6 +23,7 @@ struct ChatFlags {
   SamplingFlags sampling;
   std::string url;
   std::string api_key;
+  std::string served_model;  ///< With a URL.
   std::string system;
 };
 
@@ -115,7 +116,8 @@ Result<void> take_turn(ChatBackend& backend, Conversation& conversation, const s
 int chat(const ChatFlags& flags) {
   const auto settings = flags.settings.resolve();
   if (!settings) return report(settings.error());
-  auto backend = flags.url.empty() ? local_chat(*settings) : remote_chat(flags.url, flags.api_key);
+  auto backend = flags.url.empty() ? local_chat(*settings)
+                                   : remote_chat(flags.url, flags.api_key, flags.served_model);
   if (!backend) return report(backend.error());
   Conversation conversation(flags.system, flags.sampling);
   const bool terminal = isatty(STDIN_FILENO) == 1;
@@ -147,10 +149,13 @@ void add_chat(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ChatFlags>();
   flags->sampling.stop.max_tokens = 0;
   flags->sampling.params.temperature = 0.7f;
-  auto* url = command
-                  ->add_option("--url", flags->url,
-                               "a running server, http://host:port, in place of a model here")
-                  ->type_name("URL");
+  auto* url =
+      command
+          ->add_option(
+              "--url", flags->url,
+              "a running server, http://host:port, in place of a model here; --model is then\n"
+              "one that it serves")
+          ->type_name("URL");
   command->add_option("--api-key", flags->api_key, "API key, when the server wants one")
       ->type_name("KEY")
       ->needs(url);
@@ -164,11 +169,15 @@ void add_chat(CLI::App& app, Action& action) {
   command->callback([flags, command, &action] {
     // Not by CLI11's excludes(), which lists every pair in --help.
     std::vector<std::string> of_the_engine = engine_setting_names();
+    std::erase(of_the_engine, "model");
     of_the_engine.push_back("config");
     for (const std::string& name : of_the_engine) {
       if (!flags->url.empty() && command->count("--" + name) > 0) {
         throw CLI::ExcludesError("--url", "--" + name);
       }
+    }
+    if (command->count("--model") > 0) {
+      flags->served_model = command->get_option("--model")->as<std::string>();
     }
     uint64_t& seed = flags->sampling.params.seed;
     if (command->count("--seed") == 0) seed = random_bits() >> 12;  // exact in any JSON number

@@ -151,8 +151,8 @@ Result<std::unique_ptr<ChatBackend>> local_chat(const Settings& settings) {
   return std::unique_ptr<ChatBackend>(std::make_unique<LocalChat>(std::move(*generator)));
 }
 
-Result<std::unique_ptr<ChatBackend>> remote_chat(const std::string& url,
-                                                 const std::string& api_key) {
+Result<std::unique_ptr<ChatBackend>> remote_chat(const std::string& url, const std::string& api_key,
+                                                 const std::string& model) {
   auto client = HttpClient::connect(url, api_key);
   if (!client) return client.error();
   const auto reply = (*client)->get("/v1/models");
@@ -162,8 +162,17 @@ Result<std::unique_ptr<ChatBackend>> remote_chat(const std::string& url,
   if (reply->status != 200 || !models.is_array() || models.empty()) {
     return fail(ErrorCode::unavailable, url + "/v1/models: " + error_text(*reply));
   }
-  return std::unique_ptr<ChatBackend>(
-      std::make_unique<RemoteChat>(std::move(*client), url, text_of(models[0], "id", "default")));
+  std::string names;
+  for (const auto& served : models) {
+    const std::string name = text_of(served, "id", "default");
+    if (model.empty() || name == model) {
+      return std::unique_ptr<ChatBackend>(
+          std::make_unique<RemoteChat>(std::move(*client), url, name));
+    }
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return fail(ErrorCode::not_found, "model: " + url + " serves " + names + ", not " + model,
+              "model");
 }
 
 }  // namespace outrider::tools

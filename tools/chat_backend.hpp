@@ -38,7 +38,8 @@ class ChatBackend {
 };
 
 Result<std::unique_ptr<ChatBackend>> local_chat(const Settings& settings);
-Result<std::unique_ptr<ChatBackend>> remote_chat(const std::string& url,
-                                                 const std::string& api_key);
+/// `model`: by the name that the server has for it; empty: its first one.
+Result<std::unique_ptr<ChatBackend>> remote_chat(const std::string& url, const std::string& api_key,
+                                                 const std::string& model = {});
 
 }  // namespace outrider::tools

@@ -88,5 +88,20 @@ TEST(RemoteChat, TakesAModelWithoutAName) {
   }
 }
 
+TEST(RemoteChat, TakesTheModelThatItIsToldIfItIsServed) {
+  const CannedServer::Reply two{200, R"({"data":[{"id":"m"},{"id":"d"}]})"};
+  for (const auto& [wanted, got] : {std::pair("", "m"), std::pair("m", "m"), std::pair("d", "d")}) {
+    const CannedServer server({two});
+    const auto chat = remote_chat(server.url(), "", wanted);
+    ASSERT_TRUE(chat.ok()) << wanted;
+    EXPECT_EQ((*chat)->description(), got + (" at " + server.url()));
+  }
+  const CannedServer server({two});
+  const auto chat = remote_chat(server.url(), "", "e");
+  ASSERT_FALSE(chat.ok());
+  EXPECT_EQ(chat.error().field, "model");
+  EXPECT_EQ(chat.error().message, "model: " + server.url() + " serves m, d, not e");
+}
+
 }  // namespace
 }  // namespace outrider::tools

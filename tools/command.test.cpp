@@ -95,10 +95,10 @@ TEST(Usage, HelpTellsFilesFromDirectories) {
               AllOf(HasSubstr("--weights-cache DIR"), HasSubstr("--config FILE")));
 }
 
-TEST(Usage, ChatTakesAModelOrAServerNotBoth) {
-  EXPECT_EQ(usage_of("chat --model a --url b"), "--url excludes --model");
+TEST(Usage, ChatTakesAnEngineOrAServerNotBoth) {
+  EXPECT_EQ(usage_of("chat --ctx 9 --url b"), "--url excludes --ctx");
   EXPECT_EQ(usage_of("chat --url b --config c"), "--url excludes --config");
-  EXPECT_EQ(usage_of("chat --url b"), "");
+  EXPECT_EQ(usage_of("chat --model a --url b"), "");
   EXPECT_THAT(usage_of("chat --help"), AllOf(HasSubstr("--url URL"), Not(HasSubstr("Excludes"))));
 }
 

@@ -117,9 +117,10 @@ model::EngineOptions draft_engine_options(const Settings& settings, uint64_t kv_
   model::EngineOptions options;
   options.batch_tokens = static_cast<uint32_t>(settings.count("max-batch-tokens"));
   options.sequences = limits::draft_runs_max + static_cast<uint32_t>(settings.count("draft-rows"));
-  options.waiting = 2 * options.sequences;
+  options.waiting = static_cast<uint32_t>(settings.count("max-waiting"));
   options.block_tokens = static_cast<uint32_t>(settings.count("block-tokens"));
   options.kv_memory_bytes = kv_memory_mb << 20;
+  options.prefix_caching = settings.text("prefix-caching") == "on";
   options.speculation.depth_max = 0;
   return options;
 }

@@ -99,8 +99,8 @@ std::string lost_blocks_text(const Settings& settings, const model::LoadedModel&
   const auto last = last_plan(kv_plan_directory(settings), model.name, go_on);
   if (!last || last->plan.chosen()->kinds == chosen) return {};
   const std::string before = kernels::kv_kinds_text(last->plan.chosen()->kinds);
-  return "KV plan: the blocks in " + store + " were stored with the KV kind " + before +
-         " and are not found with " + kernels::kv_kinds_text(chosen) + "; --kv-kind " + before +
+  return "KV plan: blocks that " + store + " has of the last plan's KV kind, " + before +
+         ", are not found with " + kernels::kv_kinds_text(chosen) + "; --kv-kind " + before +
          " finds them";
 }
 

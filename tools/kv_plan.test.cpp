@@ -415,9 +415,9 @@ TEST_F(Starts, WarnWhenANewPlanLeavesTheStoredBlocksBehind) {
   ASSERT_TRUE(write_kv_plan(path, *stored).ok());
   now_ += 604'800;
   EXPECT_THAT(start(), HasSubstr("measured in"));
-  EXPECT_THAT(warned_, HasSubstr("the blocks in " + directory_ +
-                                 " were stored with the KV kind "
-                                 "q8_0 and are not found with fp16; --kv-kind q8_0 finds them"));
+  EXPECT_THAT(warned_, HasSubstr("blocks that " + directory_ +
+                                 " has of the last plan's KV kind, q8_0, are not found with fp16; "
+                                 "--kv-kind q8_0 finds them"));
   start();
   EXPECT_EQ(warned_, "") << "once";
 }

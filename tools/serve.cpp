@@ -91,13 +91,16 @@ Result<void> load_draft(const Settings& settings, const EmbeddedCluster& cluster
   words.inform("loading the draft model " + settings.text("draft"));
   auto model = load_draft_with_progress(settings, &stop, words);
   if (!model) return model.error();
-  return cluster.add_draft(
-      {.model = std::move(*model),
-       .name = draft_name(settings.text("draft")),
-       .options = draft_engine_options(settings, settings.count("draft-kv-memory-mb")),
-       .competes = plan_draft_threads(settings).competes,
-       .rows = static_cast<uint32_t>(settings.count("draft-rows"))},
-      prepared);
+  model::EngineOptions options =
+      draft_engine_options(settings, settings.count("draft-kv-memory-mb"));
+  options.context_tokens = static_cast<uint32_t>(settings.count("ctx"));
+  options.shortens_context = true;
+  return cluster.add_draft({.model = std::move(*model),
+                            .name = draft_name(settings.text("draft")),
+                            .options = options,
+                            .competes = plan_draft_threads(settings).competes,
+                            .rows = static_cast<uint32_t>(settings.count("draft-rows"))},
+                           prepared);
 }
 
 /// The model and its engine, and maybe a draft model and its own.

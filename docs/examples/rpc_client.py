@@ -83,7 +83,8 @@ async def main(options):
     host, _, port = options.address.rpartition(":")
     # Another kind of server may wait for us to say more.
     connection = await asyncio.wait_for(Connection.open(host, int(port), options.key), 5)
-    fields = {"maxTokens": options.max_tokens, "temperature": options.temperature}
+    fields = {"model": options.model, "maxTokens": options.max_tokens,
+              "temperature": options.temperature}
     if options.chat:
         fields["messages"] = [{"role": "user", "content": options.prompt}]
     else:
@@ -103,6 +104,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--address", default="127.0.0.1:8081")
     parser.add_argument("--key", default="")
+    parser.add_argument("--model", default="", help="empty: the first that is served")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=1, help="0 is greedy")
     parser.add_argument("--chat", action="store_true", help="use the model's chat template")
