@@ -348,10 +348,18 @@ class LifeSuite(unittest.TestCase):
                 self.assertIn(b"the context of 96 tokens leaves", refused.stderr)
 
     def test_the_chat_refuses_engine_flags_beside_a_server(self):
-        for flag in (["--threads", "1"], ["--model", "x"], ["--config", "x.yaml"]):
+        for flag in (["--threads", "1"], ["--config", "x.yaml"]):
             out = chat("--url", "http://127.0.0.1:1", *flag)
             self.assertEqual(out.returncode, 2)
             self.assertIn(flag[0].encode(), out.stderr)
+
+    def test_the_chat_asks_a_server_for_a_model_by_name(self):
+        with Server(binary, model, ["--model-name", "ours"]) as server:
+            named = chat("--url", server.url, "--model", "ours", "-n", "4", typed=b"hi\n")
+            self.assertEqual((named.returncode, named.stderr), (0, b""))
+            other = chat("--url", server.url, "--model", "theirs", typed=b"hi\n")
+            self.assertEqual(other.returncode, 1)
+            self.assertIn(b"serves ours, not theirs", other.stderr)
 
     def test_prompts_and_keys_never_reach_the_log(self):
         secret = "xylophone-secret-words"
