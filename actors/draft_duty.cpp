@@ -32,6 +32,7 @@ constexpr uint32_t k_load_steps = 8;
 
 void DraftDuty::Window::add(const StepReport& step) {
   ++steps;
+  promising += step.hints_could_pay ? 1 : 0;
   tokens += step.tokens;
   time += step.time;
 }
@@ -86,7 +87,9 @@ void DraftDuty::wait(Load& load, const StepReport& step) {
     load.begun = true;
     if (options_.competes) load.until_try = k_first_pause * load.last.time;
   }
-  if (load.until_try > Duration(0)) return;
+  const bool could_pay = 2 * load.last.promising >= load.last.steps;
+  if (!could_pay) load.pays = false;
+  if (!could_pay || load.until_try > Duration(0)) return;
   load.tries = true;
   load.ready = false;
   load.warmup = 0;

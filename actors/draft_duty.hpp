@@ -11,7 +11,8 @@ namespace outrider::actors {
 /// with drafts and without are measured in windows next to each other, for each number of streams
 /// (by powers of two), and the faster way is taken; the other is tried again, as often as costs no
 /// more than a small share of the tokens: soon where it was hardly slower, so that a draft which
-/// was late for a while is used again. Pure: fed with what steps took.
+/// was late for a while is used again. Where no hint could pay nothing is tried. Pure: fed with
+/// what steps took.
 class DraftDuty {
  public:
   struct Options {
@@ -32,6 +33,7 @@ class DraftDuty {
   /// Tokens and the time that they took.
   struct Window {
     uint32_t steps = 0;
+    uint32_t promising = 0;  ///< Of these, in which hints could have paid.
     uint64_t tokens = 0;
     Duration time{0};
 

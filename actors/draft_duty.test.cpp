@@ -17,6 +17,7 @@ struct FakeTarget {
   Duration drafted = milliseconds(12);
   uint32_t tokens_of_drafted = 2;
   uint32_t steps_to_come = 5;
+  bool could_pay = true;
 
   uint64_t tokens = 0;
   Duration elapsed{0};
@@ -33,7 +34,7 @@ struct FakeTarget {
       waited_ = on ? waited_ + 1 : 0;
       const bool ready = waited_ > steps_to_come;
       StepReport step{streams, streams * (ready ? tokens_of_drafted : 1), true,
-                      on ? drafted : plain};
+                      on ? drafted : plain, could_pay};
       tokens += step.tokens;
       elapsed += step.time;
       if (on) on_for += step.time;
@@ -133,9 +134,22 @@ TEST(DraftDuty, EachNumberOfStreamsHasItsOwnAnswer) {
   EXPECT_TRUE(target.duty.on()) << "as it was known before";
 }
 
+TEST(DraftDuty, NothingIsTriedWhereNoHintCouldPay) {
+  FakeTarget target;
+  target.could_pay = false;
+  target.run(seconds(100));
+  EXPECT_EQ(target.on_for, Duration(0));
+  target.could_pay = true;
+  target.run(seconds(3));
+  ASSERT_TRUE(target.duty.on()) << "soon, where it could";
+  target.could_pay = false;
+  target.run(seconds(1));
+  EXPECT_FALSE(target.duty.on());
+}
+
 TEST(DraftDuty, StepsWithPromptsAreNotMeasured) {
   DraftDuty duty({});
-  for (int i = 0; i < 1000; ++i) duty.observe({1, 1, false, milliseconds(10)}, false);
+  for (int i = 0; i < 1000; ++i) duty.observe({1, 1, false, milliseconds(10), true}, false);
   EXPECT_FALSE(duty.on()) << "without a window there is nothing to compare a try with";
 }
 

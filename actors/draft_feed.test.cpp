@@ -34,7 +34,7 @@ class Feed : public ::testing::Test {
     update.choice = choice;
     for (const int32_t id : ids) update.tokens.push_back({id, std::nullopt});
     if (ends) update.finish = Finish{FinishReason::length, -1, -1};
-    feed_.commit({&update, 1}, {1, static_cast<uint32_t>(ids.size()), true, milliseconds(2)});
+    feed_.commit({&update, 1}, {1, static_cast<uint32_t>(ids.size()), true, milliseconds(2), true});
   }
   template <class Message>
   std::vector<Message> sent(uint32_t draft = 0) {
@@ -132,7 +132,7 @@ TEST_F(Feed, LongTextsTravelInPartsAndChoicesInOneMessage) {
     updates[choice].choice = choice;
     updates[choice].tokens = {{4, std::nullopt}};
   }
-  feed_.commit(updates, {3, 3, true, milliseconds(1)});
+  feed_.commit(updates, {3, 3, true, milliseconds(1), true});
   read();
   EXPECT_EQ(sent<schema::DraftCommits>().size(), 1u);
   EXPECT_EQ(commits().size(), 3u);
@@ -295,7 +295,6 @@ TEST_F(Feed, ARefusedRequestGivesItsLeaseBack) {
   EXPECT_EQ(box_.ends.size(), 1u);
 }
 
-/// Drafts on duty only where that pays: here they never come, so that each try fails.
 TEST_F(Feed, WhatNobodyReadsIsNotDraftedFor) {
   feed_.begin(k_key, request());
   lease();
@@ -317,6 +316,7 @@ TEST_F(Feed, WhatNobodyReadsIsNotDraftedFor) {
   EXPECT_EQ(commits()[0].tokens, std::vector<int32_t>{4});
 }
 
+/// Drafts on duty only where that pays: here they never come, so that each try fails.
 TEST_F(Feed, OffDutyNobodyDrafts) {
   feed_ = DraftFeed({.target = 9, .tokenizer = "tokens", .depth_max = 8});
   feed_.begin(k_key, request());

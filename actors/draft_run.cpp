@@ -58,8 +58,7 @@ DraftRun::DraftRun(const schema::DraftOpen& open, uint64_t session, uint32_t con
       request_(drafting(open)),
       prompt_tokens_(open.prompt_tokens),
       context_tokens_(context_tokens),
-      hash_(model::k_empty_text),
-      draws_(request_.draft == DraftKind::drawn) {}
+      hash_(model::k_empty_text) {}
 
 DraftRun::Taken DraftRun::take(const schema::DraftCommit& commit) {
   if (commit.base_length + commit.tokens.size() >= text_.size()) {
@@ -101,7 +100,7 @@ bool DraftRun::steer(Stepper& engine, uint32_t rows, Duration own_step) {
     return true;
   }
   if (heads_.empty()) return submit(engine);
-  choose_leaves(draws_ ? 1 : rows, own_step);
+  choose_leaves(request_.draft == DraftKind::drawn ? 1 : rows, own_step);
   for (Head& head : heads_) {
     const auto leaf =
         head.lost ? leaves_.end() : std::find(leaves_.begin(), leaves_.end(), head.at);

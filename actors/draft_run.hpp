@@ -66,7 +66,6 @@ class DraftRun {
   uint32_t begun_ = 0;  ///< Heads of all time.
   uint32_t depth_ = 0;
   uint64_t target_step_ns_ = 0;
-  bool draws_;                              ///< Tokens that are verified by rejection.
   std::vector<DraftTree::Id> leaves_ = {};  // Work space.
   std::vector<int32_t> output_ = {};
   std::vector<DraftGuess> guesses_ = {};

@@ -225,6 +225,7 @@ bool EngineLoop::step(EngineEvents& events) {
   events.step.tokens = static_cast<uint32_t>(after.generated_tokens - before.generated_tokens);
   events.step.decodes_only = rows == events.step.sequences + hints;
   events.step.time = end - (last_step_ == TimePoint{0} ? start : last_step_);
+  events.step.hints_could_pay = after.hints_could_pay;
   last_step_ = end;
   if (rows > 0 && seconds > 0) {
     const double speed = static_cast<double>(rows) / seconds;

@@ -40,8 +40,9 @@ std::unique_ptr<Stepper> make_stepper(std::unique_ptr<model::Engine> engine);
 struct StepReport {
   uint32_t sequences = 0;  ///< That got tokens.
   uint32_t tokens = 0;
-  bool decodes_only = false;  ///< No row of a prompt.
-  Duration time{0};           ///< From the end of the step before, if the engine was busy.
+  bool decodes_only = false;     ///< No row of a prompt.
+  Duration time{0};              ///< From the end of the step before, if the engine was busy.
+  bool hints_could_pay = false;  ///< Had there been enough of them, all certain.
 };
 
 /// What happened since the last publish, in order: first what was taken in or refused, then what

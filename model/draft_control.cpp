@@ -1,6 +1,7 @@
 #include "model/draft_control.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace outrider::model {
 namespace {
@@ -18,6 +19,12 @@ constexpr uint32_t k_probe_rows = 256;
 /// What hints must promise: less is within what costs and chances are known to, and where a step is
 /// full of rows they never promise much.
 constexpr double k_gain_min = 1.08;
+/// Survival of hints that are sure to come true.
+constexpr auto k_certain = [] {
+  std::array<float, k_hint_depth_max> survival;
+  survival.fill(1);
+  return survival;
+}();
 
 }  // namespace
 
@@ -63,10 +70,20 @@ void DraftControl::choose(std::span<const DecodingSequence> sequences, uint32_t 
   }
 }
 
+bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, uint32_t rows_max) {
+  if (is_off() || options_.fixed_depth) return !is_off();
+  candidates_.clear();
+  for (const DecodingSequence& sequence : sequences) {
+    candidates_.push_back({sequence.context, std::span(k_certain).first(sequence.depth_max)});
+  }
+  return model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min);
+}
+
 bool DraftControl::is_probe_due(Drafts& drafts, uint32_t rows_max) {
   ++unverified_;
   if (++drafts.plain_steps < k_probe_after || unverified_ < k_probe_rows) return false;
-  if (!options_.fixed_depth && !could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min)) {
+  if (!options_.fixed_depth &&
+      !model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min)) {
     return false;
   }
   unverified_ = 0;

@@ -37,6 +37,7 @@ struct Drafts {
 struct DecodingSequence {
   uint32_t context = 0;  ///< tokens behind its row
   Drafts* drafts = nullptr;
+  uint32_t depth_max = 0;  ///< Hints that it may take, whether there are any or not.
 };
 
 /// How many hints a step verifies: find_path of each sequence, choose, run the step, learn and
@@ -61,6 +62,9 @@ class DraftControl {
   /// fixed depths and probes are as they are, and the scheduler cuts what has no room.
   void choose(std::span<const DecodingSequence> sequences, uint32_t rows_max,
               std::vector<uint32_t>& depths);
+  /// Whether hints would be verified in a step of these if there were as many as may be taken, and
+  /// each certain. If not, whoever drafts works for nothing.
+  bool could_pay(std::span<const DecodingSequence> sequences, uint32_t rows_max);
   /// A row with the path behind it gave `drawn` tokens: all but the last are hints that came true.
   void learn(Drafts& drafts, size_t drawn);
   /// A step of these sequences, each row sampled, took `time`.

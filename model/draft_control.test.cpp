@@ -58,6 +58,20 @@ class World {
   std::vector<Drafts> drafts_;
 };
 
+TEST(DraftControl, HintsCouldPayWhereRowsAreCheapAndThereIsRoom) {
+  DraftControl control({.depth_max = 8});
+  const std::vector<DecodingSequence> takes_two = {{0, nullptr, 2}};
+  EXPECT_FALSE(control.could_pay(takes_two, 16)) << "nothing was measured";
+  control.set_costs(costs(true));
+  EXPECT_TRUE(control.could_pay(takes_two, 16));
+  EXPECT_FALSE(control.could_pay(takes_two, 0));
+  EXPECT_FALSE(control.could_pay(std::vector<DecodingSequence>{{0, nullptr, 0}}, 16));
+  control.set_costs(costs(false));
+  EXPECT_FALSE(control.could_pay(takes_two, 16)) << "a row costs as much as a step";
+  DraftControl fixed({.depth_max = 8, .fixed_depth = true});
+  EXPECT_TRUE(fixed.could_pay(takes_two, 16)) << "whatever it costs";
+}
+
 TEST(DraftControl, WhetherDrawnHintsAreVerifiedDoesNotDependOnWhatWasDrawn) {
   // Rejected by one request, then offered to another: as many are verified whatever they claim.
   DraftControl control({.depth_max = 8});

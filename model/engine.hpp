@@ -105,6 +105,7 @@ struct EngineStats {
   uint32_t reading = 0;           ///< Waiting choices for which the tier reads.
   TierCounters tier;
   HintCounters hints;
+  bool hints_could_pay = false;  ///< In the last step, had there been enough of them, all certain.
 };
 
 /// Blocks of the prefix index.

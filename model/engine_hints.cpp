@@ -102,17 +102,15 @@ Drafts& Engine::State::drafts_of(const ActiveRequest& request, Choice& choice) c
   return *choice.drafts;
 }
 
-/// The best path of what is hinted at, as far as the choice may still go.
-void Engine::State::find_path(const ActiveRequest& request, Choice& choice) {
+/// Behind its next row, as far as the choice may still go.
+uint32_t Engine::State::hints_max(const ActiveRequest& request, const Choice& choice) const {
   const SpeculationOptions& wanted = options.speculation;
   // The last token needs no hint: its own row is drawn from the row before.
   const auto room = request.max_tokens - static_cast<uint32_t>(choice.output.size()) - 1;
   const uint32_t own = request.request.speculation.depth_max;
   const uint32_t most = own == 0 ? wanted.depth_max : std::min(own, wanted.depth_max);
-  const uint32_t depth = std::min({most, room, k_hint_depth_max, batch_tokens - 1,
-                                   static_cast<uint32_t>(transformer.logit_rows_max()) - 1});
-  if (depth > 0 && wanted.ngram) draft_from_texts(request, *choice.drafts, depth);
-  draft_control.find_path(*choice.drafts, depth);
+  return std::min({most, room, k_hint_depth_max, batch_tokens - 1,
+                   static_cast<uint32_t>(transformer.logit_rows_max()) - 1});
 }
 
 /// How the request's own text went on the last time, or else an earlier answer.
@@ -137,6 +135,7 @@ void Engine::State::draft_from_texts(const ActiveRequest& request, Drafts& draft
 
 /// Depths for the sequences that decode in this step.
 void Engine::State::choose_hints() {
+  counters.hints_could_pay = false;
   if (draft_control.is_off()) return;
   const bool ngram = options.speculation.ngram;
   decoding.clear();
@@ -147,13 +146,18 @@ void Engine::State::choose_hints() {
     auto& [request, choice] = scheduled[i];
     if (request->over || request->forks_pending()) continue;
     const bool speculates = request->request.speculation.enabled;
+    const uint32_t most = speculates ? hints_max(*request, *choice) : 0;
     if (speculates && ngram) drafts_of(*request, *choice);
-    if (speculates && choice->drafts) find_path(*request, *choice);
-    decoding.push_back({view.computed, speculates ? choice->drafts.get() : nullptr});
+    Drafts* const drafts = speculates ? choice->drafts.get() : nullptr;
+    if (most > 0 && ngram) draft_from_texts(*request, *drafts, most);
+    if (drafts != nullptr) draft_control.find_path(*drafts, most);
+    decoding.push_back({view.computed, drafts, most});
     decoding_views.push_back(i);
   }
   const auto rows = static_cast<uint32_t>(decoding.size());
-  draft_control.choose(decoding, batch_tokens - std::min(batch_tokens, rows), depths);
+  const uint32_t rows_max = batch_tokens - std::min(batch_tokens, rows);
+  counters.hints_could_pay = draft_control.could_pay(decoding, rows_max);
+  draft_control.choose(decoding, rows_max, depths);
   for (size_t i = 0; i < decoding.size(); ++i) views[decoding_views[i]].hints = depths[i];
 }
 
