@@ -71,7 +71,8 @@ void DraftControl::choose(std::span<const DecodingSequence> sequences, uint32_t 
 }
 
 bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, uint32_t rows_max) {
-  if (is_off() || options_.fixed_depth) return !is_off();
+  if (is_off()) return false;
+  if (options_.fixed_depth) return true;
   candidates_.clear();
   for (const DecodingSequence& sequence : sequences) {
     candidates_.push_back({sequence.context, std::span(k_certain).first(sequence.depth_max)});
