@@ -17,7 +17,10 @@ constexpr double k_speed_weight = 0.05;
 
 EngineLoop::EngineLoop(std::unique_ptr<Stepper> engine, EngineListener listener, const Clock& clock,
                        Options options)
-    : engine_(std::move(engine)), listener_(std::move(listener)), clock_(clock), options_(options) {
+    : engine_(std::move(engine)),
+      listener_(std::move(listener)),
+      clock_(clock),
+      options_(std::move(options)) {
   snapshot_.stats = engine_->stats();
   engine_->on_arrival([this] {
     {
@@ -143,6 +146,9 @@ void EngineLoop::hand_over() {
     wake_.wait_for(lock, k_stalled_poll, [this] { return arrived_; });
     arrived_ = false;
   }
+  const uint64_t left = engine_->stats().tier.waiting_blocks;
+  if (left == 0 || !options_.log) return;
+  options_.log->warn("stopping: the KV store did not take {} blocks any more: they are lost", left);
 }
 
 bool EngineLoop::take_inbox(Inbox& taken, bool stalled) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <spdlog/logger.h>
+
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -18,6 +20,7 @@ class EngineLoop final : public EnginePort {
  public:
   struct Options {
     uint32_t inbox_choices = limits::engine_inbox_choices_max;
+    std::shared_ptr<spdlog::logger> log;  ///< Null: silent.
   };
 
   EngineLoop(std::unique_ptr<Stepper> engine, EngineListener listener, const Clock& clock,
@@ -25,7 +28,8 @@ class EngineLoop final : public EnginePort {
   EngineLoop(std::unique_ptr<Stepper> engine, EngineListener listener, const Clock& clock)
       : EngineLoop(std::move(engine), std::move(listener), clock, Options()) {}
   /// Stops after the current step. Requests still inside get no further event; if there are none,
-  /// what others left for the engine's tier goes there first, as long as it takes some.
+  /// what others left for the engine's tier goes there first, for limits::hand_over_ms at most.
+  /// What does not is told in the log.
   ~EngineLoop() override;
 
   Result<void> submit(RequestKey key, GenerationRequest request) override;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "actors/fake_engine.test.hpp"
+#include "base/log.hpp"
 
 namespace outrider::actors {
 namespace {
@@ -132,7 +133,11 @@ class OwingEngine final : public Stepper {
     return {};
   }
   model::CacheReset forget_cached(const std::optional<std::string>&) override { return {}; }
-  model::EngineStats stats() const override { return stats_; }
+  model::EngineStats stats() const override {
+    model::EngineStats stats = stats_;
+    stats.tier.waiting_blocks = debts_.owed;
+    return stats;
+  }
   void check_conservation() const override {}
 
  private:
@@ -141,10 +146,11 @@ class OwingEngine final : public Stepper {
   model::EngineStats stats_;
 };
 
-/// A second passes with each look at it.
+/// Half a second passes with each look at it.
 class HurriedClock final : public Clock {
  public:
-  TimePoint now() const override { return now_ += std::chrono::seconds(1); }
+  TimePoint now() const override { return now_ += std::chrono::milliseconds(500); }
+  Duration passed() const { return now_ - TimePoint{}; }
 
  private:
   mutable TimePoint now_{};
@@ -173,16 +179,22 @@ TEST(EngineLoop, AStopWaitsForATierThatTakesABlockNowAndThen) {
   EXPECT_EQ(debts.owed, 0u);
 }
 
-TEST(EngineLoop, AStopDoesNotWaitForEverForATierThatTakesNothing) {
+TEST(EngineLoop, AStopGivesUpOnATierThatTakesNothingAndSaysWhatIsLost) {
   const HurriedClock clock;
   OwingEngine::Debts debts;
-  debts.owed = 1;
+  debts.owed = 3;
   debts.steps_a_block = 0;
+  ::testing::internal::CaptureStderr();
   {
     const EngineLoop loop(
-        std::make_unique<OwingEngine>(debts), [](EngineEvents) {}, clock);
+        std::make_unique<OwingEngine>(debts), [](EngineEvents) {}, clock,
+        EngineLoop::Options{.log = *make_logger({})});
   }
-  EXPECT_EQ(debts.owed, 1u);
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(debts.owed, 3u);
+  EXPECT_GE(clock.passed(), std::chrono::milliseconds(limits::hand_over_ms));
+  EXPECT_LT(clock.passed(), std::chrono::milliseconds(limits::hand_over_ms + 1000));
+  EXPECT_NE(lines.find("did not take 3 blocks"), std::string::npos) << lines;
 }
 
 TEST(EngineLoop, ServesManyThreadsAtOnce) {

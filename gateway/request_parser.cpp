@@ -134,7 +134,7 @@ Result<void> check_together(const Json& body, const ParsedRequest& r) {
   if (r.max_tokens == 0u && !(r.echo && !chat)) {
     const std::string name =
         given(body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
-    return invalid(name, name + " must be at least 1 (0 is for echo only)");
+    return invalid(name, name + " must be at least 1" + (chat ? "" : " (0 is for echo only)"));
   }
   if (r.max_tokens && r.generation.stop.min_tokens > *r.max_tokens) {
     return invalid("min_tokens", "min_tokens is " + std::to_string(r.generation.stop.min_tokens) +

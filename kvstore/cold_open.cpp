@@ -73,7 +73,6 @@ Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& rando
   }
   out.unclean = format.has_value() && !database.mark(k_clean_mark);
   out.store_uuid = database.mark(k_uuid_mark).value_or("");
-  OUTRIDER_TRY(database.delete_mark(k_clean_mark));
   OUTRIDER_ASSIGN(out.files, database.payload_files());
   std::vector<std::string> broken;
   const bool no_files = out.files.files == 0;
@@ -84,6 +83,7 @@ Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& rando
         (gone ? out.gone : out.rows).emplace_back(id, row);
       },
       [&](std::string_view key) { broken.emplace_back(key); }));
+  OUTRIDER_TRY(database.delete_mark(k_clean_mark));  // not of one that is salvaged after this
   for (const std::string& key : broken) OUTRIDER_TRY(database.delete_broken_row(key));
   out.broken_rows = broken.size();
   out.made = !format && out.rows.empty();
@@ -114,10 +114,10 @@ Result<void> let_go_of_lost(OpenedStore& out) {
     if (!here) out.gone.push_back(entry);
     return !here;
   });
-  out.lost_records = out.gone.size() + out.broken_rows + out.database->unread_rows();
+  out.lost_records = out.database->lost_records(out.rows);
   RowBatch unnamed;
   for (const BlockId& id : pinned) unnamed.delete_pinned(id);
-  return out.database->write(unnamed);
+  return out.database->write(unnamed, out.rows.size());
 }
 
 /// With its content, or none and why not.

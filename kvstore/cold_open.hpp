@@ -35,15 +35,16 @@ struct OpenedStore {
   Outage outage = Outage::none;  ///< when there is no database
   std::string outage_text;
   std::string store_uuid;
-  bool made = false;          ///< there was none
-  bool unclean = false;       ///< the process before did not close it
-  std::string damage;         ///< that it had, where it was salvaged or quarantined
-  bool salvaged = false;      ///< made anew from what could be read of it
-  uint64_t lost_records = 0;  ///< of these, rows that named what could not
+  bool made = false;      ///< there was none
+  bool unclean = false;   ///< the process before did not close it
+  std::string damage;     ///< that it had, where it was salvaged or quarantined
+  bool salvaged = false;  ///< made anew from what could be read of it
+  /// How many were lost with that, by the count of the last write; none: that is lost, too.
+  std::optional<uint64_t> lost_records;
   bool quarantined = false;
-  bool foreign = false;                       ///< no damage: another program's format
-  std::vector<std::pair<BlockId, Row>> rows;  ///< whose record should be there; least used first
-  std::vector<std::pair<BlockId, Row>> gone;  ///< whose record has left the FIFO
+  bool foreign = false;  ///< no damage: another program's format
+  Database::Rows rows;   ///< whose record should be there; least used first
+  Database::Rows gone;   ///< whose record has left the FIFO
   uint64_t broken_rows = 0;
   PayloadFiles files;
 };

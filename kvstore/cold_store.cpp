@@ -135,6 +135,9 @@ void ColdStore::drain() {
   parts_->writer.drain();
 }
 
+void ColdStore::lift_write_limit() {
+  parts_->writer.lift_write_limit();
+}
 void ColdStore::close() {
   std::call_once(parts_->closed, [this] {
     parts_->loads.close();

@@ -163,6 +163,9 @@ class ColdStore {
   /// Returns when the directory is open (or known not to be) and all that was put before is
   /// durable or given up.
   void drain();
+  /// For who is about to close it: nobody waits for answers any more, and writes take what the disk
+  /// gives.
+  void lift_write_limit();
   /// Finishes what is queued and running, marks the directory as cleanly closed. Later calls are
   /// misses and skips. Idempotent.
   void close();

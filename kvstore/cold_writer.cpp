@@ -160,14 +160,17 @@ void ColdWriter::close() {
     closing_ = true;
     wake_.notify_one();
   }
+  lift_write_limit();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ColdWriter::lift_write_limit() {
   std::shared_ptr<Database> database;
   {
     const std::lock_guard lock(core_.mutex);
     database = core_.database;
   }
-  if (database) database->lift_write_limit();  // nobody waits for an answer any more
-  database.reset();                            // the writer waits for who has it
-  if (thread_.joinable()) thread_.join();
+  if (database) database->lift_write_limit();
 }
 
 uint64_t ColdWriter::queued_bytes() const {

@@ -42,6 +42,8 @@ class ColdWriter {
   void describe(const Digest256& ns, std::string text);
   /// Deletes the row (already erased from the index) and what is pinned of it.
   void forget(const BlockId& id, Place place);
+  /// Writes take what the disk gives from now on, until the database is opened again.
+  void lift_write_limit();
   uint64_t queued_bytes() const;
   bool wait_open(Duration most);
   void drain();
@@ -117,6 +119,7 @@ class ColdWriter {
   Error outage_error() const;
   void delete_row(const BlockId& id, Place place);
   bool write(const RowBatch& added);
+  uint64_t records_with(const RowBatch& added) const;
 
   void store(const Block& block, const PutOptions& options);
   bool continues_what_is_here(const Block& block);

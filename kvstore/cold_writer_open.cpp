@@ -92,8 +92,11 @@ void ColdWriter::open() {
   {
     const std::lock_guard lock(core_.mutex);
     for (const auto& [id, row] : core_.index.all()) present.push_back(id);
-    core_.counters.removed[opened.salvaged ? Removal::corrupt : Removal::aged_out] +=
-        opened.gone.size();
+    if (opened.salvaged) {
+      core_.counters.removed[Removal::corrupt] += opened.lost_records.value_or(opened.gone.size());
+    } else {
+      core_.counters.removed[Removal::aged_out] += opened.gone.size();
+    }
     core_.counters.broken_rows += opened.broken_rows;
     core_.counters.salvaged += opened.salvaged ? 1 : 0;
     core_.counters.quarantined += opened.quarantined ? 1 : 0;

@@ -159,12 +159,21 @@ bool ColdWriter::write(const RowBatch& added) {
   RowBatch batch = deletions_;
   batch.append(added);
   if (batch.empty()) return true;
-  if (const auto written = database_->write(batch); !written) {
+  if (const auto written = database_->write(batch, records_with(added)); !written) {
     begin_outage(written.error());
     return false;
   }
   deletions_ = {};
   return true;
+}
+
+/// What is erased from the index, but not deleted yet, counts as gone.
+uint64_t ColdWriter::records_with(const RowBatch& added) const {
+  const RowBatch::Ids written = added.written_rows();
+  const std::lock_guard lock(core_.mutex);
+  const auto is_new = [this](const BlockId& id) { return core_.index.find(id) == nullptr; };
+  return core_.index.rows() +
+         static_cast<uint64_t>(std::count_if(written.begin(), written.end(), is_new));
 }
 
 void ColdWriter::delete_row(const BlockId& id, Place place) {

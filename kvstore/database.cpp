@@ -9,11 +9,15 @@
 #include <cerrno>
 #include <new>
 #include <set>
+#include <sstream>
 
 #include "kvstore/database_state.hpp"
 
 namespace outrider::kvstore {
 namespace {
+
+/// How many there are, and the number of the write before the one that says so.
+constexpr std::string_view k_records_mark = "records";
 
 rocksdb::ReadOptions read_options() {
   rocksdb::ReadOptions how;
@@ -51,10 +55,10 @@ bool has_bad_block(const std::string& table) {
   return !status.ok() && ::access(table.c_str(), F_OK) == 0;
 }
 
-std::unordered_set<BlockId, BlockIdHash> RowBatch::deleted_rows() const {
-  std::unordered_set<BlockId, BlockIdHash> ids;
+RowBatch::Ids RowBatch::ids_of(Kind kind) const {
+  Ids ids;
   for (const Change& change : changes_) {
-    if (change.kind == Kind::delete_row) ids.insert(change.id);
+    if (change.kind == kind) ids.insert(change.id);
   }
   return ids;
 }
@@ -150,7 +154,7 @@ std::vector<SequenceRange> Database::payload_sequences() const {
   return out;
 }
 
-Result<void> Database::write(const RowBatch& batch) {
+Result<void> Database::write(const RowBatch& batch, std::optional<uint64_t> records) {
   rocksdb::WriteBatch out;
   for (const RowBatch::Change& change : batch.changes_) {
     const rocksdb::Slice id = slice_of(change.id);
@@ -171,7 +175,21 @@ Result<void> Database::write(const RowBatch& batch) {
     }
     OUTRIDER_TRY(result_of(status));
   }
+  if (records) {
+    const uint64_t sequence = state_->db->GetLatestSequenceNumber();
+    const std::string count = std::to_string(*records) + " " + std::to_string(sequence);
+    OUTRIDER_TRY(result_of(out.Put(state_->marks, slice_of(k_records_mark), count)));
+  }
   return result_of(state_->db->Write(rocksdb::WriteOptions(), &out));
+}
+
+std::optional<uint64_t> Database::lost_records(const Rows& kept) const {
+  std::istringstream count(mark(k_records_mark).value_or(""));
+  uint64_t records = 0, sequence = 0;
+  if (!(count >> records >> sequence)) return std::nullopt;
+  const auto is_newer = [&](const auto& entry) { return entry.second.sequence > sequence; };
+  if (std::any_of(kept.begin(), kept.end(), is_newer)) return std::nullopt;
+  return records - std::min<uint64_t>(records, kept.size());
 }
 
 Result<void> Database::set_mark(std::string_view name, std::string_view value) {
@@ -295,10 +313,6 @@ std::string Database::moved_to(const std::string& directory) const {
 
 std::vector<std::string> Database::bad_tables() const {
   return bad_tables_of(*state_->db, {rocksdb::kDefaultColumnFamilyName, "idx", "kvp"});
-}
-
-uint64_t Database::unread_rows() const {
-  return state_->unread_rows;
 }
 
 uint64_t Database::pinned_file_bytes() const {

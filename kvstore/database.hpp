@@ -60,7 +60,9 @@ class RowBatch {
     changes_.insert(changes_.end(), later.changes_.begin(), later.changes_.end());
   }
   bool empty() const { return changes_.empty(); }
-  std::unordered_set<BlockId, BlockIdHash> deleted_rows() const;
+  using Ids = std::unordered_set<BlockId, BlockIdHash>;
+  Ids written_rows() const { return ids_of(Kind::put_row); }
+  Ids deleted_rows() const { return ids_of(Kind::delete_row); }
 
  private:
   friend class Database;
@@ -71,6 +73,7 @@ class RowBatch {
     Row row;
     RecordBytes record;
   };
+  Ids ids_of(Kind kind) const;
   std::vector<Change> changes_;
 };
 
@@ -116,7 +119,12 @@ class Database {
   /// Drops FIFO files beyond the cap now rather than in the background.
   void trim_payload();
 
-  Result<void> write(const RowBatch& batch);
+  /// `records`: how many there are then, with what it writes; none: as many as before.
+  Result<void> write(const RowBatch& batch, std::optional<uint64_t> records = std::nullopt);
+  using Rows = std::vector<std::pair<BlockId, Row>>;
+  /// Of a salvage that kept these: how many fewer they are than the last write counted. None: no
+  /// write did, or its word is lost, and what is left of it is older than they are.
+  std::optional<uint64_t> lost_records(const Rows& kept) const;
   Result<void> set_mark(std::string_view name, std::string_view value);
   Result<void> delete_mark(std::string_view name);
   std::optional<std::string> mark(std::string_view name) const;
@@ -158,8 +166,6 @@ class Database {
   /// It is open and its content was looked at: an end of the process from here on is not counted
   /// as one that the directory was the cause of, and what a salvage left out is deleted.
   Result<void> settle();
-  /// Of a salvage: rows in blocks that could not be read, at most.
-  uint64_t unread_rows() const;
   static bool salvage_was_cut_off(const std::string& directory);
   static uint32_t salvage_tries(const std::string& directory);  ///< none of which came to its end
   /// Fails (unavailable) where another process, or this one, holds a directory or salvages it.

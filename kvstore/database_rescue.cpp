@@ -91,7 +91,6 @@ struct LostTable {
   std::string family;
   uint64_t bytes = 0;
   uint64_t stride = 0;
-  uint64_t entries = 0;
 
   rocksdb::Status each(const Entry& entry) { return each_entry(*file, stride, entry); }
 };
@@ -103,10 +102,8 @@ std::optional<LostTable> open_lost(const fs::path& path) {
   const auto properties = file->GetTableProperties();
   const uint64_t bytes = fs::file_size(path, gone);
   if (!properties || gone) return std::nullopt;
-  return LostTable{
-      std::move(file), properties->column_family_name, bytes,
-      stride_of(properties->num_data_blocks, bytes),
-      properties->num_entries - std::min(properties->num_entries, properties->num_deletions)};
+  return LostTable{std::move(file), properties->column_family_name, bytes,
+                   stride_of(properties->num_data_blocks, bytes)};
 }
 
 /// But for those at which RocksDB would end the process.
@@ -141,16 +138,14 @@ Result<void> Database::write_lost_rows(const std::string& tables) {
     const auto family = table ? families.find(table->family) : families.end();
     if (family == families.end()) continue;
     auto* const into = family->second;
-    uint64_t unread = table->entries;
     const auto status = table->each([&](const rocksdb::Slice& key, const rocksdb::Slice& value) {
-      unread -= std::min<uint64_t>(unread, 1);
       std::string known;
       const auto there = state_->db->Get(rocksdb::ReadOptions(), into, key, &known);
-      if (!there.IsNotFound()) return rocksdb::Status::OK();  // readable or not
+      if (there.ok() || there.IsCorruption()) return rocksdb::Status::OK();  // it is there
+      if (!there.IsNotFound()) return there;
       return state_->db->Put(rocksdb::WriteOptions(), into, key, value);
     });
     if (!status.ok()) return error_of(status);
-    if (into == state_->rows) state_->unread_rows += unread;
   }
   for (const auto& [name, into] : families) {
     if (auto status = state_->db->Flush(rocksdb::FlushOptions(), into); !status.ok()) {
@@ -174,7 +169,8 @@ Result<void> Database::write_lost_payload(const std::string& tables) {
     const auto status = table->each([&](const rocksdb::Slice& key, const rocksdb::Slice& value) {
       rocksdb::PinnableSlice found;
       const auto there = state_->db->Get(rocksdb::ReadOptions(), state_->payload, key, &found);
-      if (!there.IsNotFound()) return rocksdb::Status::OK();  // readable or not
+      if (there.ok() || there.IsCorruption()) return rocksdb::Status::OK();  // it is there
+      if (!there.IsNotFound()) return there;
       found.Reset();
       const auto known = state_->db->Get(rocksdb::ReadOptions(), state_->rows, key, &found);
       const auto id = id_of(key);

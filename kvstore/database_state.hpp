@@ -26,7 +26,6 @@ struct Database::State {
   rocksdb::ColumnFamilyHandle* payload = nullptr;  ///< `kvf`
   rocksdb::ColumnFamilyHandle* pinned = nullptr;   ///< `kvp`
   DatabaseOptions options;
-  uint64_t unread_rows = 0;  ///< Of a salvage.
 
   State() = default;
   State(const State&) = delete;

@@ -77,7 +77,7 @@ class Inspection {
   InspectReport report_;
   std::optional<DirectoryLock> lock_;  // when it is to change: nobody else opens it meanwhile
   std::unique_ptr<Database> database_;
-  std::vector<std::pair<BlockId, Row>> rows_;
+  Database::Rows rows_;
   std::vector<std::string> broken_;
   RowBatch drops_;
   std::map<uint64_t, Digest256> namespaces_;  // of good records
@@ -173,6 +173,7 @@ class Inspection {
     report_.dropped = done.dropped;
     report_.dropped_aged = done.dropped_aged;
     report_.salvaged = done.salvaged;
+    report_.lost = done.lost;
     report_.moved_aside = done.moved_aside;
     report_.marks_renewed = done.marks_renewed;
     report_.unpinned = done.unpinned;
@@ -256,10 +257,11 @@ class Inspection {
   Result<void> verify() {
     report_.verified = true;
     std::set<BlockId> pinned;
-    for (const auto& [id, row] : rows_) {
+    std::erase_if(rows_, [&](const auto& entry) {
+      const auto& [id, row] = entry;
       if (row.place == Place::pinned) pinned.insert(id);
       const std::string reason = verify_one(id, row);
-      if (reason.empty()) continue;
+      if (reason.empty()) return false;
       report_bad({.id = to_hex(id),
                   .ns = name_of_namespace(row.ns),
                   .tenant = name_of_tenant(row.tenant),
@@ -267,7 +269,8 @@ class Inspection {
                   .reason = reason});
       drops_.delete_row(id);
       if (row.place == Place::pinned) drops_.delete_pinned(id);
-    }
+      return true;
+    });
     const auto stored = database_->pinned_ids();
     if (!stored) return {};  // damaged: its records were counted one by one above
     for (const BlockId& id : *stored) {
@@ -318,7 +321,8 @@ class Inspection {
   }
 
   Result<void> repair() {
-    OUTRIDER_TRY(database_->write(drops_));
+    if (report_.salvaged) report_.lost = database_->lost_records(rows_);
+    OUTRIDER_TRY(database_->write(drops_, rows_.size()));
     for (const std::string& key : broken_) OUTRIDER_TRY(database_->delete_broken_row(key));
     report_.dropped =
         report_.missing_records + report_.corrupt_records + report_.orphans + report_.broken_rows;

@@ -71,12 +71,13 @@ struct InspectReport {
   std::vector<std::string> bad_tables;
   std::vector<BadRecord> bad_records;  ///< of the three above the first k_bad_records_shown
   /// What a repair, or unpinning, did; all other figures are then from after it.
-  bool held = false;           ///< it was this process's alone: no server runs
-  uint64_t dropped = 0;        ///< rows and orphans that were wrong
-  uint64_t dropped_aged = 0;   ///< rows whose record had left the FIFO, as it does
-  bool salvaged = false;       ///< the database was damaged, and was made anew from its tables
-  bool moved_aside = false;    ///< nor did that: it is in quarantine/, and the store is empty
-  bool marks_renewed = false;  ///< format and id were lost, and perhaps names of tenants
+  bool held = false;             ///< it was this process's alone: no server runs
+  uint64_t dropped = 0;          ///< rows and orphans that were wrong
+  uint64_t dropped_aged = 0;     ///< rows whose record had left the FIFO, as it does
+  bool salvaged = false;         ///< the database was damaged, and was made anew from its tables
+  std::optional<uint64_t> lost;  ///< records, by that, of those there were; none: not known
+  bool moved_aside = false;      ///< nor did that: it is in quarantine/, and the store is empty
+  bool marks_renewed = false;    ///< format and id were lost, and perhaps names of tenants
   uint64_t unpinned = 0;
 
   bool all_good() const {

@@ -44,8 +44,10 @@ void StoreLog::salvaging(const std::string& directory, uint64_t bytes,
       directory, why, bytes / 1'000'000);
 }
 
-void StoreLog::salvaged(const std::string& directory, uint64_t kept, uint64_t lost) const {
-  log_->warn("KV store {} was salvaged: {} records kept, {} lost", directory, kept, lost);
+void StoreLog::salvaged(const std::string& directory, uint64_t kept,
+                        std::optional<uint64_t> lost) const {
+  log_->warn("KV store {} was salvaged: {} records kept, {} lost", directory, kept,
+             lost ? std::to_string(*lost) : "nobody knows how many");
 }
 
 void StoreLog::moved_aside(const std::string& directory, const std::string& to,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/block_id.hpp"
@@ -37,7 +38,7 @@ class StoreLog {
   void moved(const std::string& directory, const std::string& to) const;
   /// Before it, for it may take long, and after it.
   void salvaging(const std::string& directory, uint64_t bytes, const std::string& why) const;
-  void salvaged(const std::string& directory, uint64_t kept, uint64_t lost) const;
+  void salvaged(const std::string& directory, uint64_t kept, std::optional<uint64_t> lost) const;
   void moved_aside(const std::string& directory, const std::string& to,
                    const std::string& why) const;
   void outage(const std::string& directory, Outage what, const std::string& why) const;

@@ -66,6 +66,7 @@ std::shared_ptr<TierRead> TierWork::under_way(const BlockId& id) const {
 TierCounters TierWork::counters() const {
   TierCounters counters = counters_;
   counters.lost_blocks += offers_->lost;
+  counters.waiting_blocks = outgoing();
   return counters;
 }
 

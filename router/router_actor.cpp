@@ -25,7 +25,7 @@ void RouterState::start(RouterActor::pointer self, std::shared_ptr<spdlog::logge
   schema::survive_unknown_messages(self_, [this](const caf::error& error) {
     log_->warn("router: a message was not understood: {}", self_->system().render(error));
   });
-  self_->set_down_handler([this](caf::down_msg& down) { lost(down.source); });
+  self_->set_down_handler([this](caf::down_msg& down) { lost(down); });
   self_->delayed_send(caf::actor_cast<RouterActor>(self_), k_tick, caf::tick_atom_v);
 }
 
@@ -195,7 +195,8 @@ void RouterState::remove(uint64_t worker) {
 }
 
 /// A worker or a session is gone.
-void RouterState::lost(const caf::actor_addr& actor) {
+void RouterState::lost(const caf::down_msg& down) {
+  const caf::actor_addr& actor = down.source;
   if (const auto client = clients_.find(actor); client != clients_.end()) {
     auto& tenants = in_flight_[client->second.model];
     uint32_t& choices = tenants[client->second.tenant];
@@ -209,7 +210,9 @@ void RouterState::lost(const caf::actor_addr& actor) {
   for (const auto& [id, worker] : table_.workers()) {
     if (address_of(worker.announce) != actor) continue;
     ++counted_.gone;
-    log_->warn("{} is gone", worker.announce.name);
+    const bool in_order = down.reason == caf::exit_reason::user_shutdown;
+    log_->log(in_order ? spdlog::level::info : spdlog::level::warn, "{} {}", worker.announce.name,
+              in_order ? "has stopped" : "is gone");
     return remove(id);
   }
 }

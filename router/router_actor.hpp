@@ -59,7 +59,7 @@ class RouterState {
   /// Each target how many drafts it may have, where that has changed.
   void tell_drafts();
   void remove(uint64_t worker);
-  void lost(const caf::actor_addr& actor);
+  void lost(const caf::down_msg& down);
   void tick();
   void admit_client(const schema::PlaceRequest& request);
   TenantShares shares(const schema::PlaceRequest& request) const;

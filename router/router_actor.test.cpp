@@ -507,5 +507,15 @@ TEST_F(Router, TellsWhoCameWhoIsSilentAndWhoIsGone) {
   EXPECT_EQ(listed().refused, 0u);
 }
 
+TEST_F(Router, AWorkerThatStopsInOrderIsNoWarning) {
+  const auto target = worker(1);
+  announce(target, announce_of(1));
+  caf::anon_send_exit(target, caf::exit_reason::user_shutdown);
+  run();
+  EXPECT_NE(lines_.str().find("[info]  has stopped"), std::string::npos) << lines_.str();
+  EXPECT_EQ(lines_.str().find("warning]"), std::string::npos) << lines_.str();
+  EXPECT_EQ(listed().gone, 1u);
+}
+
 }  // namespace
 }  // namespace outrider::router

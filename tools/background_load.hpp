@@ -1,29 +1,17 @@
 #pragma once
 
 #include <kj/async-io.h>
-#include <kj/async-unix.h>
 
 #include <atomic>
-#include <csignal>
 #include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/result.hpp"
+#include "tools/stop_signals.hpp"
 
 namespace outrider::tools {
-
-/// Before any thread exists, or a thread of a library takes the signal's default action.
-inline void capture_stop_signals() {
-  kj::UnixEventPort::captureSignal(SIGTERM);
-  kj::UnixEventPort::captureSignal(SIGINT);
-}
-
-/// Resolves at the next SIGTERM or SIGINT; capture_stop_signals was called.
-inline kj::Promise<void> stop_signal(kj::UnixEventPort& port) {
-  return port.onSignal(SIGTERM).ignoreResult().exclusiveJoin(port.onSignal(SIGINT).ignoreResult());
-}
 
 /// Something that takes seconds (a model, an engine), made on a thread of its own, so that ports
 /// answer and signals are heard meanwhile. The destructor asks it to stop and waits.

@@ -220,14 +220,22 @@ Result<uint16_t> EmbeddedCluster::listen(const cluster::Endpoint& endpoint,
 }
 
 EmbeddedCluster::~EmbeddedCluster() {
-  if (!state_) return;
-  caf::anon_send_exit(state_->front_desk, caf::exit_reason::user_shutdown);
-  state_->view->stop();
-  state_->backend.reset();
-  state_->front_desk = nullptr;
-  state_->target.reset();
-  state_->draft.reset();
+  stop();
+}
+
+void EmbeddedCluster::stop() {
+  if (store_) store_->lift_write_limit();
+  if (state_) {
+    caf::anon_send_exit(state_->front_desk, caf::exit_reason::user_shutdown);
+    state_->view->stop();
+    state_->backend.reset();
+    state_->front_desk = nullptr;
+    state_->target.reset();
+    state_->draft.reset();
+  }
   actors_.reset();  // waits for the actors, and with the last of them the engine goes
+  state_.reset();
+  store_.reset();
 }
 
 Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepared) const {

@@ -37,7 +37,7 @@ class EmbeddedCluster {
   /// Lets processes on other machines join, there; before the start. The port that it got.
   Result<uint16_t> listen(const cluster::Endpoint& endpoint, cluster::Credentials credentials);
   /// Ends all sessions, stops the engine and closes the store: what is queued becomes durable.
-  ~EmbeddedCluster();
+  ~EmbeddedCluster();  ///< stops
 
   /// What takes memory and time. Any thread.
   struct Prepared {
@@ -58,6 +58,10 @@ class EmbeddedCluster {
   const std::vector<gateway::ServedModel>& served_models() const;
   std::string device() const;  ///< For people: "cpu avx512, 2 threads".
   bool has_target() const;     ///< Of the first model: its own, or one that has joined.
+
+  /// No request is open. What requests left for the store goes there, and it closes: may take some
+  /// time. Nothing but the destructor is called after it.
+  void stop();
 
   /// Members, roles and load as JSON (GET /cluster), of tenants what the viewer sees.
   std::string describe(const gateway::Viewer& viewer) const;

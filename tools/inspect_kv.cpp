@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tools/another_process.hpp"
+#include "tools/counted.hpp"
 #include "tools/shown.hpp"
 
 namespace outrider::tools {
@@ -97,6 +98,11 @@ std::string inspect_text(const kvstore::InspectReport& report) {
         << (report.records == 0 ? ", and nothing of it could be saved; the store is empty now.\n"
                                 : ": made anew from what could be read of it.\n");
   }
+  if (report.salvaged) {
+    out << "Lost: "
+        << (report.lost ? counted(*report.lost, "record") : "nobody knows how many records")
+        << ".\n";
+  }
   if (report.moved_aside) out << "What was there is in quarantine/.\n";
   if (report.marks_renewed) {
     out << "Its marks were lost: format and id are new, names of tenants come back with what they "
@@ -139,9 +145,8 @@ std::string inspect_text(const kvstore::InspectReport& report) {
   }
   if (report.dropped != 0) {
     out << "repaired: " << report.dropped << " dropped";
-    if (report.dropped_aged != 0) {
-      out << " and " << report.dropped_aged
-          << (report.salvaged ? " lost with their files" : " that had aged out");
+    if (report.dropped_aged != 0 && !report.salvaged) {
+      out << " and " << report.dropped_aged << " that had aged out";
     }
     out << "; this is what is left\n";
   }
@@ -168,11 +173,13 @@ std::string inspect_json(const kvstore::InspectReport& report) {
                                 {"broken_rows", report.broken_rows},
                                 {"aged_rows", report.aged_rows},
                                 {"salvaged", report.salvaged},
+                                {"lost", nullptr},
                                 {"moved_aside", report.moved_aside},
                                 {"marks_renewed", report.marks_renewed},
                                 {"unpinned", report.unpinned},
                                 {"dropped", report.dropped},
                                 {"dropped_aged", report.dropped_aged}};
+  if (report.lost) out["lost"] = *report.lost;
   for (const auto& use : report.namespaces) {
     out["namespaces"].push_back({{"ns", use.ns},
                                  {"about", use.about},

@@ -68,6 +68,11 @@ TEST(InspectKv, ThatNothingCouldBeSavedIsSaidSo) {
   report.salvaged = true;
   EXPECT_NE(inspect_text(report).find("made anew from what could be read"), std::string::npos);
   EXPECT_EQ(inspect_text(report).find("nothing of it could be saved"), std::string::npos);
+  EXPECT_NE(inspect_text(report).find("Lost: nobody knows how many records"), std::string::npos);
+  EXPECT_TRUE(nlohmann::json::parse(inspect_json(report))["lost"].is_null());
+  report.lost = 40;
+  EXPECT_NE(inspect_text(report).find("Lost: 40 records."), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(inspect_json(report))["lost"], 40);
   report = {.directory = "data/kv"};
   for (const bool moved : {false, true}) {
     (moved ? report.moved_aside : report.salvaged) = true;

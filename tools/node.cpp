@@ -151,6 +151,7 @@ class Node {
   }
 
   ~Node() {
+    if (store_) store_->lift_write_limit();  // nobody waits for an answer any more
     target_.reset();
     draft_.reset();
     const caf::scoped_actor self(*system_);
@@ -220,17 +221,24 @@ int run_node(const Settings& settings) {
   auto io = kj::setupAsyncIo();
   BackgroundLoad<Prepared> loading(load);
   auto* loaded = loading.wait(io);
-  if (loaded == nullptr) return k_exit_interrupted;
+  if (loaded == nullptr) {
+    end_at_the_next_signal(k_exit_interrupted);
+    return k_exit_interrupted;
+  }
   if (!*loaded) return report(loaded->error());
   Prepared& prepared = **loaded;
   schema::Announce& announce = prepared.announce();
   announce.name = node_name(role.c_str());
   (*log)->info("{} {}: model {}, context {} tokens; joining {}", role, announce.name,
                announce.model, announce.context_tokens, settings.text("join"));
-  Node node(*routers, std::move(*gate), std::move(prepared), clock, *log);
-  auto stopped = stop_signal(io.unixEventPort).then([] { return k_exit_done; });
-  auto refused = node.refused().then([] { return k_exit_failed; });
-  const int code = stopped.exclusiveJoin(kj::mv(refused)).wait(io.waitScope);
+  int code = k_exit_done;
+  {
+    Node node(*routers, std::move(*gate), std::move(prepared), clock, *log);
+    auto stopped = stop_signal(io.unixEventPort).then([] { return k_exit_done; });
+    auto refused = node.refused().then([] { return k_exit_failed; });
+    code = stopped.exclusiveJoin(kj::mv(refused)).wait(io.waitScope);
+    end_at_the_next_signal(k_exit_failed);
+  }
   (*log)->info("stopped");
   return code;
 }

@@ -1,8 +1,6 @@
 #include <kj/async-io.h>
-#include <kj/async-unix.h>
 
 #include <atomic>
-#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -121,17 +119,6 @@ Result<EmbeddedCluster::Prepared> load(const Settings& settings, const EmbeddedC
   return prepared;
 }
 
-/// From here on a second signal ends the process at once, whatever still has to be waited for.
-void let_signals_kill() {
-  sigset_t stops;
-  sigemptyset(&stops);
-  for (const int number : {SIGTERM, SIGINT}) {
-    std::signal(number, SIG_DFL);
-    sigaddset(&stops, number);
-  }
-  pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);
-}
-
 /// Waits for SIGTERM, lets admitted streams finish, and stops at a second signal or the timeout. An
 /// exit code: whether all of them could.
 int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlog::logger& log) {
@@ -142,7 +129,6 @@ int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlo
   const bool drained = gateway.drain().exclusiveJoin(kj::mv(forced)).wait(io.waitScope);
   if (!drained) log.warn("stopping; given up: {}", counted(gateway.open_requests(), "request"));
   gateway.stop().wait(io.waitScope);
-  log.info("stopped");
   return drained ? k_exit_done : k_exit_failed;
 }
 
@@ -155,7 +141,7 @@ std::optional<int> start_with_target(kj::AsyncIoContext& io, const Settings& set
   });
   auto* loaded = loading.wait(io);
   if (loaded == nullptr) {
-    let_signals_kill();
+    end_at_the_next_signal(k_exit_interrupted);
     return k_exit_interrupted;
   }
   if (!*loaded) return report(loaded->error());
@@ -231,7 +217,12 @@ int serve(const Settings& settings) {
   if (ended) return *ended;
   (*gateway)->serve(cluster.served_models(), cluster.backend());
   std::cout << banner(name, cluster.device(), listening) << std::endl;
-  return serve_until_stopped(io, **gateway, **log);
+  const int code = serve_until_stopped(io, **gateway, **log);
+  end_at_the_next_signal(k_exit_failed);
+  gateway->reset();
+  cluster.stop();
+  (*log)->info("stopped");
+  return code;
 }
 
 }  // namespace

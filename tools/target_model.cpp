@@ -86,9 +86,10 @@ RunningTarget::RunningTarget(caf::actor_system& system, const schema::RouterHand
                              PreparedTarget target, const Clock& clock,
                              std::shared_ptr<spdlog::logger> log) {
   auto engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(target.engine));
-  const auto make = [engine, &clock, watched = loop_](actors::EngineListener listener) {
+  const auto make = [engine, &clock, log, watched = loop_](actors::EngineListener listener) {
     auto loop = std::make_shared<actors::EngineLoop>(actors::make_stepper(std::move(*engine)),
-                                                     std::move(listener), clock);
+                                                     std::move(listener), clock,
+                                                     actors::EngineLoop::Options{.log = log});
     watched->store(loop);
     return loop;
   };

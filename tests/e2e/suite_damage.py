@@ -4,6 +4,7 @@ answered as without a store, and what did not come from it has a counted reason.
 Servers of its own, with a model of its own.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -12,6 +13,7 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -38,6 +40,30 @@ def small_files():
     """Runs in the new process: no file beyond 4 MiB, an error rather than a signal."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
+
+
+@contextlib.contextmanager
+def held_salvage(directory):
+    """A salvage of it waits for a file that is leased here until then (or until the system ends the
+    lease, after 45 s)."""
+    table = directory / "db" / "lost" / "009999.sst"
+    table.parent.mkdir()
+    table.write_text("none")
+    held = os.open(table, os.O_RDWR)
+    fcntl.fcntl(held, 10, signal.SIGURG)  # F_SETSIG; the other signal ends a process
+    fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+def refuses(server):
+    try:
+        socket.create_connection(("127.0.0.1", server.http_port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 class Damage(unittest.TestCase):
@@ -157,19 +183,12 @@ class Damage(unittest.TestCase):
 
     def test_a_kill_amid_a_salvage_costs_nothing(self):
         (self.directory / "db" / "CURRENT").unlink()
-        table = self.directory / "db" / "lost" / "009999.sst"
-        table.parent.mkdir()
-        table.write_text("none")
-        held = os.open(table, os.O_RDWR)  # and leased: the salvage, which opens it, waits
-        fcntl.fcntl(held, 10, signal.SIGURG)  # F_SETSIG; the other signal ends a process
-        fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        with Server(binary, self.model, [*wide_model.FLAGS, "--store-dir", str(self.directory)],
-                    wait=False) as server:
-            server.wait_until((self.directory / "db" / "SALVAGING").exists, "a salvage")
-            server.process.kill()
-            os.close(held)
-            server.process.wait()
-        shutil.rmtree(table.parent)
+        with held_salvage(self.directory):
+            with Server(binary, self.model, [*wide_model.FLAGS, "--store-dir", str(self.directory)],
+                        wait=False) as server:
+                server.wait_until((self.directory / "db" / "SALVAGING").exists, "a salvage")
+                server.process.kill()
+        shutil.rmtree(self.directory / "db" / "lost")
         with self.serve(self.directory) as server:
             cold = self.ask_all(server)
             gated = self.counted(server, "loads_total", end="gated")
@@ -177,6 +196,22 @@ class Damage(unittest.TestCase):
             self.assertEqual(self.counted(server, "salvaged_total"), 1)
             self.assertEqual(self.counted(server, "quarantined_total"), 0)
             self.assertEqual(server.terminate(), 0)
+        self.all_is_found()
+
+    def test_a_signal_ends_a_stop_that_waits_for_the_store(self):
+        (self.directory / "db" / "CURRENT").unlink()
+        with held_salvage(self.directory), self.serve(self.directory) as server:
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_until(lambda: refuses(server), "the ports' end")
+            self.assertIsNone(server.process.poll(), "it waits for the salvage")
+            self.assertNotIn("stopped", server.log())
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(30), 1, server.log())
+        shutil.rmtree(self.directory / "db" / "lost")
+        with self.serve(self.directory) as server:
+            self.assertEqual(self.counted(server, "salvaged_total"), 1)
+            self.assertEqual(server.terminate(), 0)
+            self.assertIn("stopped", server.log())
         self.all_is_found()
 
     def test_another_models_directory_is_a_miss_for_both_and_serves_both(self):
