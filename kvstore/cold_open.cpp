@@ -61,6 +61,7 @@ DatabaseOptions database_options(const ColdStoreOptions& options) {
 /// that another program wrote it.
 Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& random_bits) {
   Database& database = *out.database;
+  if (const auto all = database.marks(""); !all) return all.error();
   const auto format = database.mark(k_format_mark);
   if (format && *format != k_format) {
     return fail(ErrorCode::unsupported, "the store has format " + *format);
@@ -71,7 +72,6 @@ Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& rando
     OUTRIDER_TRY(database.set_mark(k_uuid_mark, to_hex(uuid)));
     OUTRIDER_TRY(database.set_mark(k_format_mark, k_format));
   }
-  out.unclean = format.has_value() && !database.mark(k_clean_mark);
   out.store_uuid = database.mark(k_uuid_mark).value_or("");
   OUTRIDER_ASSIGN(out.files, database.payload_files());
   std::vector<std::string> broken;
@@ -83,10 +83,11 @@ Result<void> take_stock(OpenedStore& out, const std::function<uint64_t()>& rando
         (gone ? out.gone : out.rows).emplace_back(id, row);
       },
       [&](std::string_view key) { broken.emplace_back(key); }));
-  OUTRIDER_TRY(database.delete_mark(k_clean_mark));  // not of one that is salvaged after this
+  out.made = !format && out.rows.empty() && out.gone.empty();
+  out.unclean = !out.made && !database.was_closed();
+  OUTRIDER_TRY(database.unmark_closed());  // not of one that is salvaged after this
   for (const std::string& key : broken) OUTRIDER_TRY(database.delete_broken_row(key));
   out.broken_rows = broken.size();
-  out.made = !format && out.rows.empty();
   std::sort(out.rows.begin(), out.rows.end(), [](const auto& a, const auto& b) {
     if (a.second.used_at != b.second.used_at) return a.second.used_at < b.second.used_at;
     if (a.second.depth != b.second.depth) return a.second.depth > b.second.depth;

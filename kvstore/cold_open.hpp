@@ -16,7 +16,6 @@ namespace outrider::kvstore {
 inline constexpr const char* k_format_mark = "format";
 inline constexpr const char* k_format = "outrider-kv-1";
 inline constexpr const char* k_uuid_mark = "uuid";
-inline constexpr const char* k_clean_mark = "clean";
 /// Marks with the name of a tenant, and with all of a namespace in hex.
 std::string tenant_mark(uint64_t tenant);
 std::string namespace_mark(uint64_t short_ns);

@@ -155,6 +155,23 @@ TEST_F(Salvage, RequestsComputeMeanwhile) {
   EXPECT_EQ(load_all(store), k_chains * k_blocks);
 }
 
+/// With the limit it would take hours.
+TEST_F(Salvage, ALimitThatIsLiftedMeanwhileStaysSo) {
+  damage_for_long();
+  ColdStoreOptions options = small_options(store_path());
+  options.write_bytes_per_second = 1024;
+  ColdStore store(options, surroundings(clock_));
+  wait_for_salvage();
+  store.lift_write_limit();
+  release();
+  EXPECT_TRUE(store.wait_open(std::chrono::hours(1)));
+  for (uint64_t chain = 300; chain < 310; ++chain) {
+    store.put(chain_blocks(chain, k_blocks, 16 << 10), {});
+    store.drain();
+  }
+  EXPECT_EQ(store.stats().counters.stored_blocks, 10 * k_blocks);
+}
+
 TEST_F(Salvage, NobodyTouchesWhatAnotherSalvages) {
   damage_for_long();
   ColdStore store(small_options(store_path()), surroundings(clock_));

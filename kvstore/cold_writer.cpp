@@ -168,6 +168,7 @@ void ColdWriter::lift_write_limit() {
   std::shared_ptr<Database> database;
   {
     const std::lock_guard lock(core_.mutex);
+    is_limited_ = false;
     database = core_.database;
   }
   if (database) database->lift_write_limit();
@@ -191,7 +192,7 @@ void ColdWriter::run() {
   while (run_one()) commit_if_old();
   commit();
   if (database_ && !write_failed_) {
-    if (!database_->set_mark(k_clean_mark, "1")) write_failed_ = true;
+    if (!database_->mark_closed()) write_failed_ = true;
   }
   retire(false);
   const std::lock_guard lock(core_.mutex);

@@ -42,7 +42,7 @@ class ColdWriter {
   void describe(const Digest256& ns, std::string text);
   /// Deletes the row (already erased from the index) and what is pinned of it.
   void forget(const BlockId& id, Place place);
-  /// Writes take what the disk gives from now on, until the database is opened again.
+  /// Writes take what the disk gives from now on.
   void lift_write_limit();
   uint64_t queued_bytes() const;
   bool wait_open(Duration most);
@@ -71,6 +71,7 @@ class ColdWriter {
   uint64_t queued_bytes_ = 0;
   bool closing_ = false;
   std::atomic<bool> opening_ = true;  // the first time
+  bool is_limited_ = true;            // guarded by the core's mutex: what is written
 
   // The thread's own.
   std::shared_ptr<Database> database_;

@@ -102,6 +102,7 @@ void ColdWriter::open() {
     core_.counters.quarantined += opened.quarantined ? 1 : 0;
     core_.counters.unclean_starts += opened.unclean && !again ? 1 : 0;
     core_.database = database_;
+    if (database_ && !is_limited_) database_->lift_write_limit();
     core_.note_files(opened.files);
     core_.deleted_files = 0;
     core_.store_uuid = opened.store_uuid;

@@ -18,6 +18,9 @@ namespace {
 
 /// How many there are, and the number of the write before the one that says so.
 constexpr std::string_view k_records_mark = "records";
+/// The number of the write that says so: an older word of it, which comes back where a table is
+/// lost, says nothing.
+constexpr std::string_view k_closed_mark = "closed";
 
 rocksdb::ReadOptions read_options() {
   rocksdb::ReadOptions how;
@@ -154,31 +157,34 @@ std::vector<SequenceRange> Database::payload_sequences() const {
   return out;
 }
 
+/// Pinned records last: of a log's batch a repair takes what comes before a family of which it has
+/// no table.
 Result<void> Database::write(const RowBatch& batch, std::optional<uint64_t> records) {
+  using Kind = RowBatch::Kind;
   rocksdb::WriteBatch out;
-  for (const RowBatch::Change& change : batch.changes_) {
-    const rocksdb::Slice id = slice_of(change.id);
-    rocksdb::Status status;
-    switch (change.kind) {
-      case RowBatch::Kind::put_row:
-        status = out.Put(state_->rows, id, slice_of(encode_row(change.id, change.row)));
-        break;
-      case RowBatch::Kind::delete_row:
-        status = out.Delete(state_->rows, id);
-        break;
-      case RowBatch::Kind::put_pinned:
-        status = out.Put(state_->pinned, id, slice_of(change.record.bytes()));
-        break;
-      case RowBatch::Kind::delete_pinned:
-        status = out.Delete(state_->pinned, id);
-        break;
-    }
-    OUTRIDER_TRY(result_of(status));
-  }
   if (records) {
     const uint64_t sequence = state_->db->GetLatestSequenceNumber();
     const std::string count = std::to_string(*records) + " " + std::to_string(sequence);
     OUTRIDER_TRY(result_of(out.Put(state_->marks, slice_of(k_records_mark), count)));
+  }
+  for (const RowBatch::Change& change : batch.changes_) {
+    rocksdb::Status status;
+    if (change.kind == Kind::put_row) {
+      const RowBytes row = encode_row(change.id, change.row);
+      status = out.Put(state_->rows, slice_of(change.id), slice_of(row));
+    } else if (change.kind == Kind::delete_row) {
+      status = out.Delete(state_->rows, slice_of(change.id));
+    }
+    OUTRIDER_TRY(result_of(status));
+  }
+  for (const RowBatch::Change& change : batch.changes_) {
+    rocksdb::Status status;
+    if (change.kind == Kind::put_pinned) {
+      status = out.Put(state_->pinned, slice_of(change.id), slice_of(change.record.bytes()));
+    } else if (change.kind == Kind::delete_pinned) {
+      status = out.Delete(state_->pinned, slice_of(change.id));
+    }
+    OUTRIDER_TRY(result_of(status));
   }
   return result_of(state_->db->Write(rocksdb::WriteOptions(), &out));
 }
@@ -187,8 +193,14 @@ std::optional<uint64_t> Database::lost_records(const Rows& kept) const {
   std::istringstream count(mark(k_records_mark).value_or(""));
   uint64_t records = 0, sequence = 0;
   if (!(count >> records >> sequence)) return std::nullopt;
-  const auto is_newer = [&](const auto& entry) { return entry.second.sequence > sequence; };
-  if (std::any_of(kept.begin(), kept.end(), is_newer)) return std::nullopt;
+  // What the salvage itself wrote is no younger for that.
+  const uint64_t found = state_->found_sequence;
+  const auto is_newer = [&](uint64_t write) { return sequence < write && write <= found; };
+  const auto row_is = [&](const auto& entry) { return is_newer(entry.second.sequence); };
+  if (std::any_of(kept.begin(), kept.end(), row_is)) return std::nullopt;
+  const auto files = payload_sequences();
+  const auto file_is = [&](const SequenceRange& file) { return is_newer(file.last); };
+  if (std::any_of(files.begin(), files.end(), file_is)) return std::nullopt;
   return records - std::min<uint64_t>(records, kept.size());
 }
 
@@ -202,6 +214,20 @@ Result<void> Database::delete_mark(std::string_view name) {
   rocksdb::WriteOptions how;
   how.sync = true;
   return result_of(state_->db->Delete(how, state_->marks, slice_of(name)));
+}
+
+Result<void> Database::mark_closed() {
+  return set_mark(k_closed_mark, std::to_string(state_->db->GetLatestSequenceNumber() + 1));
+}
+
+bool Database::was_closed() const {
+  uint64_t write = 0;
+  std::istringstream number(mark(k_closed_mark).value_or(""));
+  return number >> write && write >= state_->found_sequence;
+}
+
+Result<void> Database::unmark_closed() {
+  return delete_mark(k_closed_mark);
 }
 
 std::optional<std::string> Database::mark(std::string_view name) const {

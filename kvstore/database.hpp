@@ -123,10 +123,16 @@ class Database {
   Result<void> write(const RowBatch& batch, std::optional<uint64_t> records = std::nullopt);
   using Rows = std::vector<std::pair<BlockId, Row>>;
   /// Of a salvage that kept these: how many fewer they are than the last write counted. None: no
-  /// write did, or its word is lost, and what is left of it is older than they are.
+  /// write did, or its word is lost, and what is left of it is older than something that is here.
   std::optional<uint64_t> lost_records(const Rows& kept) const;
   Result<void> set_mark(std::string_view name, std::string_view value);
   Result<void> delete_mark(std::string_view name);
+  /// The last write of who closes it in order.
+  Result<void> mark_closed();
+  /// Whether the last write before this opening was that.
+  bool was_closed() const;
+  /// From here on it was not.
+  Result<void> unmark_closed();
   std::optional<std::string> mark(std::string_view name) const;
   /// Marks whose name begins with `prefix`.
   Result<std::vector<std::pair<std::string, std::string>>> marks(std::string_view prefix) const;

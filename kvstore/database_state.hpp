@@ -26,6 +26,7 @@ struct Database::State {
   rocksdb::ColumnFamilyHandle* payload = nullptr;  ///< `kvf`
   rocksdb::ColumnFamilyHandle* pinned = nullptr;   ///< `kvp`
   DatabaseOptions options;
+  uint64_t found_sequence = 0;  ///< Of the last write before this opening; of a salvage, before it.
 
   State() = default;
   State(const State&) = delete;

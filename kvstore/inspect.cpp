@@ -183,7 +183,7 @@ class Inspection {
   Result<void> read_rows() {
     report_.format = database_->mark(k_format_mark).value_or("");
     report_.store_uuid = database_->mark(k_uuid_mark).value_or("");
-    report_.clean_shutdown = database_->mark(k_clean_mark).has_value();
+    report_.clean_shutdown = database_->was_closed();
     PayloadFiles files;
     OUTRIDER_ASSIGN(files, database_->payload_files());
     report_.payload_files = files.files;
