@@ -65,6 +65,9 @@ class Inspection {
     if (options_.verify || options_.repair) OUTRIDER_TRY(verify());
     if (options_.repair) OUTRIDER_TRY(repair());
     if (options_.unpin) OUTRIDER_TRY(unpin());
+    // Its last server's stop is what the next one is told of, not what was changed here since.
+    const bool changes = options_.repair || options_.unpin;
+    if (changes && report_.clean_shutdown) OUTRIDER_TRY(database_->mark_closed());
     database_.reset();
     if (options_.repair || options_.unpin) OUTRIDER_TRY(look_again());
     report_.disk_bytes = disk_bytes(report_.directory);

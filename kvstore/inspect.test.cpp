@@ -174,6 +174,25 @@ TEST_F(Faults, ARepairLeavesAloneWhatAnotherProcessOpens) {
   EXPECT_TRUE(inspect(store_path(), {.repair = true}));
 }
 
+TEST_F(Faults, AfterAChangeTheLastStopIsWhatItWas) {
+  fill();
+  for (const InspectOptions what :
+       {InspectOptions{.repair = true}, InspectOptions{.unpin = true}}) {
+    const auto report = inspect(store_path(), what);
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_TRUE(report->clean_shutdown);
+    EXPECT_EQ(open()->stats().counters.unclean_starts, 0u);
+  }
+  auto store = open();
+  keep();  // what a kill -9 leaves is what the files are at this moment
+  store.reset();
+  restore();
+  const auto report = inspect(store_path(), {.repair = true});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_FALSE(report->clean_shutdown);
+  EXPECT_EQ(open()->stats().counters.unclean_starts, 1u);
+}
+
 TEST_F(Faults, ARepairWritesLostMarksAnew) {
   fill();
   const std::string before = inspect(store_path(), {})->store_uuid;
