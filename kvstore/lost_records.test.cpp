@@ -194,7 +194,6 @@ TEST_F(LostRecords, AKillIsToldAsOneAfterASalvageToo) {
     keep();  // what a kill -9 leaves is what the files are at this moment
   }
   restore();
-  fs::remove(db_path() + "/LOCK");
   fs::remove(db_path() + "/CURRENT");
   const Opened opened = open_and_listen();
   EXPECT_EQ(opened.stats.counters.salvaged, 1u);
