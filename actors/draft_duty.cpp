@@ -12,6 +12,12 @@ constexpr uint32_t k_window_steps = 24;
 constexpr uint32_t k_switch_steps = 2;
 /// A try in which no drafts come within so many steps has failed.
 constexpr uint32_t k_warmup_steps_max = 64;
+/// One that could not be measured, for there were prompts in most steps, is over after so many.
+constexpr uint32_t k_try_steps_max = 256;
+/// Of the steps of a window: hints must have been able to pay in so many for a try, and in so many
+/// for what paid before to go on.
+constexpr double k_promising_to_try = 0.5;
+constexpr double k_promising_to_stay = 0.1;
 /// Share of the tokens that tries may cost: what one of them cost is spread over the pause behind
 /// it.
 constexpr double k_cost_max = 0.02;
@@ -42,6 +48,7 @@ void DraftDuty::set_available(bool available) {
   available_ = available;
   for (Load& load : loads_) {
     load.tries = false;
+    load.steps = 0;
     load.now = load.last = {};
     if (available && load.begun) load.until_try = Duration(0);
   }
@@ -65,21 +72,21 @@ void DraftDuty::observe(const StepReport& step, bool ready) {
 
 /// False: the step says nothing of the load that holds.
 bool DraftDuty::choose_load(uint32_t sequences) {
-  const size_t load = std::min<size_t>(std::bit_width(sequences), loads_.size() - 1);
+  const size_t load = std::min<size_t>(std::bit_width(sequences - 1), loads_.size() - 1);
   elsewhere_ = load == current_ ? 0 : elsewhere_ + 1;
   if (elsewhere_ < k_load_steps) return elsewhere_ == 0;
   elsewhere_ = 0;
+  Load& left = loads_[current_];
+  if (left.tries) end_try(left, gain_of(left));
+  left.steps = 0;
+  left.now = left.last = {};  // What is half measured would join two times.
   current_ = load;
-  // What was half measured would join two times.
-  Load& now = loads_[current_];
-  now.tries = false;
-  now.now = now.last = {};
   return true;
 }
 
 void DraftDuty::wait(Load& load, const StepReport& step) {
   load.until_try -= step.time;
-  if (!step.decodes_only) return;
+  if (++load.steps <= k_switch_steps || !step.decodes_only) return;
   load.now.add(step);
   if (load.now.steps < k_window_steps) return;
   load.last = std::exchange(load.now, {});
@@ -87,44 +94,69 @@ void DraftDuty::wait(Load& load, const StepReport& step) {
     load.begun = true;
     if (options_.competes) load.until_try = k_first_pause * load.last.time;
   }
-  const bool could_pay = 2 * load.last.promising >= load.last.steps;
-  if (!could_pay) load.pays = false;
-  if (!could_pay || load.until_try > Duration(0)) return;
+  const double promising = static_cast<double>(load.last.promising) / load.last.steps;
+  if (load.pays && promising < k_promising_to_stay) {
+    load.pays = false;
+    load.steps = 0;
+    load.until_try = Duration(0);  // It was not slower: it is tried as soon as it could pay.
+    return;
+  }
+  if (promising < k_promising_to_try || load.until_try > Duration(0)) return;
   load.tries = true;
   load.ready = false;
-  load.warmup = 0;
+  load.steps = 0;
+  load.tried = {};
   load.spent = Duration(0);
+}
+
+double DraftDuty::gain_of(const Load& load) {
+  if (load.now.steps == 0 || load.last.steps == 0) return 1;
+  const double gain = load.now.rate() / load.last.rate();
+  return load.pays ? 1 / gain : gain;
 }
 
 void DraftDuty::attempt(Load& load, const StepReport& step, bool ready) {
   load.spent += step.time;
+  if (step.decodes_only) load.tried.add(step);
   const bool drafts = !load.pays;
   const bool waits = drafts && !load.ready && !ready;
-  if (++load.warmup <= k_switch_steps) return;
+  if (++load.steps <= k_switch_steps) return;
   if (!waits && !load.ready) {
     load.ready = true;
     load.now = {};  // So far it waited for them.
   }
   if (step.decodes_only) load.now.add(step);
-  if (load.now.steps == 0) return;
-  const double gain =
-      drafts ? load.now.rate() / load.last.rate() : load.last.rate() / load.now.rate();
-  // What waiting for drafts costs is known; what they would bring is not.
-  if (waits && load.warmup > k_warmup_steps_max) return conclude(load, std::min(gain, 1.0));
-  if (waits) return;
-  const bool is_over = drafts && gain < k_glance && load.now.steps >= k_glance_steps;
-  if (is_over || load.now.steps >= k_window_steps) conclude(load, gain);
+  const double gain = gain_of(load);
+  const bool is_measured = load.now.steps >= k_window_steps;
+  if (waits) {
+    // What waiting for drafts costs is known; what they would bring is not.
+    if (load.steps > k_warmup_steps_max) conclude(load, std::min(gain, 1.0));
+    return;
+  }
+  const bool is_slow = drafts && gain < k_glance && load.now.steps >= k_glance_steps;
+  if (is_slow || is_measured) {
+    conclude(load, gain);
+  } else if (load.steps > k_try_steps_max) {
+    end_try(load, gain);
+  }
 }
 
-/// `gain`: tokens per second with drafts over those without.
 void DraftDuty::conclude(Load& load, double gain) {
   load.pays = gain > (load.pays ? k_gain_to_stay : k_gain_to_begin);
-  // Of the tokens of the faster way, those that the other one would not have given.
-  const double cost = load.pays ? 1 - 1 / gain : std::max(0.0, 1 - gain);
+  end_try(load, gain);
+}
+
+void DraftDuty::end_try(Load& load, double gain) {
+  // Of the tokens of the faster way, those that the other one would not give, or did not.
+  double cost = load.pays ? 1 - 1 / gain : 1 - gain;
+  if (!load.pays && load.tried.steps > 0) {
+    cost = std::max(cost, 1 - load.tried.rate() / load.last.rate());  // With the wait for drafts.
+  }
+  load.tries = false;
+  load.steps = 0;
+  load.now = load.last = {};
   load.until_try = Duration(static_cast<Duration::rep>(static_cast<double>(load.spent.count()) *
                                                        std::max(k_pause_min, cost / k_cost_max)));
-  load.tries = false;
-  load.now = load.last = {};
 }
 
 }  // namespace outrider::actors

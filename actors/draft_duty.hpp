@@ -11,8 +11,9 @@ namespace outrider::actors {
 /// with drafts and without are measured in windows next to each other, for each number of streams
 /// (by powers of two), and the faster way is taken; the other is tried again, as often as costs no
 /// more than a small share of the tokens: soon where it was hardly slower, so that a draft which
-/// was late for a while is used again. Where no hint could pay nothing is tried. Pure: fed with
-/// what steps took.
+/// was late for a while is used again. Where hints could pay in less than half of the steps nothing
+/// is tried, and where they could in hardly any what paid before is given up. Pure: fed with what
+/// steps took.
 class DraftDuty {
  public:
   struct Options {
@@ -42,25 +43,31 @@ class DraftDuty {
   };
   /// What is known of so many streams.
   struct Load {
-    bool pays = false;    ///< Drafting was the faster way the last time.
-    bool tries = false;   ///< The other way is being tried.
-    bool begun = false;   ///< The first window is over.
-    bool ready = false;   ///< Of a try with drafts: they have come.
-    Window last;          ///< The last whole window of the usual way.
-    Window now;           ///< The one that fills.
-    uint32_t warmup = 0;  ///< Steps of a try before it is measured.
-    Duration spent{0};    ///< By the try so far.
+    bool pays = false;   ///< Drafting was the faster way the last time.
+    bool tries = false;  ///< The other way is being tried.
+    bool begun = false;  ///< The first window is over.
+    bool ready = false;  ///< Of a try with drafts: they have come.
+    Window last;         ///< The last whole window of the usual way.
+    Window now;          ///< The one that fills.
+    uint32_t steps = 0;  ///< Since drafts were last begun or ended.
+    Window tried;        ///< All of the try that a window could have, also while it waits.
+    Duration spent{0};   ///< By the try so far.
     Duration until_try{0};
   };
   bool choose_load(uint32_t sequences);
   void wait(Load& load, const StepReport& step);
   void attempt(Load& load, const StepReport& step, bool ready);
+  /// `gain`: tokens per second with drafts over those without.
   void conclude(Load& load, double gain);
+  /// The try is over, whether or not it was long enough to say anything.
+  void end_try(Load& load, double gain);
+  /// As far as a try was measured; 1 where nothing was.
+  static double gain_of(const Load& load);
 
   Options options_;
   bool available_ = true;         ///< Until it is told.
-  std::array<Load, 12> loads_{};  ///< By bit width of the number of streams.
-  size_t current_ = 1;
+  std::array<Load, 12> loads_{};  ///< Of 1 stream, 2, 3 to 4, 5 to 8, ...
+  size_t current_ = 0;
   uint32_t elsewhere_ = 0;  ///< Steps in a row that had another load.
 };
 

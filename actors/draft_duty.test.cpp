@@ -18,6 +18,7 @@ struct FakeTarget {
   uint32_t tokens_of_drafted = 2;
   uint32_t steps_to_come = 5;
   bool could_pay = true;
+  bool decodes_only = true;
 
   uint64_t tokens = 0;
   Duration elapsed{0};
@@ -33,7 +34,7 @@ struct FakeTarget {
       was_on_ = on;
       waited_ = on ? waited_ + 1 : 0;
       const bool ready = waited_ > steps_to_come;
-      StepReport step{streams, streams * (ready ? tokens_of_drafted : 1), true,
+      StepReport step{streams, streams * (ready ? tokens_of_drafted : 1), decodes_only,
                       on ? drafted : plain, could_pay};
       tokens += step.tokens;
       elapsed += step.time;
@@ -47,6 +48,18 @@ struct FakeTarget {
   bool was_on_ = false;
   uint32_t waited_ = 0;
 };
+
+/// Share of the time that drafts were wanted in `steps`, in `promising` of each 10 of which hints
+/// could pay.
+double share_on(FakeTarget& target, int promising, int steps) {
+  const Duration on_before = target.on_for;
+  const Duration before = target.elapsed;
+  for (int i = 0; i < steps; ++i) {
+    target.could_pay = i % 10 < promising;
+    target.run(milliseconds(1));
+  }
+  return to_seconds(target.on_for - on_before) / to_seconds(target.elapsed - before);
+}
 
 TEST(DraftDuty, DraftsWhereThatIsFaster) {
   FakeTarget target;
@@ -114,10 +127,10 @@ TEST(DraftDuty, FindsThatItNoLongerPays) {
   ASSERT_TRUE(target.duty.on());
   target.tokens_of_drafted = 1;
   target.run(seconds(60));
-  EXPECT_FALSE(target.duty.on());
+  EXPECT_LT(share_on(target, 10, 10'000), 0.3);
   target.tokens_of_drafted = 3;
-  target.run(seconds(400));
-  EXPECT_TRUE(target.duty.on());
+  target.run(seconds(100));
+  EXPECT_GT(share_on(target, 10, 10'000), 0.9);
 }
 
 TEST(DraftDuty, EachNumberOfStreamsHasItsOwnAnswer) {
@@ -145,6 +158,53 @@ TEST(DraftDuty, NothingIsTriedWhereNoHintCouldPay) {
   target.could_pay = false;
   target.run(seconds(1));
   EXPECT_FALSE(target.duty.on());
+  target.could_pay = true;
+  target.run(seconds(1));
+  EXPECT_TRUE(target.duty.on()) << "what paid has no pause before it is tried again";
+}
+
+TEST(DraftDuty, AFewStepsInWhichHintsCouldPayKeepWhatPaidButBeginNothing) {
+  FakeTarget target;
+  EXPECT_EQ(share_on(target, 3, 2000), 0);
+  share_on(target, 8, 500);
+  EXPECT_GT(share_on(target, 3, 2000), 0.9);
+  share_on(target, 0, 100);
+  EXPECT_EQ(share_on(target, 0, 2000), 0);
+}
+
+TEST(DraftDuty, TriesThatALoadBreaksOffCostNoMoreThanOthers) {
+  FakeTarget target;
+  target.drafted = milliseconds(30);
+  target.steps_to_come = 40;
+  for (int i = 0; i < 500; ++i) {
+    target.streams = 4;
+    target.run(milliseconds(500));
+    target.streams = 8;
+    target.run(milliseconds(500));
+  }
+  EXPECT_GT(target.switches, 4u);
+  EXPECT_LT(target.on_for, target.elapsed / 10);
+}
+
+TEST(DraftDuty, ATryThatCannotBeMeasuredEnds) {
+  FakeTarget target;
+  while (!target.duty.on()) target.run(milliseconds(1));
+  target.decodes_only = false;
+  target.run(seconds(10));
+  EXPECT_FALSE(target.duty.on());
+  target.decodes_only = true;
+  target.run(seconds(10));
+  EXPECT_TRUE(target.duty.on());
+}
+
+TEST(DraftDuty, WhatPaidGoesOnWhereItCannotBeMeasured) {
+  FakeTarget target;
+  target.run(seconds(10));
+  ASSERT_TRUE(target.duty.on());
+  while (target.duty.on()) target.run(milliseconds(1));  // it tries to go without
+  target.decodes_only = false;
+  target.run(seconds(10));
+  EXPECT_TRUE(target.duty.on());
 }
 
 TEST(DraftDuty, StepsWithPromptsAreNotMeasured) {

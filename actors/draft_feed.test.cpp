@@ -34,7 +34,8 @@ class Feed : public ::testing::Test {
     update.choice = choice;
     for (const int32_t id : ids) update.tokens.push_back({id, std::nullopt});
     if (ends) update.finish = Finish{FinishReason::length, -1, -1};
-    feed_.commit({&update, 1}, {1, static_cast<uint32_t>(ids.size()), true, milliseconds(2), true});
+    feed_.commit({&update, 1},
+                 {1, static_cast<uint32_t>(ids.size()), true, milliseconds(2), hints_could_pay_});
   }
   template <class Message>
   std::vector<Message> sent(uint32_t draft = 0) {
@@ -62,6 +63,7 @@ class Feed : public ::testing::Test {
 
   DraftFeed feed_{{.target = 9, .tokenizer = "tokens", .depth_max = 8, .duty = {.always = true}}};
   FeedOutbox box_;
+  bool hints_could_pay_ = true;
 };
 
 TEST_F(Feed, AsksForALeaseAndTellsTheDraftTheWholeText) {
@@ -340,6 +342,19 @@ TEST_F(Feed, OffDutyNobodyDrafts) {
   feed_.take(hint(key()));
   read();
   EXPECT_EQ(box_.unleased, 1u);
+}
+
+TEST_F(Feed, NobodyIsAskedToDraftWhereNoHintCouldPay) {
+  feed_ = DraftFeed({.target = 9, .tokenizer = "tokens", .depth_max = 8});
+  feed_.begin(k_key, request());
+  hints_could_pay_ = false;
+  for (int i = 0; i < 400; ++i) step({4});
+  read();
+  EXPECT_TRUE(box_.asks.empty());
+  hints_could_pay_ = true;
+  for (int i = 0; i < 60; ++i) step({4});
+  read();
+  EXPECT_EQ(box_.asks.size(), 1u);
 }
 
 }  // namespace

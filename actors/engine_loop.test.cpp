@@ -38,6 +38,10 @@ class Published {
     const std::lock_guard lock(mutex_);
     return rejected_;
   }
+  bool hints_could_pay() {
+    const std::lock_guard lock(mutex_);
+    return hints_could_pay_;
+  }
   FinishReason finish(RequestKey key) {
     const std::lock_guard lock(mutex_);
     return finishes_.at(key);
@@ -47,6 +51,7 @@ class Published {
   void take(EngineEvents events) {
     const std::lock_guard lock(mutex_);
     accepted_ += events.accepted.size();
+    hints_could_pay_ = events.step.hints_could_pay;
     for (auto& [key, error] : events.rejected) rejected_.push_back(std::move(error));
     for (const model::ChoiceUpdate& update : events.updates) {
       for (const TokenOut& token : update.tokens) ids_[update.key].push_back(token.id);
@@ -59,6 +64,7 @@ class Published {
   std::map<RequestKey, FinishReason> finishes_;
   std::vector<Error> rejected_;
   size_t accepted_ = 0;
+  bool hints_could_pay_ = false;  ///< By the last of all.
 };
 
 /// An engine whose first step waits for the test.
@@ -341,6 +347,18 @@ TEST(EngineLoop, MeasuresItsSpeedWhileItWorks) {
   ASSERT_TRUE(loop.submit({1, 0}, request_of(1, 100)));
   loop.wait_idle();
   EXPECT_GT(loop.snapshot().rows_per_s, 0u);
+}
+
+TEST(EngineLoop, TellsWhatTheEngineSaysOfHints) {
+  for (const bool could_pay : {true, false}) {
+    Published published;
+    auto engine = std::make_unique<FakeEngine>();
+    engine->hints_could_pay = could_pay;
+    EngineLoop loop(std::move(engine), published.listener(), k_clock);
+    ASSERT_TRUE(loop.submit({1, 1}, request_of(1, 5)));
+    loop.wait_idle();
+    EXPECT_EQ(published.hints_could_pay(), could_pay);
+  }
 }
 
 TEST(EngineLoop, ForgetsBlocksWhileItRestsAndBetweenTwoSteps) {

@@ -72,6 +72,7 @@ class FakeEngine final : public Stepper {
 
   model::EngineStats stats() const override {
     model::EngineStats stats = stats_;
+    stats.hints_could_pay = hints_could_pay;
     stats.blocks_total = pool_.total();
     stats.blocks_free = pool_.free();
     for (const auto& [key, running] : requests_) {
@@ -95,6 +96,7 @@ class FakeEngine final : public Stepper {
   void refuse_next(uint32_t count) { refuse_next_ = count; }
 
   std::vector<DraftedHint> hints;  ///< All that came.
+  bool hints_could_pay = false;    ///< What it says of each step.
 
  private:
   struct Choice {

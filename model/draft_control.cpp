@@ -75,7 +75,8 @@ bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, uint32
   if (options_.fixed_depth) return true;
   candidates_.clear();
   for (const DecodingSequence& sequence : sequences) {
-    candidates_.push_back({sequence.context, std::span(k_certain).first(sequence.depth_max)});
+    candidates_.push_back({sequence.context, std::span(k_certain).first(
+                                                 std::min(sequence.depth_max, k_hint_depth_max))});
   }
   return model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min);
 }
