@@ -185,7 +185,7 @@ StoreMetrics& ServingMetrics::store() {
       .quarantined = counter("outrider_kv_store_quarantined_total",
                              "Damaged directories that were moved aside."),
       .refused_pins = counter("outrider_kv_store_refused_pins_total",
-                              "Blocks stored without the pin that was asked for: no room for it."),
+                              "Blocks that were to be pinned and are not: no room for it."),
       .load_duration_seconds =
           histogram("outrider_kv_store_load_duration_seconds",
                     "From the ask to the last block, of loads that brought any.",

@@ -14,9 +14,9 @@ constexpr std::string_view k_hadamard = "+hadamard";
 
 /// What is wrong with a name that is nearly right; empty: nothing is known.
 const char* hint_of(std::string_view name) {
-  if (name == "auto") return "; auto stands alone, and tries turned keys itself";
-  if (name.ends_with(k_hadamard)) return "; values are not turned";
-  if (name.starts_with("k=") || name.starts_with("v=")) return "; one half needs the other";
+  if (name == "auto") return " (auto stands alone, and tries turned keys itself)";
+  if (name.ends_with(k_hadamard)) return " (values are not turned)";
+  if (name.starts_with("k=") || name.starts_with("v=")) return " (keys and values need one each)";
   return "";
 }
 
@@ -27,8 +27,8 @@ Result<KvKind> parse_kind(std::string_view name) {
     known += (known.empty() ? "" : ", ") + std::string(kv_kind_name(kind));
   }
   return fail(ErrorCode::invalid_argument,
-              "\"" + std::string(name) + "\" is not one of " + known +
-                  ", nor KIND+hadamard (of keys), nor k=KIND,v=KIND" + hint_of(name),
+              "\"" + std::string(name) + "\"" + hint_of(name) + " is not one of " + known +
+                  ", nor KIND+hadamard (of keys), nor k=KIND,v=KIND",
               "kv-kind");
 }
 

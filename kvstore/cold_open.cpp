@@ -115,7 +115,7 @@ Result<void> let_go_of_lost(OpenedStore& out) {
     if (!here) out.gone.push_back(entry);
     return !here;
   });
-  out.lost_records = out.database->lost_records(out.rows);
+  out.lost_records = out.database->lost_records(out.rows.size());
   RowBatch unnamed;
   for (const BlockId& id : pinned) unnamed.delete_pinned(id);
   return out.database->write(unnamed, out.rows.size());

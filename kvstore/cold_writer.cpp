@@ -191,6 +191,7 @@ void ColdWriter::run() {
   opening_ = false;
   while (run_one()) commit_if_old();
   commit();
+  look_for_files(true);
   if (database_ && !write_failed_) {
     if (!database_->mark_closed()) write_failed_ = true;
   }

@@ -158,7 +158,8 @@ class ColdWriter {
   void apply_moves(std::vector<Pending>& pending);
   void publish(const std::vector<Pending>& pending);
   void give_up(const std::vector<Pending>& pending);
-  void look_for_files();
+  void look_for_files(bool is_due);
+  bool is_deleted() const;
   void sweep();
   void sweep_expired();
   uint64_t pending_bytes() const;

@@ -188,11 +188,10 @@ uint64_t ColdWriter::pending_bytes() const {
 }
 
 /// RocksDB does not notice: it has its files open.
-void ColdWriter::look_for_files() {
+void ColdWriter::look_for_files(bool is_due) {
   const TimePoint now = core_.surroundings.clock.now();
-  if (!database_ || now - files_looked_at_ < std::chrono::milliseconds(core_.options.use_age_ms)) {
-    return;
-  }
+  is_due = is_due || now - files_looked_at_ >= std::chrono::milliseconds(core_.options.use_age_ms);
+  if (!database_ || !is_due) return;
   files_looked_at_ = now;
   const std::vector<std::string> deleted = database_->deleted_files();
   uint64_t known = 0;
@@ -205,10 +204,14 @@ void ColdWriter::look_for_files() {
   const std::string to = database_->moved_to(path);
   if (!to.empty() && to != moved_to_) core_.log.moved(path, to);
   moved_to_ = to;
+  // What is written there is lost: the next write makes a new one.
+  if (to.empty() && !write_failed_ && is_deleted()) {
+    begin_outage(fail(ErrorCode::io, path + ": another program deleted it"));
+  }
 }
 
 void ColdWriter::commit_if_old() {
-  look_for_files();
+  look_for_files(false);
   if (pending_.empty()) {
     sweep_expired();
     if (!deletions_.empty() || uses_are_old()) commit();

@@ -189,19 +189,23 @@ Result<void> Database::write(const RowBatch& batch, std::optional<uint64_t> reco
   return result_of(state_->db->Write(rocksdb::WriteOptions(), &out));
 }
 
-std::optional<uint64_t> Database::lost_records(const Rows& kept) const {
+std::optional<uint64_t> Database::lost_records(uint64_t kept) const {
   std::istringstream count(mark(k_records_mark).value_or(""));
   uint64_t records = 0, sequence = 0;
   if (!(count >> records >> sequence)) return std::nullopt;
   // What the salvage itself wrote is no younger for that.
   const uint64_t found = state_->found_sequence;
   const auto is_newer = [&](uint64_t write) { return sequence < write && write <= found; };
-  const auto row_is = [&](const auto& entry) { return is_newer(entry.second.sequence); };
-  if (std::any_of(kept.begin(), kept.end(), row_is)) return std::nullopt;
+  // Rows whose record is gone tell of it, too.
+  bool is_old = false;
+  const auto read =
+      each_row([&](const BlockId&, const Row& row) { is_old |= is_newer(row.sequence); },
+               [](std::string_view) {});
+  if (!read || is_old) return std::nullopt;
   const auto files = payload_sequences();
   const auto file_is = [&](const SequenceRange& file) { return is_newer(file.last); };
   if (std::any_of(files.begin(), files.end(), file_is)) return std::nullopt;
-  return records - std::min<uint64_t>(records, kept.size());
+  return records - std::min(records, kept);
 }
 
 Result<void> Database::set_mark(std::string_view name, std::string_view value) {

@@ -122,9 +122,10 @@ class Database {
   /// `records`: how many there are then, with what it writes; none: as many as before.
   Result<void> write(const RowBatch& batch, std::optional<uint64_t> records = std::nullopt);
   using Rows = std::vector<std::pair<BlockId, Row>>;
-  /// Of a salvage that kept these: how many fewer they are than the last write counted. None: no
-  /// write did, or its word is lost, and what is left of it is older than something that is here.
-  std::optional<uint64_t> lost_records(const Rows& kept) const;
+  /// Of a salvage that kept so many, before it has let go of other rows: how many fewer they are
+  /// than the last write counted. None: no write did, or its word is lost, and what is left of it
+  /// is older than something that is here.
+  std::optional<uint64_t> lost_records(uint64_t kept) const;
   Result<void> set_mark(std::string_view name, std::string_view value);
   Result<void> delete_mark(std::string_view name);
   /// The last write of who closes it in order.

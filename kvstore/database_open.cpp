@@ -72,6 +72,7 @@ std::optional<std::string> must_not_open(const std::string& directory) {
            " processes that opened it died of that";
   }
   if (lost_its_head(directory)) return "CURRENT, which names the list of its tables, is lost";
+  if (auto damage = damage_of_list(directory); !damage.empty()) return damage;
   if (const auto damaged = damaged_tables(directory); !damaged.empty()) {
     return "a table, " + damaged.front().table + ", " + damaged.front().what;
   }

@@ -324,7 +324,7 @@ class Inspection {
   }
 
   Result<void> repair() {
-    if (report_.salvaged) report_.lost = database_->lost_records(rows_);
+    if (report_.salvaged) report_.lost = database_->lost_records(rows_.size());
     OUTRIDER_TRY(database_->write(drops_, rows_.size()));
     for (const std::string& key : broken_) OUTRIDER_TRY(database_->delete_broken_row(key));
     report_.dropped =

@@ -11,6 +11,7 @@
 #include <map>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace outrider::kvstore {
@@ -23,7 +24,14 @@ constexpr size_t k_type_at = 6;
 constexpr size_t k_head_bytes = 7;
 constexpr size_t k_write_head_bytes = 12;
 constexpr uint64_t k_sequence_max = (uint64_t{1} << 56) - 1;
-enum RecordType : uint8_t { k_full = 1, k_first = 2, k_again_full = 5, k_again_last = 8 };
+enum RecordType : uint8_t {
+  k_full = 1,
+  k_first = 2,
+  k_middle = 3,
+  k_last = 4,
+  k_again_full = 5,
+  k_again_last = 8
+};
 
 constexpr const char* k_foreign = "has a record of a kind that is never written";
 constexpr const char* k_unreached = "has a write that no counter reaches";
@@ -120,7 +128,46 @@ class LogReader {
   }
 };
 
+/// Whether it is whole records from its begin to its end.
+bool is_whole(const fs::path& list) {
+  std::ifstream file(list, std::ios::binary);
+  std::vector<char> bytes(k_block_bytes);
+  bool is_within = false;  // between the first part of a record and its last
+  while (file) {
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    const std::string_view block{bytes.data(), static_cast<size_t>(file.gcount())};
+    size_t at = 0;
+    while (at + k_head_bytes <= block.size()) {
+      const auto type = static_cast<uint8_t>(block[at + k_type_at]);
+      const size_t size = little_endian<uint16_t>(block, at + 4);
+      if (type < k_full || type > k_last || at + k_head_bytes + size > block.size()) return false;
+      const std::string_view summed = block.substr(at + k_type_at, size + 1);
+      if (little_endian<uint32_t>(block, at) != check_sum(summed)) return false;
+      const bool begins = type == k_full || type == k_first;
+      if (begins == is_within) return false;
+      is_within = type == k_first || type == k_middle;
+      at += k_head_bytes + size;
+    }
+    // Only a whole block has a rest that no record fits into.
+    if (at != block.size() && block.size() != k_block_bytes) return false;
+  }
+  return !is_within;
+}
+
 }  // namespace
+
+std::string damage_of_list(const std::string& directory) {
+  std::string name;
+  std::getline(std::ifstream(directory + "/CURRENT"), name);
+  const fs::path list = fs::path(directory) / name;
+  std::error_code gone;
+  if (!name.starts_with("MANIFEST-") || !fs::is_regular_file(list, gone)) return {};
+  for (uint64_t size = fs::file_size(list, gone); !gone && !is_whole(list);) {
+    const uint64_t before = std::exchange(size, fs::file_size(list, gone));
+    if (before == size) return "the list of its tables, " + name + ", is damaged or cut short";
+  }  // else somebody was writing to it
+  return {};
+}
 
 std::vector<LogDamage> damaged_logs(const std::string& directory) {
   std::multimap<uint64_t, fs::path> logs;

@@ -34,4 +34,10 @@ struct LogDamage {
 /// RocksDB's db/log_format.h.
 std::vector<LogDamage> damaged_logs(const std::string& directory);
 
+/// What is wrong with the list of tables that CURRENT names (a MANIFEST, which is written like a
+/// log): it ends within a record, or has one that its check sum does not prove. RocksDB takes the
+/// former for the state before, and deletes the tables that only what is missing names. Empty:
+/// nothing is, or there is no such list.
+std::string damage_of_list(const std::string& directory);
+
 }  // namespace outrider::kvstore

@@ -167,6 +167,77 @@ TEST_F(LostRecords, WhereTheLogIsLostNobodyKnows) {
   EXPECT_EQ(lost_by(open_and_listen().lines), std::nullopt);
 }
 
+/// Of records that came after a kill: their payload, and any other table with it.
+TEST_F(LostRecords, TwoTablesThatAreLostAreCountedOrNobodyKnows) {
+  {
+    auto store = open();
+    store->put(chain_blocks(0, k_blocks), {.pin = true});
+    store->drain();
+    keep();  // what a kill -9 leaves is what the files are at this moment
+  }
+  restore();
+  {
+    auto store = open();
+    store->put(chain_blocks(1, k_blocks), {});
+    store->drain();
+  }
+  keep();
+  const std::vector<fs::path> all = tables();
+  ASSERT_GE(all.size(), 5u);
+  uint32_t salvages = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      restore();
+      fs::remove(all[i]);
+      fs::remove(all[j]);
+      const Opened opened = open_and_listen();
+      if (opened.stats.counters.salvaged == 0) continue;  // or it is moved aside
+      ++salvages;
+      const auto lost = lost_by(opened.lines);
+      if (lost) EXPECT_EQ(*lost, 2 * k_blocks - opened.stats.rows) << all[i] << ' ' << all[j];
+    }
+  }
+  EXPECT_GT(salvages, 3u);
+}
+
+/// Of a MANIFEST cut there RocksDB opens what was before, and deletes the rest.
+TEST_F(LostRecords, AListOfTablesThatEndsWithinARecordLosesNone) {
+  const uint64_t all = fill_in_turns();
+  keep();
+  std::string name;
+  std::getline(std::ifstream(db_path() + "/CURRENT"), name);
+  const fs::path list = db_path() + '/' + name;
+  const std::string content = read_file(list);
+  std::vector<size_t> begins;  // of its records
+  for (size_t at = 0; at + 7 <= content.size();) {
+    begins.push_back(at);
+    at += 7 + static_cast<uint8_t>(content[at + 4]) + 256 * static_cast<uint8_t>(content[at + 5]);
+  }
+  ASSERT_GE(begins.size(), 3u);
+  for (const size_t begin : {begins[1], begins[begins.size() / 2], begins.back()}) {
+    const std::map<std::string, std::function<void()>> damages = {
+        {"ends within a head", [&] { fs::resize_file(list, begin + 6); }},
+        {"ends behind a head", [&] { fs::resize_file(list, begin + 7); }},
+        {"ends within a record", [&] { fs::resize_file(list, begin + 9); }},
+        {"a size that it has not", [&] {
+           std::string other = content;
+           other[begin + 5] = static_cast<char>(other[begin + 5] ^ 4);
+           write_file(list, other);
+         }}};
+    for (const auto& [what, damage] : damages) {
+      SCOPED_TRACE(what + " at " + std::to_string(begin));
+      restore();
+      damage();
+      EXPECT_FALSE(inspect(store_path(), {.verify = true}));
+      const Opened opened = open_and_listen();
+      EXPECT_EQ(opened.stats.counters.salvaged, 1u);
+      EXPECT_EQ(opened.stats.rows, all);
+      EXPECT_EQ(lost_by(opened.lines), 0u);
+      EXPECT_THAT(opened.lines, HasSubstr("last_stop=clean"));
+    }
+  }
+}
+
 /// The count of a salvage is the one that the next begins with.
 TEST_F(LostRecords, WhatOneSalvageToldTheNextDoesNot) {
   const uint64_t all = fill_in_turns();
