@@ -54,7 +54,9 @@ TEST(KvKinds, SayWhatIsWrongWithANameThatIsNearlyRight) {
   EXPECT_THAT(parse_kv_kinds("auto+hadamard").error().message, HasSubstr("auto stands alone"));
   EXPECT_THAT(parse_kv_kinds("k=q4_0,v=q4_0+hadamard").error().message,
               HasSubstr("values are not turned"));
-  EXPECT_THAT(parse_kv_kinds("k=q8_0").error().message, HasSubstr("needs the other"));
+  for (const char* text : {"k=q8_0", "k=q8_0,k=q4_0"}) {
+    EXPECT_THAT(parse_kv_kinds(text).error().message, HasSubstr("keys and values need one each"));
+  }
 }
 
 TEST(KvKinds, AreWrittenAsTheyAreRead) {
