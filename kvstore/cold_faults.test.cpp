@@ -417,50 +417,6 @@ TEST_F(Faults, AStoreThatIsMovedAwayGoesOnWhereItIs) {
   expect_serving(store);
 }
 
-TEST_F(Faults, AStoreThatIsDeletedBeginsAnewWithoutAFailedWrite) {
-  Surroundings outside = surroundings(clock_);
-  outside.log = *make_logger({});
-  ::testing::internal::CaptureStderr();
-  {
-    ColdStore store(small_options(store_path()), outside);
-    store.put(chain_blocks(1, k_blocks), {.pin = true});
-    store.drain();
-    fs::remove_all(store_path());
-    store.put(chain_blocks(2, k_blocks), {.pin = true});
-    store.drain();
-    EXPECT_EQ(store.stats().outage, Outage::none) << "small writes go to the log, which is open";
-    clock_.advance(std::chrono::milliseconds(small_options("").use_age_ms));
-    store.drain();  // looks when it is done
-    EXPECT_EQ(store.stats().outage, Outage::io_error);
-    EXPECT_EQ(load(store, chain_request(2, k_blocks)).blocks.size(), k_blocks)
-        << "as long as it is";
-    clock_.advance(std::chrono::milliseconds(limits::kv_write_retry_ms));
-    store.put(chain_blocks(3, k_blocks), {.pin = true});
-    store.drain();
-    EXPECT_EQ(store.stats().outage, Outage::none) << store.stats().outage_text;
-  }
-  auto store = open();
-  EXPECT_EQ(load(*store, chain_request(3, k_blocks)).blocks.size(), k_blocks);
-  EXPECT_EQ(store->match(k_test_ns, chain_ids(2, k_blocks)), 0u);
-  const std::string lines = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(lines.find("another program deleted it"), std::string::npos) << lines;
-}
-
-TEST_F(Faults, AStopTellsThatTheStoreWasDeletedMeanwhile) {
-  Surroundings outside = surroundings(clock_);
-  outside.log = *make_logger({});
-  ::testing::internal::CaptureStderr();
-  {
-    ColdStore store(small_options(store_path()), outside);
-    store.put(chain_blocks(1, k_blocks), {.pin = true});
-    store.drain();
-    fs::remove_all(store_path());
-  }
-  const std::string lines = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(lines.find("another program deleted it"), std::string::npos) << lines;
-  EXPECT_FALSE(fs::exists(store_path()));
-}
-
 TEST_F(Faults, NothingBeginsAnewOnAnotherFileSystem) {
   fill();
   const auto here = file_system_of(store_path());

@@ -341,6 +341,14 @@ std::string Database::moved_to(const std::string& directory) const {
   return DirectoryLock::with_names(path);
 }
 
+bool Database::is_deleted() const {
+  struct stat open {};
+  const std::string path = state_->lock ? state_->lock->path() : "";
+  if (!path.empty() && ::stat(path.c_str(), &open) == 0 && open.st_nlink == 0) return true;
+  const std::string current = state_->db->GetName() + "/CURRENT";
+  return ::access(current.c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
 std::vector<std::string> Database::bad_tables() const {
   return bad_tables_of(*state_->db, {rocksdb::kDefaultColumnFamilyName, "idx", "kvp"});
 }

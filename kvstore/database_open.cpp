@@ -1,6 +1,8 @@
 #include <fcntl.h>
+#include <rocksdb/sst_file_reader.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -60,6 +62,35 @@ std::optional<OpenError> is_no_directory(const std::string& path) {
   return OpenError{OpenFailure::damaged, path + " is not a directory", {}};
 }
 
+/// Ours that the list of tables does not name. None where there is no list, or it cannot be read.
+std::vector<std::string> missing_families(const std::string& directory) {
+  std::vector<std::string> named;
+  const auto listed = rocksdb::DB::ListColumnFamilies(database_options({}), directory, &named);
+  std::vector<std::string> out;
+  if (!listed.ok()) return out;
+  for (const auto& family : families_of({})) {
+    if (std::find(named.begin(), named.end(), family.name) == named.end())
+      out.push_back(family.name);
+  }
+  return out;
+}
+
+/// Whether a table has records of one of these families.
+bool has_table_of(const std::string& directory, const std::vector<std::string>& families) {
+  std::error_code error;
+  fs::directory_iterator at(directory, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    rocksdb::SstFileReader table{rocksdb::Options()};
+    if (at->path().extension() != ".sst" || !table.Open(at->path().string()).ok()) continue;
+    const auto properties = table.GetTableProperties();
+    if (properties && std::find(families.begin(), families.end(), properties->column_family_name) !=
+                          families.end()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// Of a directory that RocksDB would open, or make anew, and then delete the tables of; or that
 /// would end the process.
 std::optional<std::string> must_not_open(const std::string& directory) {
@@ -78,6 +109,10 @@ std::optional<std::string> must_not_open(const std::string& directory) {
   }
   if (const auto damaged = damaged_logs(directory); !damaged.empty()) {
     return "a log, " + damaged.front().log + ", " + damaged.front().what;
+  }
+  const auto missing = missing_families(directory);
+  if (!missing.empty() && has_table_of(directory, missing)) {
+    return "the list of its tables is cut short: it has none of " + missing.front();
   }
   return std::nullopt;
 }
@@ -121,7 +156,10 @@ Database::Opened Database::open(const std::string& directory, const DatabaseOpti
     }
     return {nullptr, {OpenFailure::damaged, *damage, {}}};
   }
-  if (options.read_only) return open_anyway(directory, options);
+  if (options.read_only) {
+    if (missing_families(directory).empty()) return open_anyway(directory, options);
+    return {nullptr, {OpenFailure::other, directory + " holds no KV store: it was being made", {}}};
+  }
   auto mark = std::make_unique<OpeningMark>(directory);
   Opened opened = open_anyway(directory, options);
   if (opened.database) opened.database->state_->opening = std::move(mark);

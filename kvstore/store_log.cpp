@@ -26,8 +26,8 @@ void StoreLog::opened(const OpenedAs& what) const {
 
 void StoreLog::deleted(const std::string& first, uint64_t files) const {
   log_->warn(
-      "KV store: another program deleted {} ({} such files): read until this process ends, then "
-      "lost, and the next start keeps the rest",
+      "KV store: another program deleted {} ({} such files): read until the store closes, then "
+      "lost",
       first, files);
 }
 
