@@ -159,7 +159,6 @@ class ColdWriter {
   void publish(const std::vector<Pending>& pending);
   void give_up(const std::vector<Pending>& pending);
   void look_for_files(bool is_due);
-  bool is_deleted() const;
   void sweep();
   void sweep_expired();
   uint64_t pending_bytes() const;

@@ -190,8 +190,12 @@ bool ColdWriter::can_write() {
   // RocksDB does not write again after an error; a database that is opened again does. While the
   // disk still refuses, the old one goes on serving reads.
   if (database_ && known_damage_.empty()) {
+    const std::string path = database_directory(core_.options.directory);
+    std::error_code ignored;
     // One that another program deleted takes no write ever again: a new one is made.
-    if (!is_deleted() && Database::cannot_write(database_directory(core_.options.directory))) {
+    const bool gone = fs::status(path, ignored).type() == fs::file_type::not_found &&
+                      !is_away(core_.options.directory, file_system_);
+    if (!gone && Database::cannot_write(path)) {
       retry_at_ = next_try();
       return false;
     }
@@ -200,14 +204,6 @@ bool ColdWriter::can_write() {
   retire(true);
   open();
   return database_ != nullptr;
-}
-
-/// By another program, and not with its disk.
-bool ColdWriter::is_deleted() const {
-  std::error_code ignored;
-  const auto status = fs::status(database_directory(core_.options.directory), ignored);
-  return status.type() == fs::file_type::not_found &&
-         !is_away(core_.options.directory, file_system_);
 }
 
 TimePoint ColdWriter::next_try() const {
