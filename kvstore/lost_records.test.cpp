@@ -194,7 +194,9 @@ TEST_F(LostRecords, TwoTablesThatAreLostAreCountedOrNobodyKnows) {
       if (opened.stats.counters.salvaged == 0) continue;  // or it is moved aside
       ++salvages;
       const auto lost = lost_by(opened.lines);
-      if (lost) EXPECT_EQ(*lost, 2 * k_blocks - opened.stats.rows) << all[i] << ' ' << all[j];
+      if (lost) {
+        EXPECT_EQ(*lost, 2 * k_blocks - opened.stats.rows) << all[i] << ' ' << all[j];
+      }
     }
   }
   EXPECT_GT(salvages, 3u);

@@ -163,6 +163,7 @@ class NodeSuite(unittest.TestCase):
                 with target_node(port, flags):
                     gateway.wait_ready()
                     self.assertEqual(other.process.wait(60), 1, other.log())
+            gateway.wait_until(lambda: not targets(gateway), "the two that left to be forgotten")
             with target_node(port, flags) as first, target_node(port, flags):
                 gateway.wait_until(lambda: len(targets(gateway)) == 2, "both targets")
                 self.assertEqual(gateway.metric("outrider_cluster_members", role="target"), 2)
