@@ -128,13 +128,14 @@ class LogReader {
   }
 };
 
-/// Whether it is whole records from its begin to its end.
+/// Whether what can be read of it is whole records from its begin to its end.
 bool is_whole(const fs::path& list) {
   std::ifstream file(list, std::ios::binary);
   std::vector<char> bytes(k_block_bytes);
   bool is_within = false;  // between the first part of a record and its last
   while (file) {
     file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    if (file.bad()) return true;  // a failing disk, of which RocksDB's opening tells
     const std::string_view block{bytes.data(), static_cast<size_t>(file.gcount())};
     size_t at = 0;
     while (at + k_head_bytes <= block.size()) {
