@@ -3,6 +3,16 @@
 #include <algorithm>
 
 namespace outrider::kvstore {
+namespace {
+
+/// Of a row without a record. One that is younger than a table that is there was lost.
+bool has_aged_out(const Row& row, const Database& database) {
+  if (row.place != Place::fifo) return false;
+  const auto files = database.payload_files();
+  return files && (files->files == 0 || row.sequence < files->oldest_sequence);
+}
+
+}  // namespace
 
 /// Guarded by the mutex, but for what does not change after `plan`.
 struct ColdLoads::Load {
@@ -270,9 +280,9 @@ ColdLoads::Outcome ColdLoads::read_row(const LoadRequest& request, const ChainBl
   }
   Removal removal = Removal::corrupt;
   if (!bytes) {
-    const bool absent = bytes.error().code == ErrorCode::not_found;
-    out.why = absent ? Miss::aged_out : Miss::corrupt;
-    if (absent) removal = Removal::aged_out;
+    const bool aged = bytes.error().code == ErrorCode::not_found && has_aged_out(row, database);
+    out.why = aged ? Miss::aged_out : Miss::corrupt;
+    if (aged) removal = Removal::aged_out;
   } else if (auto record = decode(bytes->bytes()); !record || record->id != wanted.id) {
     out.why = Miss::corrupt;  // a record of another id: a file in another one's place
   } else if (record->ns != request.ns) {

@@ -195,8 +195,11 @@ bool ColdWriter::can_write() {
     // One that another program deleted takes no write ever again: a new one is made.
     const bool gone = fs::status(path, ignored).type() == fs::file_type::not_found &&
                       !is_away(core_.options.directory, file_system_);
-    if (!gone && Database::cannot_write(path)) {
+    const auto error = gone ? std::nullopt : Database::cannot_write(path);
+    if (error) {
       retry_at_ = next_try();
+      const std::lock_guard lock(core_.mutex);
+      core_.outage_text = error->message;
       return false;
     }
   }

@@ -205,8 +205,8 @@ void ColdWriter::look_for_files(bool is_due) {
   if (!to.empty() && to != moved_to_) core_.log.moved(path, to);
   moved_to_ = to;
   // What is written there is lost: the next write makes a new one.
-  if (to.empty() && !write_failed_ && database_->is_deleted()) {
-    begin_outage(fail(ErrorCode::io, path + ": another program deleted it"));
+  if (to.empty() && !write_failed_ && database_->is_replaced()) {
+    begin_outage(fail(ErrorCode::io, path + ": another program deleted or replaced it"));
   }
 }
 

@@ -49,7 +49,30 @@ std::vector<std::string> bad_tables_of(rocksdb::DB& db, const std::set<std::stri
   return out;
 }
 
+/// CURRENT, and the list of tables that it names.
+std::vector<std::string> list_paths(rocksdb::DB& db) {
+  std::vector<std::string> names;
+  uint64_t list_bytes = 0;
+  db.GetLiveFiles(names, &list_bytes, false).PermitUncheckedError();
+  std::vector<std::string> out;
+  for (const std::string& name : names) {
+    if (name == "/CURRENT" || name.starts_with("/MANIFEST-")) out.push_back(db.GetName() + name);
+  }
+  return out;
+}
+
 }  // namespace
+
+std::optional<FileIdentity> current_of(const rocksdb::DB& db) {
+  struct stat found {};
+  const std::string path = db.GetName() + "/CURRENT";
+  if (::stat(path.c_str(), &found) == 0) {
+    const auto& written = found.st_mtim;
+    return FileIdentity{found.st_dev, found.st_ino,
+                        int64_t{written.tv_sec} * 1'000'000'000 + written.tv_nsec};
+  }
+  return errno == ENOENT ? std::optional(FileIdentity{}) : std::nullopt;
+}
 
 bool has_bad_block(const std::string& table) {
   const auto status =
@@ -311,7 +334,7 @@ std::vector<std::string> Database::deleted_files() const {
   const auto listed = [&] {
     std::vector<rocksdb::LiveFileMetaData> tables;
     state_->db->GetLiveFilesMetaData(&tables);
-    std::vector<std::string> paths = {state_->db->GetName() + "/CURRENT"};
+    std::vector<std::string> paths = list_paths(*state_->db);
     for (const auto& table : tables) {
       paths.push_back(table.directory + '/' + table.relative_filename);
     }
@@ -341,12 +364,12 @@ std::string Database::moved_to(const std::string& directory) const {
   return DirectoryLock::with_names(path);
 }
 
-bool Database::is_deleted() const {
+bool Database::is_replaced() const {
   struct stat open {};
   const std::string path = state_->lock ? state_->lock->path() : "";
   if (!path.empty() && ::stat(path.c_str(), &open) == 0 && open.st_nlink == 0) return true;
-  const std::string current = state_->db->GetName() + "/CURRENT";
-  return ::access(current.c_str(), F_OK) != 0 && errno == ENOENT;
+  const auto current = current_of(*state_->db);
+  return current && state_->current && *current != *state_->current;
 }
 
 std::vector<std::string> Database::bad_tables() const {

@@ -154,8 +154,9 @@ class Database {
   std::vector<std::string> deleted_files() const;
   /// Where another program moved its directory to, which it goes on in; empty: it is in its place.
   std::string moved_to(const std::string& directory) const;
-  /// Whether another program deleted it: nothing that is written there can be opened again.
-  bool is_deleted() const;
+  /// Whether another program deleted it, or put other files in the place of its own: nothing that
+  /// is written there can be opened again.
+  bool is_replaced() const;
   /// Names of tables, but for the payload's, with a block that is not what its check sum says,
   /// under a living record or not. Reads them all.
   std::vector<std::string> bad_tables() const;

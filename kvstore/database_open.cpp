@@ -203,6 +203,7 @@ Database::Opened Database::open_anyway(const std::string& directory,
     return {nullptr, {OpenFailure::other, error.what(), {}}};
   }
   state->db.reset(db);
+  state->current = current_of(*db);
   state->found_sequence = db->GetLatestSequenceNumber();
   state->marks = handles[0];
   state->rows = handles[1];

@@ -15,6 +15,13 @@
 /// Private to database*.cpp: nothing else sees RocksDB's headers.
 namespace outrider::kvstore {
 
+/// A file that another program put in the place of one, or wrote over it, has another.
+struct FileIdentity {
+  uint64_t device = 0, inode = 0;
+  int64_t written_ns = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
+
 struct Database::State {
   std::optional<DirectoryLock> lock;     ///< outlives the database, as
   std::unique_ptr<OpeningMark> opening;  ///< until it is settled
@@ -26,6 +33,7 @@ struct Database::State {
   rocksdb::ColumnFamilyHandle* payload = nullptr;  ///< `kvf`
   rocksdb::ColumnFamilyHandle* pinned = nullptr;   ///< `kvp`
   DatabaseOptions options;
+  std::optional<FileIdentity> current;  ///< Of CURRENT, which lasts as long as a list of 1 GiB.
   uint64_t found_sequence = 0;  ///< Of the last write before this opening; of a salvage, before it.
 
   State() = default;
@@ -33,6 +41,9 @@ struct Database::State {
   State& operator=(const State&) = delete;
   ~State();
 };
+
+/// Of CURRENT; none where the system does not say.
+std::optional<FileIdentity> current_of(const rocksdb::DB& db);
 
 inline rocksdb::Slice slice_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -15,6 +15,8 @@ namespace {
 using namespace testing_support;  // NOLINT: this folder's own helpers
 using ::testing::HasSubstr;
 
+constexpr auto k_over = fs::copy_options::recursive | fs::copy_options::overwrite_existing;
+
 class Deleted : public Faults {
  protected:
   /// With what it logs; `play` has it as long as it lives.
@@ -48,7 +50,13 @@ TEST_F(Deleted, WhatComesNextIsStoredInANewOne) {
        [&] {
          for (const fs::path& file : files()) fs::remove(file);
        }},
-      {"another one in its place", [&] { restore(); }}};
+      {"another one in its place", [&] { restore(); }},
+      {"other files in the place of its own",
+       [&] {
+         for (const fs::path& file : files()) fs::remove(file);
+         fs::copy(golden(), store_path(), k_over);
+       }},
+      {"others written over its own", [&] { fs::copy(golden(), store_path(), k_over); }}};
   for (const auto& [what, replace] : replacements) {
     SCOPED_TRACE(what);
     restore();
@@ -67,16 +75,19 @@ TEST_F(Deleted, WhatComesNextIsStoredInANewOne) {
       store.drain();
       EXPECT_EQ(store.stats().outage, Outage::none) << store.stats().outage_text;
     });
-    EXPECT_THAT(lines, HasSubstr("another program deleted it"));
+    EXPECT_THAT(lines, HasSubstr("another program deleted or replaced it"));
     const auto store = open();
     EXPECT_EQ(load(*store, chain_request(93, k_blocks)).blocks.size(), k_blocks);
+    expect_serving(*store);
+    // A log that is written over goes on behind that.
+    if (what == "others written over its own") continue;
     EXPECT_EQ(store->match(k_test_ns, chain_ids(92, k_blocks)), 0u);
   }
 }
 
 TEST_F(Deleted, AStopTellsOfIt) {
   const std::string lines = lines_of([&](ColdStore&) { fs::remove_all(store_path()); });
-  EXPECT_THAT(lines, HasSubstr("another program deleted it"));
+  EXPECT_THAT(lines, HasSubstr("another program deleted or replaced it"));
   EXPECT_FALSE(fs::exists(store_path()));
 }
 

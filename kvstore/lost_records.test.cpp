@@ -202,6 +202,35 @@ TEST_F(LostRecords, TwoTablesThatAreLostAreCountedOrNobodyKnows) {
   EXPECT_GT(salvages, 3u);
 }
 
+/// Such a list opens as the state that was, and RocksDB deletes the tables that came later.
+TEST_F(LostRecords, ThoseOfAListThatIsCutBetweenItsRecordsAreNoneThatAgedOut) {
+  const auto list = [&] {
+    std::string name;
+    std::getline(std::ifstream(db_path() + "/CURRENT"), name);
+    return db_path() + '/' + name;
+  };
+  uint64_t before = 0;
+  {
+    const auto store = open();
+    store->put(chain_blocks(1, k_blocks), {});
+    store->drain();
+    before = fs::file_size(list());
+    store->put(chain_blocks(2, k_blocks), {});
+    store->drain();
+    keep();
+  }
+  restore();
+  ASSERT_GT(fs::file_size(list()), before);
+  fs::resize_file(list(), before);
+  const auto store = open();
+  EXPECT_EQ(load(*store, chain_request(1, k_blocks)).blocks.size(), k_blocks);
+  const auto lost = load(*store, chain_request(2, k_blocks));
+  EXPECT_EQ(lost.blocks.size(), 0u);
+  EXPECT_EQ(lost.summary.stopped, Miss::corrupt);
+  EXPECT_EQ(store->stats().counters.removed[Removal::aged_out], 0u);
+  EXPECT_GT(store->stats().counters.removed[Removal::corrupt], 0u);
+}
+
 /// Of a MANIFEST cut there RocksDB opens what was before, and deletes the rest.
 TEST_F(LostRecords, AListOfTablesThatEndsWithinARecordLosesNone) {
   const uint64_t all = fill_in_turns();

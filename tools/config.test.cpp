@@ -139,6 +139,17 @@ TEST(ConfigCheck, HttpAndRpcHavePortsOfTheirOwn) {
   }
 }
 
+TEST(ConfigCheck, ADirectoryIsNoLinkToNothingNorBelowOne) {
+  const std::string link = testing::TempDir() + "outrider_config_to_nothing";
+  fs::remove(link);
+  fs::create_symlink(link + "_gone", link);
+  for (const std::string& path : {link, link + "/below"}) {
+    EXPECT_EQ(problem_of({{"store-dir", path}}),
+              "store-dir: \"" + link + "\" leads nowhere: is its disk mounted?");
+  }
+  fs::remove(link);
+}
+
 TEST(ConfigCheck, ADirectoryIsNoFileNorBelowOne) {
   const std::string file = testing::TempDir() + "outrider_config_file";
   std::ofstream(file) << "x";

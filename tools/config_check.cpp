@@ -82,7 +82,15 @@ bool is_of_the_kernel(const fs::path& path) {
 Result<void> check_directory(const Setting& setting) {
   std::error_code ignored;
   fs::path path = fs::absolute(setting.value, ignored);
-  while (!fs::exists(path, ignored) && path.has_relative_path()) path = path.parent_path();
+  const auto is_link = [&] { return fs::is_symlink(fs::symlink_status(path, ignored)); };
+  while (!fs::exists(path, ignored) && !is_link() && path.has_relative_path()) {
+    path = path.parent_path();
+  }
+  if (!fs::exists(path, ignored) && is_link()) {
+    return fail(ErrorCode::invalid_argument,
+                setting.name + ": \"" + path.string() + "\" leads nowhere: is its disk mounted?",
+                setting.name);
+  }
   const bool is_directory = fs::is_directory(path, ignored);
   if (is_directory && is_of_the_kernel(path)) {
     return fail(ErrorCode::invalid_argument,

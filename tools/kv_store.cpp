@@ -167,6 +167,12 @@ bool has_own_secret(const std::string& directory) {
 
 Result<std::string> secret_file(const std::string& directory) {
   std::error_code error;
+  if (std::filesystem::is_symlink(std::filesystem::symlink_status(directory, error)) &&
+      !std::filesystem::exists(directory, error)) {
+    return fail(ErrorCode::invalid_argument,
+                "store-dir: \"" + directory + "\" leads nowhere: is its disk mounted?",
+                "store-dir");
+  }
   std::filesystem::create_directories(directory, error);
   if (error) {
     errno = error.value();
