@@ -23,7 +23,7 @@ enum class Miss : uint8_t {
   timed_out,        ///< the load's own stop rule
   cancelled,        ///< the caller gave up
   aged_out,         ///< its file fell out of the FIFO
-  corrupt,          ///< a check sum, a size or an id is wrong; the row is dropped
+  corrupt,          ///< a check sum, a size or an id is wrong, or it is lost; the row is dropped
   wrong_tokens,     ///< an intact record of other tokens; the row is dropped
   io_error,         ///< the system could not read; the row is dropped when that lasts
   unavailable,      ///< no database: opening, read-only, full, closing
