@@ -31,7 +31,7 @@ GenerationRequest attempt_request(const GenerationRequest& whole, const SessionP
   request.sampling.seed = whole.sampling.seed + choices.front();
   const ChoiceProgress& first = progress.choices[choices.front()];
   OUTRIDER_CHECK(choices.size() == 1 || first.ids.empty());
-  request.committed.assign(first.ids.begin(), first.ids.begin() + committed_tokens(first));
+  request.committed.assign(first.ids.begin(), first.ids.begin() + committed_tokens(whole, first));
   const bool prompt_wanted = choices.front() == 0 && progress.prompt_tokens < whole.prompt.size();
   if (!prompt_wanted) request.prompt_logprobs = -1;
   return request;

@@ -26,9 +26,11 @@ using AttemptChoices = std::vector<uint32_t>;
 
 /// How many tokens of a choice a new attempt takes over: all but the last. That one is computed
 /// again, because its finish may have been lost with the old target, and because it proves the new
-/// one to be a true twin.
-inline uint32_t committed_tokens(const ChoiceProgress& choice) {
-  return choice.ids.empty() ? 0 : static_cast<uint32_t>(choice.ids.size()) - 1;
+/// one to be a true twin. Where drafts have a say in what is drawn it would be another one: then
+/// all; engines see by themselves that an output has ended.
+inline uint32_t committed_tokens(const GenerationRequest& whole, const ChoiceProgress& choice) {
+  const auto have = static_cast<uint32_t>(choice.ids.size());
+  return verifies_by_rejection(whole) || have == 0 ? have : have - 1;
 }
 
 /// Splits what is unfinished of `lost` into new attempts. Together while no token was delivered

@@ -114,6 +114,11 @@ std::pair<DraftFeed::Request*, DraftFeed::Text*> DraftFeed::find(const schema::D
   return {&request, &text};
 }
 
+void DraftFeed::ask_again() {
+  for (auto& [key, request] : requests_) request.asked = false;
+  flush();
+}
+
 void DraftFeed::take(const schema::DraftsKnown& known) {
   duty_.set_available(known.drafts > 0);
   flush();

@@ -46,6 +46,9 @@ class DraftFeed {
   /// What a step did.
   void commit(std::span<const model::ChoiceUpdate> updates, const StepReport& step);
 
+  /// The router that leased is gone: the next one is asked anew, for all.
+  void ask_again();
+
   void take(const schema::DraftsKnown& known);
   void take(const schema::DraftLease& lease);
   void take(const schema::DraftReady& ready);

@@ -66,6 +66,22 @@ class Feed : public ::testing::Test {
   bool hints_could_pay_ = true;
 };
 
+TEST_F(Feed, AsksTheNextRouterForAllThatIsOpen) {
+  feed_.begin(k_key, request());
+  lease();
+  feed_.begin({8, 1}, request());
+  read();
+  feed_.ask_again();
+  read();
+  ASSERT_EQ(box_.asks.size(), 2u) << "one has a draft, one waits for it";
+  EXPECT_EQ(box_.asks[0].request, k_key);
+  EXPECT_EQ(box_.asks[0].generation, 1u);
+  lease(2, 1);
+  read();
+  EXPECT_EQ(sent<schema::DraftClose>(0).size(), 1u);
+  EXPECT_EQ(sent<schema::DraftOpen>(1).size(), 1u) << "the draft that the next one leases";
+}
+
 TEST_F(Feed, AsksForALeaseAndTellsTheDraftTheWholeText) {
   feed_.begin(k_key, request());
   read();

@@ -66,5 +66,16 @@ TEST(Continuation, GoesOnOneTokenBeforeTheEnd) {
   EXPECT_EQ(attempt_request(whole, progress, attempts[1]).sampling.seed, 11u);
 }
 
+TEST(Continuation, GoesOnAtTheEndWhereDraftsHaveASay) {
+  GenerationRequest whole;
+  whole.prompt = {1, 2};
+  whole.speculation.method = SpeculationMethod::reject_sampling;
+  SessionProgress progress;
+  progress.choices = {{{5, 6}, false}};
+  EXPECT_EQ(attempt_request(whole, progress, {0}).committed, (std::vector<int32_t>{5, 6}));
+  whole.sampling.temperature = 0;
+  EXPECT_EQ(attempt_request(whole, progress, {0}).committed, std::vector<int32_t>{5}) << "greedy";
+}
+
 }  // namespace
 }  // namespace outrider::actors

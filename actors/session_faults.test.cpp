@@ -66,6 +66,22 @@ TEST_F(SessionFaults, AContinuationThatContradictsTheStreamFailsLoudly) {
   EXPECT_EQ(client_->ids(), (Ids{10, 11}));
 }
 
+TEST_F(SessionFaults, WhereDraftsHaveASayATwinDrawsNothingAgain) {
+  request_.speculation.method = SpeculationMethod::reject_sampling;
+  const Twin first = twin(1);
+  const Twin second = twin(2);
+  start_at(first);
+  tell(session_, tokens(key(), 0, {10, 11}));
+  kill(first.handle);
+  wait_backoff();
+  reply(second);
+  EXPECT_EQ(second.log->last<schema::SubmitBegin>().committed_tokens, 2u);
+  tell(session_, finishing(tokens(key(), 2, {12})));
+  tell(session_, schema::Done{key(), {}, {}});
+  EXPECT_EQ(client_->outcome(), Outcome::done);
+  EXPECT_EQ(client_->ids(), (Ids{10, 11, 12}));
+}
+
 TEST_F(SessionFaults, MessagesOfAnOldGenerationAreDropped) {
   const Twin first = twin(1);
   const Twin second = twin(2);

@@ -24,7 +24,7 @@ void SessionMachine::ask(uint32_t generation, Attempt& attempt, TimePoint now) {
   attempt.phase = Phase::placing;
   attempt.due = now + k_answer_timeout;
   const ChoiceProgress& first = progress_.choices[attempt.choices.front()];
-  const uint32_t committed = committed_tokens(first);
+  const uint32_t committed = committed_tokens(*request_, first);
   schema::PlaceRequest place;
   place.key = key(generation);
   place.model = model_;

@@ -40,8 +40,16 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
 
 void TargetState::join(const schema::RouterHandle& router) {
   if (!router) return;
-  if (routers_.add(router)) self_->monitor(router);
+  const bool is_new = routers_.add(router);
+  if (is_new) self_->monitor(router);
   self_->send(router, announce_);
+  if (is_new && routers_.is_first(router.address())) ask_again_for_drafts();
+}
+
+/// Another router leases them from now on.
+void TargetState::ask_again_for_drafts() {
+  drafts_.ask_again();
+  send_drafts();
 }
 
 void TargetState::announce() {
@@ -56,7 +64,9 @@ void TargetState::refused(const schema::Refusal& refusal) {
   log_->error("{} {}: {}", announce_.name, by_all ? "stops" : "is refused by a router",
               refusal.message);
   if (by_all) return self_->quit();
-  if (leased_drafts) announce();  // the next one says how many drafts it has
+  if (!leased_drafts) return;
+  announce();  // the next one says how many drafts it has
+  ask_again_for_drafts();
 }
 
 void TargetState::begin(const schema::SubmitBegin& message) {
@@ -148,7 +158,9 @@ void TargetState::resend(const schema::Resend& message) {
 void TargetState::lost(const caf::actor_addr& actor) {
   const bool leased_drafts = routers_.is_first(actor);
   if (routers_.remove(actor)) {
-    if (leased_drafts) announce();  // the next one says how many drafts it has
+    if (!leased_drafts) return;
+    announce();  // the next one says how many drafts it has
+    ask_again_for_drafts();
     return;
   }
   const auto found = sessions_.find(actor);

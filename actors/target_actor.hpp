@@ -70,6 +70,7 @@ class TargetState {
   void draft(const Message& message);
   void lease(const schema::DraftLease& lease);
   void send_drafts();
+  void ask_again_for_drafts();
 
   /// Each key belongs to one session, which is monitored while it has any.
   void adopt(RequestKey key, const schema::SessionHandle& session);

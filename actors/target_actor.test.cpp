@@ -21,7 +21,7 @@ class Target : public World {
   }
 
   /// It is to find so many routers.
-  TargetActor spawn_target(size_t routers) {
+  TargetActor spawn_target(size_t routers, uint32_t draft_depth = 0) {
     TargetSetup setup;
     setup.announce.worker = 9;
     setup.announce.incarnation = 4;
@@ -30,6 +30,8 @@ class Target : public World {
     setup.announce.context_tokens = 64;
     setup.router = router_;
     setup.routers = routers;
+    setup.drafts.depth_max = draft_depth;
+    setup.drafts.duty.always = true;
     setup.log = log_;
     setup.engine = [this](EngineListener listener) {
       auto engine = std::make_unique<ManualEngine>(std::move(listener), engine_);
@@ -275,6 +277,27 @@ TEST_F(Target, ReportsToAllRoutersUntilTheyAreGone) {
   kill(other);
   advance(limits::heartbeat_interval_ms);
   EXPECT_EQ(log->loads.size(), 2u);
+}
+
+TEST_F(Target, AsksTheNextRouterForDraftsWhenTheFirstIsGone) {
+  const auto log = std::make_shared<RouterLog>();
+  const auto other = own(system_.spawn(scripted_router, log));
+  const auto drafting = spawn_target(2, 4);
+  tell(drafting, schema::RouterFound{other});
+  const auto to = caf::actor_cast<caf::strong_actor_ptr>(drafting);
+  for (const caf::message& message :
+       {caf::make_message(schema::SubmitBegin{key_, session_, schema::to_wire(request_), 3, 0, 1}),
+        caf::make_message(schema::PromptPart{key_, 0, request_.prompt}),
+        caf::make_message(schema::SubmitEnd{key_})}) {
+    to->enqueue(caf::actor_cast<caf::strong_actor_ptr>(session_), caf::make_message_id(), message,
+                nullptr);
+  }
+  run();
+  ASSERT_EQ(router_log_->asks.size(), 1u);
+  EXPECT_TRUE(log->asks.empty());
+  kill(router_);
+  ASSERT_EQ(log->asks.size(), 1u);
+  EXPECT_EQ(log->asks[0].request, key_);
 }
 
 TEST_F(Target, DoesWithoutARouterThatRefusesItUntilAllDo) {

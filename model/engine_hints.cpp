@@ -161,12 +161,13 @@ void Engine::State::choose_hints() {
   for (size_t i = 0; i < decoding.size(); ++i) views[decoding_views[i]].hints = depths[i];
 }
 
-/// `drawn` tokens came from a row and the hints behind it: all but the last one are hints that came
-/// true.
-void Engine::State::learn(ActiveRequest& request, Choice& choice, size_t drawn) {
+/// `drawn` tokens came from a row and the hints behind it, all but the last one of them hints that
+/// came true; the first `used` are the answer's.
+void Engine::State::count_hints(ActiveRequest& request, const Choice& choice, size_t drawn,
+                                size_t used) {
   const size_t verified = choice.drafts->path.size();
+  const size_t accepted = std::min(drawn - std::min<size_t>(drawn, 1), used);
   HintCounters& seen = counters.hints;
-  draft_control.learn(*choice.drafts, drawn);
   ++seen.drafts;
   seen.draft_tokens += verified;
   request.draft_tokens += static_cast<uint32_t>(verified);
@@ -174,7 +175,7 @@ void Engine::State::learn(ActiveRequest& request, Choice& choice, size_t drawn) 
     HintCounters::OfSource& source =
         seen.by_source[static_cast<size_t>(choice.drafts->path[i].source)];
     ++source.draft_tokens;
-    if (i + 1 >= drawn) continue;
+    if (i >= accepted) continue;
     ++source.accepted_tokens;
     ++seen.accepted_tokens;
     ++request.accepted_tokens;

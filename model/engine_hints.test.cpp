@@ -130,6 +130,22 @@ TEST(EngineHints, TheEndIsTheSameWhereHintsReachBeyondIt) {
   }
 }
 
+TEST(EngineHints, WhatHintsSayBeyondTheEndIsNotCountedAsAccepted) {
+  GenerationRequest request = sampled(5);
+  const Heard expected = plain(request);
+  request.stop.stop_token_ids = {expected.tokens[10].id};
+  const Heard stopped = plain(request);
+  EngineWorld world(drafting());
+  const Heard heard = hinted(world, request, Text(request, expected.ids()));
+  expect_same(heard, stopped);
+  const HintCounters& hints = world.engine->stats().hints;
+  // One token of each step is no hint that came true, unless it is the last.
+  EXPECT_GE(hints.accepted_tokens + world.engine->stats().steps, heard.tokens.size());
+  EXPECT_LT(hints.accepted_tokens, heard.tokens.size());
+  EXPECT_EQ(heard.timings.accepted_tokens, hints.accepted_tokens);
+  EXPECT_GT(hints.draft_tokens, hints.accepted_tokens);
+}
+
 TEST(EngineHints, BlocksOfAcceptedHintsAreFoundByTheNextTurn) {
   GenerationRequest request = EngineWorld::request(7, 20, 45);
   const Heard expected = plain(request);

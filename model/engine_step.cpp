@@ -291,11 +291,12 @@ void Engine::State::use(Draw& draw) {
     return;
   }
   if (!request.first_token) request.first_token = now;
-  if (draw.hints > 0) learn(request, choice, draw.tokens.size());
+  const size_t drawn = draw.tokens.size();
+  if (draw.hints > 0) draft_control.learn(*choice.drafts, drawn);
   std::optional<Finish> end;
+  size_t count = 0;  // of what was drawn, up to the end
   if (!draw.tokens.empty()) {
     ChoiceUpdate& update = update_of(request, choice);
-    size_t count = 0;
     while (count < draw.tokens.size() && !end) {
       end = request.commit(choice, draw.tokens[count++].id);
     }
@@ -305,6 +306,7 @@ void Engine::State::use(Draw& draw) {
     counters.generated_tokens += count;
   }
   if (draw.hints > 0) {
+    count_hints(request, choice, drawn, count);
     // Hints that did not come true, and what came after the end.
     choice.kv.crop(std::min(choice.kv.length(), request.length(choice) - 1));
     publish(request, choice);

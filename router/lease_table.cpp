@@ -1,5 +1,6 @@
 #include "router/lease_table.hpp"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <span>
@@ -26,9 +27,10 @@ const WorkerView* choose_draft(const schema::LeaseDraft& ask, const WorkerTable&
     const schema::Announce& draft = worker.announce;
     if (draft.role != schema::Role::draft || draft.tokenizer != ask.tokenizer) continue;
     const auto held = leased.find(id);
-    const uint32_t runs = (held == leased.end() ? 0 : held->second) + ask.runs;
-    if (runs > draft.sequences) continue;
-    const std::tuple cost(static_cast<double>(runs) / draft.sequences, tie(ask, id));
+    const uint32_t own = held == leased.end() ? 0 : held->second;
+    if (own + ask.runs > draft.sequences) continue;
+    const double taken = std::max(own, worker.load.draft_runs) + ask.runs;
+    const std::tuple cost(taken / draft.sequences, tie(ask, id));
     if (best != nullptr && cost >= least) continue;
     best = &worker;
     least = cost;

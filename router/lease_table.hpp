@@ -11,8 +11,9 @@
 namespace outrider::router {
 
 /// The draft that should take so many runs for this request: of those with its tokenizer and room
-/// the one with the smallest share of its places leased; equal ones by a hash of request and draft.
-/// `leased` counts runs by worker. Null: none. Pure.
+/// the one with the smallest share of its places taken; equal ones by a hash of request and draft.
+/// `leased` counts this router's runs by worker, of which it gives no draft too many; what a draft
+/// says that it holds has those of other routers, too. Null: none. Pure.
 const WorkerView* choose_draft(const schema::LeaseDraft& ask, const WorkerTable& workers,
                                const std::map<uint64_t, uint32_t>& leased);
 

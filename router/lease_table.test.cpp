@@ -79,6 +79,23 @@ TEST_F(Leases, ChooseTheDraftWithTheSmallestShareLeased) {
   EXPECT_EQ(choose_draft(other, workers_, {}), nullptr);
 }
 
+TEST_F(Leases, WhatOtherRoutersHaveLeasedCountsAsWell) {
+  workers_.announce(draft_of(10, 8), TimePoint{0});
+  workers_.announce(draft_of(11, 8), TimePoint{0});
+  schema::Load busy = load_of(10);
+  busy.draft_runs = 6;
+  ASSERT_TRUE(workers_.update(busy, TimePoint{0}));
+  for (uint64_t session = 1; session <= 5; ++session) {
+    EXPECT_EQ(choose_draft(ask_of(session), workers_, {{11, 2}})->announce.worker, 11u);
+  }
+  EXPECT_EQ(choose_draft(ask_of(1), workers_, {{11, 7}})->announce.worker, 10u);
+  busy.draft_runs = 8;
+  busy.sequence = 2;
+  ASSERT_TRUE(workers_.update(busy, TimePoint{0}));
+  EXPECT_EQ(choose_draft(ask_of(1), workers_, {{11, 8}})->announce.worker, 10u)
+      << "what it said may be over: it has the last word";
+}
+
 TEST_F(Leases, TargetsAreNoDrafts) {
   workers_.announce(announce_of(10), TimePoint{0});
   EXPECT_TRUE(ask(1).empty());

@@ -3,14 +3,21 @@ answers stay the same and no request fails."""
 
 import concurrent.futures
 import json
+import pathlib
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import unittest
 
 from node import Node, Renaming, cluster_port
 from server import ROOT, Server
+from stream import Stream
 from suite_draft import answers
+
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+import make_tiny_model  # noqa: E402
 
 binary = model = None  # set by run_e2e
 OTHER = ROOT / "tests/support/models/tiny-qwen2.gguf"
@@ -184,6 +191,34 @@ class NodeSuite(unittest.TestCase):
             with target_node(port, flags):
                 gateway.wait_until(lambda: gateway.request("GET", "/ready")[0] == 200, "a new target")
                 self.assertEqual(answers(gateway)[0], plain)
+                self.assertEqual(gateway.terminate(), 0)
+
+    def test_requests_by_rejection_outlive_their_target(self):
+        # What a twin draws next may be any token, but no request may fail for that.
+        flags = ["--ctx", "512", "--spec", "draft", "--spec-k", "2"]
+        with tempfile.TemporaryDirectory() as directory, \
+                Server(binary, model, ["--roles", "gateway", "--cluster", "127.0.0.1:0"], wait=False) as gateway:
+            port = cluster_port(gateway)
+            other = pathlib.Path(directory) / "other.gguf"
+            other.write_bytes(make_tiny_model.tiny_llama(2))
+            with draft_node(port, other), target_node(port, flags) as one, target_node(port, flags) as two:
+                gateway.wait_ready()
+                gateway.wait_until(lambda: len(targets(gateway)) == 2 and drafts(gateway), "all three")
+                for node in (one, two):
+                    body = {"prompt": "Ahead of the target", "max_tokens": 400, "temperature": 1,
+                            "ignore_eos": True, "return_token_ids": True, "logprobs": 1,
+                            "speculation": {"method": "reject_sampling"}}
+                    streams = [Stream(gateway, {**body, "seed": seed}) for seed in range(16)]
+                    for stream in streams:
+                        stream.begun.wait()
+                    node.send(signal.SIGKILL)
+                    for stream in streams:
+                        ids, _, _, reasons = stream.answer()[0]
+                        self.assertEqual((len(ids), reasons), (400, ["length"]))
+                    if node is one:
+                        again = target_node(port, flags)
+                        self.addCleanup(again.end)
+                        gateway.wait_until(lambda: len(targets(gateway)) == 2, "a third target")
                 self.assertEqual(gateway.terminate(), 0)
 
     def test_two_gateways_share_their_targets_and_one_outlives_the_other(self):

@@ -8,6 +8,7 @@
 #include "actors/draft_runs.hpp"
 #include "base/philox.hpp"
 #include "model/loaded_model.hpp"
+#include "model/step_costs.hpp"
 
 /// Verifying by rejection, from the draft's engine through runs and feed to the target's answer:
 /// texts are as frequent as without drafts. And each way in which drafts could bend that is
@@ -51,14 +52,20 @@ GenerationRequest request(uint64_t seed, SpeculationMethod method) {
 }
 
 std::unique_ptr<model::Engine> make_engine(uint32_t sequences, uint32_t depth, uint32_t window,
-                                           const Clock& clock) {
+                                           const Clock& clock, bool fixed_depth = true) {
   model::EngineOptions options;
   options.context_tokens = 64;
   options.sequences = sequences;
   options.kv_memory_bytes = uint64_t{8} << 20;
-  options.speculation = {.depth_max = depth, .fixed_depth = true};
+  options.speculation = {.depth_max = depth, .fixed_depth = fixed_depth};
   options.local_window = window;
-  return std::move(model::Engine::create(tiny(), options, clock)).value();
+  auto engine = std::move(model::Engine::create(tiny(), options, clock)).value();
+  // More rows cost next to nothing: drafts pay as long as some of them come true.
+  engine->set_step_costs(
+      {.rows = {1, 64},
+       .contexts = {0},
+       .times = {std::chrono::microseconds(1000), std::chrono::microseconds(1200)}});
+  return engine;
 }
 
 /// A draft of the same model at another temperature, and with a window: right now and then. Between
@@ -161,10 +168,10 @@ Text outline(const Text& text) {
 
 /// `k_texts` answers to one prompt, each with a seed of its own, some at a time.
 Played play(uint64_t first_seed, SpeculationMethod method, bool drafts,
-            Sabotage sabotage = Sabotage::none) {
+            Sabotage sabotage = Sabotage::none, bool fixed_depth = true) {
   ManualClock clock;
   Random random(first_seed);
-  const auto engine = make_engine(k_together, 3, 0, clock);
+  const auto engine = make_engine(k_together, 3, 0, clock, fixed_depth);
   Draft draft(sabotage, random, clock);
   std::map<RequestKey, Text> said;
   Played out;
@@ -242,6 +249,16 @@ TEST(RejectSampling, TextsAreAsFrequentAsWithoutDrafts) {
   EXPECT_GT(exact.hints.accepted_tokens, k_texts / 4);
   EXPECT_FALSE(exact.texts == drafted.texts);
   EXPECT_TRUE(exact.texts == play(5'000'000, SpeculationMethod::exact, false).texts);
+}
+
+TEST(RejectSampling, TheControllerMayChooseHowFarDraftsGo) {
+  const Played drafted =
+      play(5'000'000, SpeculationMethod::reject_sampling, true, Sabotage::none, false);
+  EXPECT_LT(deviation(drafted.texts, plain().texts), k_bound);
+  EXPECT_LT(difference(drafted.surprise, plain().surprise), k_bound);
+  EXPECT_GT(drafted.hints.accepted_tokens, k_texts / 4) << "drafts played a part";
+  const Played fixed = play(5'000'000, SpeculationMethod::reject_sampling, true);
+  EXPECT_LT(drafted.hints.draft_tokens, fixed.hints.draft_tokens) << "not always as far as may be";
 }
 
 TEST(RejectSampling, ADraftThatLiesAboutWhatItDrewFromIsNoticed) {
