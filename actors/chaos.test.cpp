@@ -40,7 +40,8 @@ schema::TargetHandle::behavior_type lossy_wire(schema::TargetHandle::pointer sel
           [pass](const schema::DraftResync& m) { pass(m); },
           [pass](const schema::DraftClose& m) { pass(m); },
           [pass](const schema::DraftsKnown& m) { pass(m); },
-          [pass](const schema::WorkerRefused& m) { pass(m); }};
+          [pass](const schema::WorkerRefused& m) { pass(m); },
+          [pass](const schema::LineWanted& m) { pass(m); }};
 }
 
 struct Node {

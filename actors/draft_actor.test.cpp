@@ -38,7 +38,8 @@ schema::TargetHandle::behavior_type listening_target(std::shared_ptr<Told> told)
           [told](const schema::DraftResync& m) { told->resyncs.push_back(m); },
           [told](const schema::DraftClose& m) { told->closes.push_back(m); },
           [](const schema::DraftsKnown&) {},
-          [](const schema::WorkerRefused&) {}};
+          [](const schema::WorkerRefused&) {},
+          [](const schema::LineWanted&) {}};
 }
 
 class DraftWorld : public World {

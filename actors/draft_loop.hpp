@@ -53,6 +53,9 @@ class DraftLoop final : public DraftPort, public EnginePort {
 
   /// Of drafts and requests together.
   EngineSnapshot snapshot() const override { return loop_->snapshot(); }
+  void read_cached(model::CachedQuery query, CachedDone done) override {
+    loop_->read_cached(std::move(query), std::move(done));
+  }
   /// A tenant's cached blocks, as EngineLoop does.
   void forget_cached(std::optional<std::string> tenant) {
     loop_->forget_cached(std::move(tenant), [](const model::CacheReset&) {});

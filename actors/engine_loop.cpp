@@ -64,20 +64,32 @@ void EngineLoop::set_parked(RequestKey key, bool parked) {
 }
 
 void EngineLoop::forget_cached(std::optional<std::string> tenant, ResetDone done) {
+  send_on([tenant = std::move(tenant), done = std::move(done)](Stepper& engine) {
+    done(engine.forget_cached(tenant));
+  });
+}
+
+void EngineLoop::read_cached(model::CachedQuery query, CachedDone done) {
+  send_on([query = std::move(query), done = std::move(done)](Stepper& engine) {
+    done(engine.read_cached(query));
+  });
+}
+
+void EngineLoop::send_on(Errand errand) {
   {
     const std::lock_guard lock(mutex_);
-    resets_.push_back({std::move(tenant), std::move(done)});
+    errands_.push_back(std::move(errand));
   }
   wake_.notify_one();
 }
 
-void EngineLoop::reset_caches() {
-  std::vector<CacheResetWanted> wanted;
+void EngineLoop::run_errands() {
+  std::vector<Errand> errands;
   {
     const std::lock_guard lock(mutex_);
-    wanted.swap(resets_);
+    errands.swap(errands_);
   }
-  for (const CacheResetWanted& reset : wanted) reset.done(engine_->forget_cached(reset.tenant));
+  for (const Errand& errand : errands) errand(*engine_);
 }
 
 /// For commands about requests already inside: never refused, or a full inbox could not drain.
@@ -116,7 +128,7 @@ EngineSnapshot EngineLoop::snapshot() const {
 
 void EngineLoop::wait_idle() {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return resting_ && inbox_.commands.empty() && resets_.empty(); });
+  idle_.wait(lock, [this] { return resting_ && inbox_.commands.empty() && errands_.empty(); });
 }
 
 void EngineLoop::run() {
@@ -125,7 +137,7 @@ void EngineLoop::run() {
   while (take_inbox(taken, stalled)) {
     EngineEvents events;
     obey(taken, events);
-    reset_caches();
+    run_errands();
     const bool moved = holds_requests() && step(events);
     stalled = !moved && holds_requests();
     if (!events.empty()) listener_(std::move(events));
@@ -157,7 +169,7 @@ bool EngineLoop::take_inbox(Inbox& taken, bool stalled) {
   const bool resting = !holds_requests();
   if (stalled || resting) last_step_ = TimePoint{0};
   const auto awake = [this] {
-    return stop_ || arrived_ || !inbox_.commands.empty() || !resets_.empty();
+    return stop_ || arrived_ || !inbox_.commands.empty() || !errands_.empty();
   };
   std::unique_lock lock(mutex_);
   snapshot_.stats = engine_->stats();
@@ -166,7 +178,7 @@ bool EngineLoop::take_inbox(Inbox& taken, bool stalled) {
     wake_.wait_for(lock, k_stalled_poll, awake);
   } else if (resting) {
     resting_ = true;
-    if (inbox_.commands.empty() && resets_.empty()) idle_.notify_all();
+    if (inbox_.commands.empty() && errands_.empty()) idle_.notify_all();
     wake_.wait(lock, awake);
     resting_ = false;
   }

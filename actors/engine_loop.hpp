@@ -43,6 +43,7 @@ class EngineLoop final : public EnginePort {
   /// block. A loop that stops first drops it uncalled.
   using ResetDone = std::function<void(model::CacheReset)>;
   void forget_cached(std::optional<std::string> tenant, ResetDone done);
+  void read_cached(model::CachedQuery query, CachedDone done) override;
 
   /// Blocks until inbox and engine hold nothing.
   void wait_idle();
@@ -55,10 +56,8 @@ class EngineLoop final : public EnginePort {
     GenerationRequest request;
     TimePoint posted{};  ///< A step may be long: what waits for its end waits already.
   };
-  struct CacheResetWanted {
-    std::optional<std::string> tenant;
-    ResetDone done;
-  };
+  /// Between two steps, on the loop's thread.
+  using Errand = std::function<void(Stepper&)>;
 
   void run();
   /// Commands first: a hint may be for a request that they submit.
@@ -75,7 +74,8 @@ class EngineLoop final : public EnginePort {
   /// Returns whether the step did anything.
   bool step(EngineEvents& events);
   void post(Command command);
-  void reset_caches();
+  void send_on(Errand errand);
+  void run_errands();
 
   const std::unique_ptr<Stepper> engine_;  ///< Only the loop's thread touches it.
   const EngineListener listener_;
@@ -86,7 +86,7 @@ class EngineLoop final : public EnginePort {
   std::condition_variable wake_;
   std::condition_variable idle_;
   Inbox inbox_;
-  std::vector<CacheResetWanted> resets_;
+  std::vector<Errand> errands_;
   uint32_t inbox_choices_ = 0;
   EngineSnapshot snapshot_;
   model::HintCounters refused_;  ///< Hints that the engine never saw.

@@ -1,5 +1,7 @@
 #include "actors/engine_port.hpp"
 
+#include "base/limits.hpp"
+
 namespace outrider::actors {
 namespace {
 
@@ -26,6 +28,9 @@ class ModelStepper final : public Stepper {
   std::span<const model::ChoiceUpdate> step() override { return engine_->step(); }
   model::CacheReset forget_cached(const std::optional<std::string>& tenant) override {
     return engine_->forget_cached(tenant);
+  }
+  std::vector<model::CachedBlock> read_cached(const model::CachedQuery& query) override {
+    return engine_->read_cached(query, limits::peer_read_bytes);
   }
   model::EngineStats stats() const override { return engine_->stats(); }
   void check_conservation() const override { engine_->check_conservation(); }

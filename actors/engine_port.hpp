@@ -29,6 +29,8 @@ class Stepper {
   virtual void on_arrival(std::function<void()> wake) = 0;
   virtual std::span<const model::ChoiceUpdate> step() = 0;
   virtual model::CacheReset forget_cached(const std::optional<std::string>& tenant) = 0;
+  /// None unless it has a cache.
+  virtual std::vector<model::CachedBlock> read_cached(const model::CachedQuery&) { return {}; }
   virtual model::EngineStats stats() const = 0;
   /// Aborts if memory was lost. Called each time that nothing is left to do.
   virtual void check_conservation() const = 0;
@@ -85,6 +87,10 @@ class EnginePort {
   /// Counts hints that were not even looked at.
   virtual void count_hints(model::HintOutcome outcome, uint64_t count) = 0;
   virtual EngineSnapshot snapshot() const = 0;
+  /// Some of the next blocks that are cached, none if the first is not: between two steps, on the
+  /// engine's thread; `done` must not block. An engine that stops first drops it uncalled.
+  using CachedDone = std::function<void(std::vector<model::CachedBlock>)>;
+  virtual void read_cached(model::CachedQuery query, CachedDone done) = 0;
 };
 
 /// Called with each non-empty batch of events. EngineLoop calls it on the engine's thread; it must

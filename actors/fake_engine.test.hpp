@@ -196,6 +196,9 @@ class ManualEngine final : public EnginePort {
     snapshot.stats.hints = refused_;
     return snapshot;
   }
+  void read_cached(model::CachedQuery query, CachedDone done) override {
+    done(engine_->read_cached(query));
+  }
 
   /// `time` is what the step takes by the report.
   void step(Duration time = std::chrono::milliseconds(1)) {

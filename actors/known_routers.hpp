@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <caf/actor_addr.hpp>
+#include <map>
+#include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "schema/messages.hpp"
@@ -17,10 +20,11 @@ class KnownRouters {
   /// So many are to be found.
   explicit KnownRouters(size_t wanted) : wanted_(wanted) {}
 
-  /// False: it is known.
-  bool add(const schema::RouterHandle& router) {
+  /// False: it is known. `gate` is where lines to its process are dialled.
+  bool add(const schema::RouterHandle& router, const std::string& gate) {
     if (find(router.address()) != routers_.end()) return false;
     refusing_.erase(router.address());
+    gates_[router.address()] = gate;
     routers_.push_back(router);
     return true;
   }
@@ -41,6 +45,19 @@ class KnownRouters {
   schema::RouterHandle first() const {
     return routers_.empty() ? schema::RouterHandle() : routers_.front();
   }
+  /// Null: none of them is in the process of that actor.
+  template <class Handle>
+  schema::RouterHandle beside(const Handle& actor) const {
+    const auto found = std::find_if(routers_.begin(), routers_.end(), [&](const auto& router) {
+      return router.node() == actor.node();
+    });
+    return found == routers_.end() ? schema::RouterHandle() : *found;
+  }
+  /// None: it is not known.
+  std::optional<std::string> gate_of(const schema::RouterHandle& router) const {
+    const auto found = gates_.find(router.address());
+    return found == gates_.end() ? std::nullopt : std::optional(found->second);
+  }
   bool is_first(const caf::actor_addr& router) const {
     return !routers_.empty() && routers_.front().address() == router;
   }
@@ -55,11 +72,13 @@ class KnownRouters {
     const auto found = find(router);
     if (found == routers_.end()) return false;
     routers_.erase(found);
+    gates_.erase(router);
     return true;
   }
 
   size_t wanted_;
   std::vector<schema::RouterHandle> routers_;
+  std::map<caf::actor_addr, std::string> gates_;
   std::set<caf::actor_addr> refusing_;
 };
 

@@ -16,6 +16,7 @@ class PromptAssembly {
   explicit PromptAssembly(schema::SubmitBegin begin) : begin_(std::move(begin)) {}
 
   const schema::SessionHandle& session() const { return begin_.session; }
+  const schema::SubmitBegin& begin() const { return begin_; }
   /// `unavailable` if a part is missing or too long: the session submits anew.
   Result<void> add(const schema::PromptPart& part);
   /// The request; `unavailable` if something is missing.

@@ -90,6 +90,7 @@ SessionActor::behavior_type SessionState::make_behavior() {
       [this](const schema::PlaceReply& message) { handle(message); },
       [this](const schema::Accepted& message) { handle(message); },
       [this](const schema::Rejected& message) { handle(message); },
+      [this](const schema::Leaving& message) { handle(message); },
       [this](const schema::Tokens& message) { handle(message); },
       [this](const schema::Done& message) { handle(message); },
       [this](const schema::CancelSession&) {

@@ -99,6 +99,45 @@ TEST_F(SessionFaults, MessagesOfAnOldGenerationAreDropped) {
   EXPECT_FALSE(client_->done());
 }
 
+TEST_F(SessionFaults, WhatALeavingTargetGivesAwayGoesOnAtOnceAndSaysWhoHasItsBlocks) {
+  const Twin first = twin(1);
+  const Twin second = twin(2);
+  start_at(first);
+  const RequestKey old = key();
+  tell(session_, tokens(old, 0, {10, 11, 12}));
+  tell(session_, schema::Leaving{old});
+  ASSERT_EQ(router_log_->places.size(), 2u) << "without a pause";
+  EXPECT_EQ(placed().avoid, (std::vector<uint64_t>{1}));
+  EXPECT_EQ(first.log->last<schema::CancelRequest>().key, old);
+  reply(second);
+  const auto begin = second.log->last<schema::SubmitBegin>();
+  EXPECT_EQ(begin.kv_worker, 1u);
+  EXPECT_EQ(begin.kv_target, first.handle);
+  EXPECT_EQ(begin.committed_tokens, 2u);
+  tell(session_, schema::Leaving{old});
+  EXPECT_EQ(router_log_->places.size(), 2u) << "of an old generation";
+  accept(key());
+  tell(session_, tokens(key(), 2, {12, 13}));
+  const Twin third = twin(3);
+  kill(second.handle);
+  wait_backoff();
+  reply(third);
+  EXPECT_EQ(third.log->last<schema::SubmitBegin>().kv_worker, 0u) << "a lost one has nothing";
+  EXPECT_FALSE(third.log->last<schema::SubmitBegin>().kv_target);
+}
+
+TEST_F(SessionFaults, TargetsThatOnlyLeaveEndARequestAfterABoundedNumberOfTries) {
+  open();
+  for (uint32_t i = 0; i < limits::placement_attempts_max; ++i) {
+    ASSERT_FALSE(client_->done()) << i;
+    reply(twin(i + 1));
+    tell(session_, schema::Leaving{key()});
+    wait_backoff();
+  }
+  ASSERT_TRUE(client_->done());
+  EXPECT_EQ(client_->outcome(), Outcome::rejected);
+}
+
 TEST_F(SessionFaults, OnlyUnfinishedChoicesMoveEachWithItsOwnSeed) {
   request_.choices = 3;
   const Twin first = twin(1);

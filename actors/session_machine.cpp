@@ -91,6 +91,11 @@ void SessionMachine::on(const schema::Rejected& message, TimePoint now) {
   }
 }
 
+void SessionMachine::on(const schema::Leaving& message, TimePoint now) {
+  if (!find(message.key, true)) return;
+  go_on_elsewhere(message.key.generation, unavailable("the worker is leaving"), true, now);
+}
+
 void SessionMachine::on(const schema::Tokens& message, TimePoint now) {
   Attempt* attempt = find(message.key, true);
   if (!attempt || message.choice >= attempt->choices.size()) return;

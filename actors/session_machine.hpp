@@ -46,7 +46,7 @@ struct SessionSetup {
 ///                 placed                Accepted
 ///     placing ------------> submitted ------------> streaming ----> gone, with its last choice
 ///      ^   |                    |                       |
-///      |   | no reply,          | Rejected(unavailable or overloaded), DOWN, silent
+///      |   | no reply,          | Rejected(unavailable or overloaded), DOWN, silent, Leaving
 ///   due|   | unavailable        v                       v
 ///      |   +--> waiting <--- new attempts, new generations, committed tokens
 ///      +-----------+
@@ -61,6 +61,7 @@ class SessionMachine {
   void on(const schema::PlaceReply& reply, TimePoint now);
   void on(const schema::Accepted& message, TimePoint now);
   void on(const schema::Rejected& message, TimePoint now);
+  void on(const schema::Leaving& message, TimePoint now);
   void on(const schema::Tokens& message, TimePoint now);
   void on(const schema::Done& message, TimePoint now);
   void on_down(const caf::actor_addr& target, TimePoint now);
@@ -89,7 +90,9 @@ class SessionMachine {
     std::vector<uint64_t> avoid;  ///< Workers that failed it since the last progress.
     schema::TargetHandle target;
     uint64_t worker = 0;
-    uint32_t replaces = 0;  ///< The lost generation that it goes on for; 0: none.
+    uint32_t replaces = 0;           ///< The lost generation that it goes on for; 0: none.
+    schema::TargetHandle kv_target;  ///< Who leaves and has its keys and values; null: nobody.
+    uint64_t kv_worker = 0;          ///< The same.
 
     bool at_target() const { return phase == Phase::submitted || phase == Phase::streaming; }
   };
@@ -110,6 +113,8 @@ class SessionMachine {
   void try_again(uint32_t generation, const schema::Refusal& why, TimePoint now);
   void submit(uint32_t generation, Attempt& attempt, TimePoint now);
   void move(uint32_t generation, const schema::Refusal& why, TimePoint now);
+  void go_on_elsewhere(uint32_t generation, const schema::Refusal& why, bool is_handed_over,
+                       TimePoint now);
   Duration backoff(uint32_t tries) const;
   uint32_t deadline_left_ms(TimePoint now) const;
 

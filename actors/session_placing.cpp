@@ -9,11 +9,11 @@ namespace outrider::actors {
 
 using std::chrono::milliseconds;
 
-/// A new attempt, placed at once or after a pause if earlier ones failed.
+/// A new attempt, placed at once, or after a pause if earlier ones failed.
 void SessionMachine::begin(Attempt begun, TimePoint now) {
   const uint32_t generation = ++last_generation_;
   Attempt& attempt = attempts_[generation] = std::move(begun);
-  if (attempt.tries == 0) {
+  if (attempt.tries == 0 || attempt.kv_target) {
     ask(generation, attempt, now);
   } else {
     attempt.due = now + backoff(attempt.tries);
@@ -83,7 +83,9 @@ void SessionMachine::submit(uint32_t generation, Attempt& attempt, TimePoint now
                                                   schema::to_wire(request),
                                                   prompt_tokens,
                                                   static_cast<uint32_t>(request.committed.size()),
-                                                  parts});
+                                                  parts,
+                                                  attempt.kv_worker,
+                                                  attempt.kv_target});
   for (uint32_t part = 0; part < parts; ++part) {
     const auto from = ids.begin() + static_cast<ptrdiff_t>(part * part_tokens);
     const size_t count = std::min(part_tokens, ids.size() - part * part_tokens);
@@ -96,8 +98,15 @@ void SessionMachine::submit(uint32_t generation, Attempt& attempt, TimePoint now
   if (blocked_) ports_.tell(attempt.target, schema::SetParked{key(generation), true});
 }
 
-/// The target of this attempt is lost: what is unfinished goes elsewhere, under new generations.
+/// The target of this attempt is lost.
 void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimePoint now) {
+  go_on_elsewhere(generation, why, false, now);
+}
+
+/// What is unfinished of an attempt goes elsewhere, under new generations. If it is handed over,
+/// its target lives for a while yet.
+void SessionMachine::go_on_elsewhere(uint32_t generation, const schema::Refusal& why,
+                                     bool is_handed_over, TimePoint now) {
   Attempt lost = std::move(attempts_.at(generation));
   attempts_.erase(generation);
   // Harmless if it is dead; a live one that was only slow must stop.
@@ -114,7 +123,9 @@ void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimeP
     begin({.choices = std::move(choices),
            .tries = tries,
            .avoid = lost.avoid,
-           .replaces = generation},
+           .replaces = generation,
+           .kv_target = is_handed_over ? lost.target : schema::TargetHandle(),
+           .kv_worker = is_handed_over ? lost.worker : 0},
           now);
   }
   maybe_done();

@@ -1,5 +1,6 @@
 #include "actors/target_actor.hpp"
 
+#include <caf/actor_clock.hpp>
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
 
@@ -10,6 +11,9 @@ namespace outrider::actors {
 namespace {
 
 constexpr auto k_heartbeat = std::chrono::milliseconds(limits::heartbeat_interval_ms);
+/// Between two looks at what is left when it leaves, and how long nobody must have asked.
+constexpr auto k_leave_look = std::chrono::milliseconds(20);
+constexpr auto k_leave_quiet = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -34,13 +38,15 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
       caf::anon_send(target, EngineReport{std::make_shared<EngineEvents>(std::move(events))});
     }
   });
-  join(setup.router);
+  peers_ = std::move(setup.peers);
+  giver_ = std::make_unique<BlockGiver>(engine_, std::move(setup.lines), log_);
+  join(setup.router, "");
   heartbeat();
 }
 
-void TargetState::join(const schema::RouterHandle& router) {
+void TargetState::join(const schema::RouterHandle& router, const std::string& gate) {
   if (!router) return;
-  const bool is_new = routers_.add(router);
+  const bool is_new = routers_.add(router, gate);
   if (is_new) self_->monitor(router);
   self_->send(router, announce_);
   if (is_new && routers_.is_first(router.address())) ask_again_for_drafts();
@@ -84,6 +90,7 @@ void TargetState::begin(const schema::SubmitBegin& message) {
 }
 
 Result<void> TargetState::admit(const schema::SubmitBegin& message) const {
+  if (leaves_by_) return fail(ErrorCode::unavailable, "the worker is leaving");
   const uint64_t tokens = uint64_t{message.prompt_tokens} + message.committed_tokens;
   if (tokens > announce_.context_tokens) {
     return fail(ErrorCode::too_large, "the prompt has " + std::to_string(tokens) +
@@ -114,6 +121,7 @@ void TargetState::submit(RequestKey key) {
   if (found == assemblies_.end()) return;  // Rejected before; a lost begin shows in the probe.
   const schema::SessionHandle session = found->second.session();
   auto request = found->second.finish();
+  if (request) know_peer(found->second.begin(), *request);
   assemblies_.erase(found);
   Result<void> taken = request ? Result<void>() : Result<void>(request.error());
   if (taken) {
@@ -127,6 +135,26 @@ void TargetState::submit(RequestKey key) {
     drop(key);
   }
   send_drafts();
+}
+
+/// Where what is missing of its blocks may be had.
+void TargetState::know_peer(const schema::SubmitBegin& begin, GenerationRequest& request) {
+  const schema::RouterHandle router = routers_.beside(begin.session);
+  const auto gate = router ? routers_.gate_of(router) : std::nullopt;
+  if (!peers_ || !gate || !begin.kv_target || begin.kv_worker == 0) return;
+  peers_->know(begin.kv_worker, *gate, [target = begin.kv_target, router](LineName line) {
+    caf::anon_send(target, schema::LineWanted{std::move(line), router});
+  });
+  request.kv_peer = begin.kv_worker;
+  handed_over_[begin.key] = begin.kv_worker;
+}
+
+/// It computes by itself from now on, or not at all.
+void TargetState::needs_no_peer(RequestKey key) {
+  const auto found = handed_over_.find(key);
+  if (found == handed_over_.end()) return;
+  peers_->through(found->second);
+  handed_over_.erase(found);
 }
 
 /// Only what the engine is through with may be dropped: it must never see a key twice.
@@ -235,6 +263,7 @@ void TargetState::update(const model::ChoiceUpdate& update) {
   const auto found = records_.find(update.key);
   if (found == records_.end()) return;
   RequestRecord& record = found->second;
+  needs_no_peer(update.key);
   const auto messages = record.add(update);
   const bool cancelled = cancelled_.count(update.key) != 0;
   if (!cancelled) {
@@ -254,6 +283,13 @@ void TargetState::update(const model::ChoiceUpdate& update) {
 }
 
 void TargetState::heartbeat() {
+  send_load();
+  drafts_.beat();
+  send_drafts();
+  self_->delayed_send(caf::actor_cast<TargetActor>(self_), k_heartbeat, caf::tick_atom_v);
+}
+
+void TargetState::send_load() {
   const EngineSnapshot engine = engine_->snapshot();
   schema::Load load;
   load.worker = announce_.worker;
@@ -269,10 +305,46 @@ void TargetState::heartbeat() {
   load.rows_per_s = engine.rows_per_s;
   load.draft_runs = drafts_.open();
   load.drafting = drafts_.on();
+  load.leaving = leaves_by_.has_value();
+  load.blocks_given = giver_->given();
+  load.blocks_taken = peers_ ? peers_->taken() : 0;
   for (const schema::RouterHandle& router : routers_.all()) self_->send(router, load);
-  drafts_.beat();
-  send_drafts();
-  self_->delayed_send(caf::actor_cast<TargetActor>(self_), k_heartbeat, caf::tick_atom_v);
+}
+
+void TargetState::leave() {
+  const auto now = [&] {
+    return std::chrono::duration_cast<TimePoint>(self_->clock().now().time_since_epoch());
+  };
+  if (!leaves_by_) {
+    leaves_by_ = now() + std::chrono::milliseconds(limits::hand_over_ms);
+    send_load();  // routers hear it before the sessions that ask them
+    size_t given_away = 0;
+    for (const auto& [key, record] : records_) {
+      if (cancelled_.count(key) != 0) continue;
+      self_->send(record.session(), schema::Leaving{key});
+      asked_ = now();
+      ++given_away;
+    }
+    if (given_away > 0) log_->info("leaving: {} requests are to go on elsewhere", given_away);
+    while (!assemblies_.empty()) {
+      const RequestKey key = assemblies_.begin()->first;
+      reject(assemblies_.begin()->second.session(), key,
+             fail(ErrorCode::unavailable, "the worker is leaving"));
+      drop(key);
+    }
+  }
+  if (giver_->open() > 0) asked_ = now();
+  const bool is_quiet = asked_ == TimePoint{0} || now() - asked_ >= k_leave_quiet;
+  if ((records_.empty() && is_quiet) || now() >= *leaves_by_) {
+    if (!records_.empty()) log_->warn("{} requests did not go on elsewhere", records_.size());
+    if (giver_->given() > 0) log_->info("gave {} blocks to other targets", giver_->given());
+    return self_->quit(caf::exit_reason::user_shutdown);
+  }
+  self_->delayed_send(caf::actor_cast<TargetActor>(self_), k_leave_look, LeaveNow{});
+}
+
+void TargetState::give(const schema::LineWanted& wanted) {
+  if (const auto gate = routers_.gate_of(wanted.router)) giver_->serve(*gate, wanted.line);
 }
 
 void TargetState::adopt(RequestKey key, const schema::SessionHandle& session) {
@@ -283,6 +355,7 @@ void TargetState::adopt(RequestKey key, const schema::SessionHandle& session) {
 }
 
 void TargetState::drop(RequestKey key) {
+  needs_no_peer(key);
   assemblies_.erase(key);
   records_.erase(key);
   cancelled_.erase(key);
@@ -329,9 +402,11 @@ TargetActor::behavior_type TargetState::make_behavior() {
         }
       },
       [this](const schema::WorkerRefused& message) { refused(message.refusal); },
+      [this](const schema::LineWanted& message) { give(message); },
       [this](const EngineReport& message) { report(*message.events); },
       [this](caf::tick_atom) { heartbeat(); },
-      [this](const schema::RouterFound& found) { join(found.router); },
+      [this](const schema::RouterFound& found) { join(found.router, found.gate); },
+      [this](const LeaveNow&) { leave(); },
   };
 }
 

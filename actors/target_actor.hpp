@@ -7,11 +7,14 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
+#include "actors/block_giver.hpp"
 #include "actors/draft_feed.hpp"
 #include "actors/engine_port.hpp"
 #include "actors/known_routers.hpp"
+#include "actors/peer_tier.hpp"
 #include "actors/prompt_assembly.hpp"
 #include "actors/request_record.hpp"
 #include "schema/messages.hpp"
@@ -23,9 +26,13 @@ struct EngineReport {
   std::shared_ptr<EngineEvents> events;
 };
 
+/// To a target actor of this process: it gives away what it has, and ends when that is done, within
+/// limits::hand_over_ms.
+struct LeaveNow {};
+
 using TargetActor =
     schema::TargetHandle::extend<caf::reacts_to<EngineReport>, caf::reacts_to<caf::tick_atom>,
-                                 caf::reacts_to<schema::RouterFound>>;
+                                 caf::reacts_to<schema::RouterFound>, caf::reacts_to<LeaveNow>>;
 
 struct TargetSetup {
   schema::Announce announce;    ///< `target` is filled in by the actor.
@@ -33,6 +40,9 @@ struct TargetSetup {
   size_t routers = 1;           ///< That it is to find; it ends when all of them refuse it.
   EngineFactory engine;
   DraftFeed::Options drafts;  ///< By models. Without a depth there are none.
+  PeerLines lines;            ///< Without a dial there are none.
+  std::shared_ptr<PeerTier>
+      peers;  ///< Below the engine's pool; null: it takes no blocks of others.
   std::shared_ptr<spdlog::logger> log;
 };
 
@@ -49,7 +59,7 @@ class TargetState {
  private:
   using Keys = std::set<RequestKey>;
 
-  void join(const schema::RouterHandle& router);
+  void join(const schema::RouterHandle& router, const std::string& gate);
   void announce();
   void refused(const schema::Refusal& refusal);
   void begin(const schema::SubmitBegin& message);
@@ -63,6 +73,12 @@ class TargetState {
   void report(const EngineEvents& events);
   void update(const model::ChoiceUpdate& update);
   void heartbeat();
+  void send_load();
+  /// Asks sessions to go on elsewhere; then looks whether all have, and quits.
+  void leave();
+  void needs_no_peer(RequestKey key);
+  void know_peer(const schema::SubmitBegin& begin, GenerationRequest& request);
+  void give(const schema::LineWanted& wanted);
   /// A message of a draft or about one.
   template <class Message>
   void draft_said(const Message& message);
@@ -91,7 +107,12 @@ class TargetState {
   uint32_t expected_output_ = 128;  ///< Moving mean of output tokens; the start is a guess.
   DraftFeed drafts_{{}};
   std::map<uint64_t, schema::DraftHandle> draft_handles_;  ///< By worker.
-  std::shared_ptr<EnginePort> engine_;                     ///< Last: it stops before the rest goes.
+  std::shared_ptr<PeerTier> peers_;
+  std::map<RequestKey, uint64_t> handed_over_;  ///< Without a token yet; by whom.
+  std::optional<TimePoint> leaves_by_;          ///< None: it stays.
+  TimePoint asked_{0};  ///< When it last gave away a request, or was asked for blocks.
+  std::shared_ptr<EnginePort> engine_;
+  std::unique_ptr<BlockGiver> giver_;  ///< Last, behind the engine: they stop before the rest goes.
 };
 
 TargetActor::behavior_type target_actor(TargetActor::stateful_pointer<TargetState> self,
@@ -100,3 +121,4 @@ TargetActor::behavior_type target_actor(TargetActor::stateful_pointer<TargetStat
 }  // namespace outrider::actors
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(outrider::actors::EngineReport)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(outrider::actors::LeaveNow)

@@ -7,7 +7,8 @@
 namespace outrider::actors {
 namespace {
 
-using Heard = std::variant<schema::Accepted, schema::Rejected, schema::Tokens, schema::Done>;
+using Heard =
+    std::variant<schema::Accepted, schema::Rejected, schema::Leaving, schema::Tokens, schema::Done>;
 
 /// A target with a fake engine between a scripted router and scripted sessions.
 class Target : public World {
@@ -47,6 +48,7 @@ class Target : public World {
       return {[](const schema::PlaceReply&) {},
               [note](const schema::Accepted& m) { note(m); },
               [note](const schema::Rejected& m) { note(m); },
+              [note](const schema::Leaving& m) { note(m); },
               [note](const schema::Tokens& m) { note(m); },
               [note](const schema::Done& m) { note(m); },
               [](const schema::CancelSession&) {},
@@ -83,6 +85,12 @@ class Target : public World {
       if (const auto* match = std::get_if<Message>(&message)) found.push_back(*match);
     }
     return found;
+  }
+  /// It says how loaded it is.
+  bool is_alive() {
+    const size_t before = router_log_->loads.size();
+    advance(limits::heartbeat_interval_ms);
+    return router_log_->loads.size() != before;
   }
   ErrorCode rejected() const {
     const auto refusals = all<schema::Rejected>();
@@ -349,6 +357,41 @@ TEST_F(Target, OutlivesWhatItDoesNotUnderstandAndWhoDoesNotUnderstandIt) {
   submit(key_);
   step();
   EXPECT_FALSE(all<schema::Accepted>().empty());
+}
+
+TEST_F(Target, LeavesWhenAllItsRequestsHaveGoneOnElsewhere) {
+  submit(key_);
+  const RequestKey half{6, 1};
+  begin(half);
+  step();
+  tell(target_, LeaveNow{});
+  EXPECT_TRUE(router_log_->loads.back().leaving) << "at once";
+  ASSERT_EQ(all<schema::Leaving>().size(), 1u);
+  EXPECT_EQ(all<schema::Leaving>()[0].key, key_);
+  ASSERT_EQ(all<schema::Rejected>().size(), 1u);
+  EXPECT_EQ(all<schema::Rejected>()[0].key, half);
+  EXPECT_EQ(rejected(), ErrorCode::unavailable);
+  begin({7, 1});
+  EXPECT_EQ(all<schema::Rejected>().back().key, (RequestKey{7, 1}));
+  EXPECT_EQ(rejected(), ErrorCode::unavailable);
+  advance(1'000);
+  EXPECT_TRUE(is_alive()) << "its request is still there";
+  from_session(schema::CancelRequest{key_});
+  step();
+  advance(1'000);
+  EXPECT_FALSE(is_alive());
+}
+
+TEST_F(Target, LeavesAtOnceWithoutRequests) {
+  tell(target_, LeaveNow{});
+  EXPECT_FALSE(is_alive());
+}
+
+TEST_F(Target, LeavesInTheEndWhateverStays) {
+  submit(key_);
+  tell(target_, LeaveNow{});
+  advance(limits::hand_over_ms + 100);
+  EXPECT_FALSE(is_alive());
 }
 
 }  // namespace

@@ -100,7 +100,8 @@ inline schema::TargetHandle::behavior_type scripted_target(std::shared_ptr<Targe
           [](const schema::DraftResync&) {},
           [](const schema::DraftClose&) {},
           [](const schema::DraftsKnown&) {},
-          [](const schema::WorkerRefused&) {}};
+          [](const schema::WorkerRefused&) {},
+          [](const schema::LineWanted&) {}};
 }
 
 struct RouterLog {

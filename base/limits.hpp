@@ -118,6 +118,9 @@ inline constexpr size_t cluster_frame_bytes_max = control_message_bytes_max + (s
 /// descriptors and 100 KiB.
 inline constexpr uint32_t cluster_connections_max = 256;
 inline constexpr uint32_t cluster_callers_max = 64;
+/// Ends of lines for bulk at one gate, and how long one waits for its other end.
+inline constexpr uint32_t cluster_line_ends_max = 64;
+inline constexpr uint32_t cluster_line_wait_ms = 2'000;
 /// Of a member, who beats each heartbeat_interval_ms, or of one that takes nothing: it is cut off.
 /// Longer than heartbeat_timeout_ms, after which CAF does the same in words.
 inline constexpr uint32_t cluster_silence_ms = 5'000;
@@ -130,6 +133,12 @@ inline constexpr uint32_t prompt_part_tokens_max = 8192;
 inline constexpr uint32_t engine_inbox_choices_max = 4096;
 /// A stopping engine waits for its tier to take what requests that are over have left.
 inline constexpr uint32_t hand_over_ms = 10'000;
+/// Lines on which a target gives blocks away, and peers that it takes some from; what it waits for
+/// one of them at each end.
+inline constexpr uint32_t peer_lines_max = 16;
+inline constexpr uint32_t peer_wait_ms = 2'000;
+/// Bytes that it reads out of its pool between two steps.
+inline constexpr uint64_t peer_read_bytes = uint64_t{4} << 20;
 /// Requests that a router holds while no worker is known.
 inline constexpr uint32_t router_pending_max = 1024;
 /// What clients call a model; it travels in control messages.

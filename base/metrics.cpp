@@ -102,6 +102,8 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
       connections_open(gauge("outrider_connections_open", "Open client connections.")),
       cluster_connections(
           gauge("outrider_cluster_connections", "Processes connected to the cluster's port.")),
+      cluster_line_ends(gauge("outrider_cluster_line_ends",
+                              "Ends of lines on which targets hand KV blocks over, here.")),
       cluster_refused(labelled("outrider_cluster_refused_total",
                                "Connections to the cluster's port that were not let in, or cut.",
                                "reason")),

@@ -137,10 +137,11 @@ class ServingMetrics {
   prometheus::Gauge& sessions_open;
   prometheus::Gauge& connections_open;
   prometheus::Gauge& cluster_connections;  ///< of members
-  LabelledCounter cluster_refused;         ///< connections, by reason
-  LabelledGauge cluster_members;           ///< by role
-  LabelledCounter cluster_transitions;     ///< of members, by event
-  prometheus::Counter& placed_again;       ///< sessions, each time
+  prometheus::Gauge& cluster_line_ends;
+  LabelledCounter cluster_refused;      ///< connections, by reason
+  LabelledGauge cluster_members;        ///< by role
+  LabelledCounter cluster_transitions;  ///< of members, by event
+  prometheus::Counter& placed_again;    ///< sessions, each time
   prometheus::Counter& preemptions;
   prometheus::Counter& engine_steps;
   prometheus::Counter& prefix_cache_queries;    ///< tokens

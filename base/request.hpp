@@ -110,6 +110,7 @@ struct GenerationRequest {
   KvParams kv;
   SpeculationParams speculation;
   DraftKind draft = DraftKind::none;  ///< Set by a draft for itself: it does not travel.
+  uint64_t kv_peer = 0;  ///< Worker that may have its blocks; 0: none. Set by a target for itself.
 
   friend bool operator==(const GenerationRequest&, const GenerationRequest&) = default;
 };

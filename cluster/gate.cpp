@@ -10,6 +10,7 @@
 #include <cstring>
 #include <future>
 #include <list>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -54,6 +55,7 @@ const char* explain(Refusal refusal) {
 
 struct Counters {
   std::atomic<uint32_t> connected{0};
+  std::atomic<uint32_t> line_ends{0};
   std::array<std::atomic<uint64_t>, k_refusals> refused{};
 };
 
@@ -68,7 +70,13 @@ struct Caller {
   Exchange exchange;
   Digest256 proof{};
   std::array<uint8_t, k_verdict_bytes> verdict{};
+  LineToken line{};
 };
+
+template <class T>
+kj::Promise<T> bounded(kj::Timer& timer, kj::Promise<T>&& promise) {
+  return timer.timeoutAfter(limits::cluster_silence_ms * kj::MILLISECONDS, kj::mv(promise));
+}
 
 /// What a member says, until it ends: whole frames that members send.
 class Incoming {
@@ -95,11 +103,6 @@ class Incoming {
   /// Of a refusal.
   const std::string& why() const { return frames_.why(); }
 
-  template <class T>
-  static kj::Promise<T> bounded(kj::Timer& timer, kj::Promise<T>&& promise) {
-    return timer.timeoutAfter(limits::cluster_silence_ms * kj::MILLISECONDS, kj::mv(promise));
-  }
-
  private:
   kj::AsyncIoStream& remote_;
   kj::AsyncIoStream& local_;
@@ -108,26 +111,27 @@ class Incoming {
   std::array<uint8_t, k_pump_bytes> buffer_{};
 };
 
-/// What our actors say.
-class Outgoing {
+/// Passes on whatever is said: what our actors say, and both directions of a line.
+class Pump {
  public:
-  Outgoing(kj::AsyncIoStream& local, kj::AsyncIoStream& remote, kj::Timer& timer)
-      : local_(local), remote_(remote), timer_(timer) {}
+  /// `beats`: who says nothing for too long is gone.
+  Pump(kj::AsyncIoStream& from, kj::AsyncIoStream& to, kj::Timer& timer, bool beats)
+      : from_(from), to_(to), timer_(timer), beats_(beats) {}
 
   kj::Promise<bool> run() {
-    return local_.tryRead(buffer_.data(), 1, buffer_.size())
-        .then([this](size_t size) -> kj::Promise<bool> {
-          if (size == 0) return true;
-          return Incoming::bounded(timer_, remote_.write(buffer_.data(), size)).then([this] {
-            return run();
-          });
-        });
+    auto said = from_.tryRead(buffer_.data(), 1, buffer_.size());
+    if (beats_) said = bounded(timer_, kj::mv(said));
+    return said.then([this](size_t size) -> kj::Promise<bool> {
+      if (size == 0) return true;
+      return bounded(timer_, to_.write(buffer_.data(), size)).then([this] { return run(); });
+    });
   }
 
  private:
-  kj::AsyncIoStream& local_;
-  kj::AsyncIoStream& remote_;
+  kj::AsyncIoStream& from_;
+  kj::AsyncIoStream& to_;
   kj::Timer& timer_;
+  bool beats_;
   std::array<uint8_t, k_pump_bytes> buffer_{};
 };
 
@@ -175,9 +179,14 @@ class Loop final : public kj::TaskSet::ErrorHandler {
     port_ = nullptr;
   }
 
-  kj::Promise<kj::AutoCloseFd> dial(const Endpoint& endpoint) {
+  /// Without a line: for actors.
+  kj::Promise<kj::AutoCloseFd> dial(const Endpoint& endpoint, const LineToken* line) {
     auto caller = kj::heap<Caller>();
     Caller& c = *caller;
+    if (line != nullptr) {
+      c.exchange.purpose = Purpose::line;
+      c.line = *line;
+    }
     const std::string& name = setup_.credentials.tls_name;
     auto done = network()
                     .parseAddress(to_string(endpoint).c_str())
@@ -188,7 +197,16 @@ class Loop final : public kj::TaskSet::ErrorHandler {
                       return tls_->wrapClient(kj::mv(stream), host.c_str());
                     })
                     .then([this, &c](Stream stream) { return introduce(c, kj::mv(stream)); })
-                    .then([this, &c] { return connect(kj::mv(c.stream), c.peer, true); });
+                    .then([this, &c]() -> kj::Promise<kj::AutoCloseFd> {
+                      if (c.exchange.purpose == Purpose::actors) {
+                        return connect(kj::mv(c.stream), c.peer, true);
+                      }
+                      return c.stream->write(c.line.data(), c.line.size()).then([this, &c] {
+                        auto [own, theirs] = make_pair();
+                        splice(kj::mv(c.stream), wrap(kj::mv(own)));
+                        return kj::mv(theirs);
+                      });
+                    });
     auto text = to_string(endpoint);
     return timer()
         .timeoutAfter(limits::cluster_handshake_ms * kj::MILLISECONDS, kj::mv(done))
@@ -200,6 +218,13 @@ class Loop final : public kj::TaskSet::ErrorHandler {
           return refusal(text + ": " + c.doing + (late ? "no answer in time" : why));
         })
         .attach(kj::mv(caller));
+  }
+
+  kj::AutoCloseFd own_line(const LineToken& token) {
+    if (is_full(Purpose::line)) kj::throwFatalException(refusal(explain(Refusal::full)));
+    auto [own, theirs] = make_pair();
+    join(token, wrap(kj::mv(own)));
+    return kj::mv(theirs);
   }
 
  private:
@@ -259,11 +284,12 @@ class Loop final : public kj::TaskSet::ErrorHandler {
         .then([this, &c] {
           const auto opening = decode_opening(c.opening);
           if (!opening) kj::throwFatalException(refusal("unknown first bytes"));
+          const Purpose purpose = opening->purpose;
           c.failing = opening->version != k_wire_version ? Refusal::version
-                      : is_full()                        ? Refusal::full
+                      : is_full(purpose)                 ? Refusal::full
                                                          : Refusal::none;
-          c.exchange = {opening->nonce, random_nonce()};
-          c.opening = encode({k_wire_version, c.failing, c.exchange.server});
+          c.exchange = {purpose, opening->nonce, random_nonce()};
+          c.opening = encode({k_wire_version, c.failing, purpose, c.exchange.server});
           return c.stream->write(c.opening.data(), c.opening.size());
         })
         .then([&c] {
@@ -275,25 +301,70 @@ class Loop final : public kj::TaskSet::ErrorHandler {
           const std::string& secret = setup_.credentials.secret;
           const bool knows = constant_time_equal(c.proof, c.exchange.member_proof(secret));
           const Digest256 own = knows ? c.exchange.server_proof(secret) : Digest256{};
-          const Refusal verdict = !knows      ? Refusal::secret
-                                  : is_full() ? Refusal::full
-                                              : Refusal::none;
+          const Refusal verdict = !knows                        ? Refusal::secret
+                                  : is_full(c.exchange.purpose) ? Refusal::full
+                                                                : Refusal::none;
           c.verdict[0] = static_cast<uint8_t>(verdict);
           std::copy(own.begin(), own.end(), c.verdict.begin() + 1);
           return c.stream->write(c.verdict.data(), c.verdict.size()).then([verdict] {
             return verdict;
           });
         })
-        .then([this, &c](Refusal verdict) {
+        .then([this, &c](Refusal verdict) -> kj::Promise<void> {
           if (verdict != Refusal::none) {
             c.failing = verdict;
             kj::throwFatalException(refusal("told"));
           }
-          admit_(connect(kj::mv(c.stream), c.peer, false));
+          if (c.exchange.purpose == Purpose::actors) {
+            admit_(connect(kj::mv(c.stream), c.peer, false));
+            return kj::READY_NOW;
+          }
+          return c.stream->read(c.line.data(), c.line.size()).then([this, &c] {
+            if (is_full(Purpose::line)) {
+              c.failing = Refusal::full;
+              kj::throwFatalException(refusal("too many came at once"));
+            }
+            join(c.line, kj::mv(c.stream));
+          });
         });
   }
 
-  bool is_full() const { return counters_.connected >= limits::cluster_connections_max; }
+  bool is_full(Purpose purpose) const {
+    return purpose == Purpose::line ? counters_.line_ends >= limits::cluster_line_ends_max
+                                    : counters_.connected >= limits::cluster_connections_max;
+  }
+
+  /// An end of a line is here: its other end is, or is waited for.
+  void join(const LineToken& token, Stream end) {
+    ++counters_.line_ends;
+    end = end.attach(kj::defer([this] { --counters_.line_ends; }));
+    const auto other = ends_.find(token);
+    if (other != ends_.end()) {
+      auto stream = kj::mv(other->second.stream);
+      ends_.erase(other);
+      return splice(kj::mv(stream), kj::mv(end));
+    }
+    const uint64_t number = ++line_ends_seen_;
+    ends_.emplace(token, LineEnd{kj::mv(end), number});
+    members_.add(timer()
+                     .afterDelay(limits::cluster_line_wait_ms * kj::MILLISECONDS)
+                     .then([this, token, number] {
+                       const auto found = ends_.find(token);
+                       if (found != ends_.end() && found->second.number == number) {
+                         ends_.erase(found);
+                       }
+                     }));
+  }
+
+  void splice(Stream a, Stream b) {
+    auto there = kj::heap<Pump>(*a, *b, timer(), true);
+    auto back = kj::heap<Pump>(*b, *a, timer(), true);
+    members_.add(kj::evalNow([&] { return there->run().exclusiveJoin(back->run()); })
+                     .ignoreResult()
+                     .attach(kj::mv(there), kj::mv(back), kj::mv(a), kj::mv(b)));
+  }
+
+  Stream wrap(kj::AutoCloseFd fd) { return io_.lowLevelProvider->wrapSocketFd(kj::mv(fd)); }
 
   kj::Promise<Stream> secured(Stream raw) {
     if (tls_.get() == nullptr) return kj::mv(raw);
@@ -307,7 +378,7 @@ class Loop final : public kj::TaskSet::ErrorHandler {
                   : "TLS: it does not take this process's certificate (cluster-tls-cert): ";
     c.stream = kj::mv(stream);
     c.exchange.member = random_nonce();
-    c.opening = encode({k_wire_version, Refusal::none, c.exchange.member});
+    c.opening = encode({k_wire_version, Refusal::none, c.exchange.purpose, c.exchange.member});
     return c.stream->write(c.opening.data(), c.opening.size())
         .then([&c] { return c.stream->read(c.opening.data(), c.opening.size()); })
         .then([this, &c] {
@@ -337,9 +408,9 @@ class Loop final : public kj::TaskSet::ErrorHandler {
   /// What the actors get of a connection.
   kj::AutoCloseFd connect(Stream remote, const std::string& peer, bool to_server) {
     auto [own, theirs] = make_pair();
-    auto local = io_.lowLevelProvider->wrapSocketFd(kj::mv(own));
+    auto local = wrap(kj::mv(own));
     auto in = kj::heap<Incoming>(*remote, *local, timer(), to_server);
-    auto out = kj::heap<Outgoing>(*local, *remote, timer());
+    auto out = kj::heap<Pump>(*local, *remote, timer(), false);  // the actors' own affair
     ++counters_.connected;
     auto counted = kj::defer([this] { --counters_.connected; });
     // A connection that is broken already makes KJ's reads throw before there is a promise.
@@ -373,6 +444,13 @@ class Loop final : public kj::TaskSet::ErrorHandler {
   std::array<TimePoint, k_refusals> quiet_until_{};
   kj::Own<kj::ConnectionReceiver> port_;
   Gate::Admit admit_;
+  /// One that waits for the other.
+  struct LineEnd {
+    Stream stream;
+    uint64_t number = 0;
+  };
+  std::map<LineToken, LineEnd> ends_;
+  uint64_t line_ends_seen_ = 0;
   uint64_t accepted_ = 0;
   std::list<Caller*> callers_;  ///< Those who greet, the oldest first.
   kj::Own<kj::TaskSet> greetings_;
@@ -442,9 +520,28 @@ void Gate::stop_listening() {
 }
 
 Result<kj::AutoCloseFd> Gate::dial(const Endpoint& endpoint) {
+  return dial(endpoint, nullptr);
+}
+
+Result<kj::AutoCloseFd> Gate::dial_line(const Endpoint& endpoint, const LineToken& token) {
+  return dial(endpoint, &token);
+}
+
+Result<kj::AutoCloseFd> Gate::dial(const Endpoint& endpoint, const LineToken* line) {
   kj::AutoCloseFd socket;
   const auto thrown = kj::runCatchingExceptions([&] {
-    socket = thread_->executor->executeSync([&] { return thread_->loop->dial(endpoint); });
+    socket = thread_->executor->executeSync([&] { return thread_->loop->dial(endpoint, line); });
+  });
+  KJ_IF_MAYBE (exception, thrown) {
+    return fail(ErrorCode::unavailable, exception->getDescription().cStr());
+  }
+  return kj::mv(socket);
+}
+
+Result<kj::AutoCloseFd> Gate::own_line(const LineToken& token) {
+  kj::AutoCloseFd socket;
+  const auto thrown = kj::runCatchingExceptions([&] {
+    socket = thread_->executor->executeSync([&] { return thread_->loop->own_line(token); });
   });
   KJ_IF_MAYBE (exception, thrown) {
     return fail(ErrorCode::unavailable, exception->getDescription().cStr());
@@ -455,6 +552,7 @@ Result<kj::AutoCloseFd> Gate::dial(const Endpoint& endpoint) {
 GateCounters Gate::counters() const {
   GateCounters counters;
   counters.connected = thread_->counters.connected;
+  counters.line_ends = thread_->counters.line_ends;
   for (size_t i = 0; i < k_refusals; ++i) counters.refused[i] = thread_->counters.refused[i];
   return counters;
 }

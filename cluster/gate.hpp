@@ -17,6 +17,7 @@ namespace outrider::cluster {
 
 struct GateCounters {
   uint32_t connected = 0;                      ///< Members, now.
+  uint32_t line_ends = 0;                      ///< Now: joined, or waiting for their other ends.
   std::array<uint64_t, k_refusals> refused{};  ///< Connections, by Refusal.
 };
 
@@ -47,12 +48,20 @@ class Gate {
   /// Connects to a gate that listens, within limits::cluster_handshake_ms. Blocks as long. The
   /// error says what was found there instead, or why this process was refused.
   Result<kj::AutoCloseFd> dial(const Endpoint& endpoint);
+  /// One end of the line of that name at a gate that listens: a socket on which whoever has the
+  /// other end is heard, once it is there. A line that is silent for limits::cluster_silence_ms, or
+  /// whose second end does not come within limits::cluster_line_wait_ms, is cut. Blocks and fails
+  /// as `dial`.
+  Result<kj::AutoCloseFd> dial_line(const Endpoint& endpoint, const LineToken& token);
+  /// The same at this gate. Errors: as many line ends are here as there may be.
+  Result<kj::AutoCloseFd> own_line(const LineToken& token);
 
   GateCounters counters() const;
 
  private:
   struct Thread;
   explicit Gate(std::unique_ptr<Thread> thread);
+  Result<kj::AutoCloseFd> dial(const Endpoint& endpoint, const LineToken* line);
 
   std::unique_ptr<Thread> thread_;
 };

@@ -240,7 +240,8 @@ TEST(Gate, WhatWasRecordedProvesNothing) {
   const auto first = connect_raw(server.at);
   const auto opening = greet(first);
   ASSERT_TRUE(opening);
-  const std::string proof = text_of(Exchange{member, opening->nonce}.member_proof(k_secret));
+  const std::string proof =
+      text_of(Exchange{Purpose::actors, member, opening->nonce}.member_proof(k_secret));
   send_all(first, proof);
   EXPECT_EQ(receive(first, k_verdict_bytes)[0], 0) << "a good one";
   const auto again = connect_raw(server.at);
@@ -316,7 +317,8 @@ TEST(Gate, BrokenConnectionsLeaveNoPlaceTaken) {
     OpeningBytes opening;
     std::copy(bytes.begin(), bytes.end(), opening.begin());
     send_all(broken,
-             text_of(Exchange{member, decode_opening(opening)->nonce}.member_proof(k_secret)));
+             text_of(Exchange{Purpose::actors, member, decode_opening(opening)->nonce}.member_proof(
+                 k_secret)));
     const linger at_once{1, 0};  // a reset
     ::setsockopt(broken, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   }
@@ -325,6 +327,93 @@ TEST(Gate, BrokenConnectionsLeaveNoPlaceTaken) {
     std::this_thread::yield();
   }
   EXPECT_EQ(server.gate->counters().connected, 0U);
+}
+
+/// Both ends hear what the other says.
+void expect_line(int a, int b) {
+  const std::string text(300'000, 'k');
+  for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
+    std::thread sender([&, from = from] { send_all(from, text); });
+    EXPECT_EQ(receive(to, text.size()), text);
+    sender.join();
+  }
+}
+
+void wait_line_ends(const Gate& gate, uint32_t count) {
+  const auto end = std::chrono::steady_clock::now() + k_patience;
+  while (gate.counters().line_ends != count && std::chrono::steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(gate.counters().line_ends, count);
+}
+
+TEST(GateLines, TwoEndsOfOneNameAreJoined) {
+  Side server(with_secret(k_secret));
+  Side one(with_secret(k_secret));
+  Side other(with_secret(k_secret));
+  server.listening();
+  const LineToken first = random_line_token();
+  const LineToken second = random_line_token();
+  auto a = one.gate->dial_line(server.at, first);
+  auto b = one.gate->dial_line(server.at, second);
+  auto to_a = other.gate->dial_line(server.at, first);
+  auto to_b = server.gate->own_line(second);
+  ASSERT_TRUE(a && b && to_a && to_b);
+  expect_line(*a, *to_a);
+  expect_line(*to_b, *b);
+  EXPECT_EQ(server.gate->counters().line_ends, 4U);
+  EXPECT_EQ(server.gate->counters().connected, 0U);
+  EXPECT_TRUE(server.admitted.is_empty()) << "a line is no member";
+  *a = nullptr;
+  EXPECT_EQ(receive(*to_a, 1), "");
+  *to_b = nullptr;
+  EXPECT_EQ(receive(*b, 1), "");
+  wait_line_ends(*server.gate, 0);
+}
+
+TEST(GateLines, AnEndAloneIsCutAfterAWhile) {
+  Side server(with_secret(k_secret));
+  Side member(with_secret(k_secret));
+  auto alone = member.gate->dial_line(server.listening().at, random_line_token());
+  auto own = server.gate->own_line(random_line_token());
+  ASSERT_TRUE(alone && own);
+  EXPECT_EQ(receive(*alone, 1), "");
+  EXPECT_EQ(receive(*own, 1), "");
+  wait_line_ends(*server.gate, 0);
+}
+
+TEST(GateLines, NoMoreThanThereMayBe) {
+  Side server(with_secret(k_secret));
+  Side member(with_secret(k_secret));
+  server.listening();
+  std::vector<kj::AutoCloseFd> ends;
+  const LineToken joined = random_line_token();
+  for (int i = 0; i < 2; ++i) {
+    auto end = server.gate->own_line(joined);
+    ASSERT_TRUE(end);
+    ends.push_back(kj::mv(*end));
+  }
+  while (server.gate->counters().line_ends < limits::cluster_line_ends_max) {
+    auto end = server.gate->own_line(random_line_token());
+    if (end) ends.push_back(kj::mv(*end));
+  }
+  EXPECT_FALSE(member.gate->dial_line(server.at, random_line_token()));
+  EXPECT_EQ(server.refused(Refusal::full), 1U);
+  auto dialled = member.gate->dial(server.at);
+  ASSERT_TRUE(dialled) << "members are counted apart";
+  expect_talk(*dialled, server.admitted.pop());
+  expect_line(ends[0], ends[1]);
+}
+
+TEST(GateLines, WhoDoesNotKnowTheSecretGetsNone) {
+  Side server(with_secret(k_secret));
+  Side stranger(with_secret("another one's secret"));
+  const LineToken token = random_line_token();
+  auto own = server.listening().gate->own_line(token);
+  ASSERT_TRUE(own);
+  EXPECT_FALSE(stranger.gate->dial_line(server.at, token));
+  server.wait_refused(Refusal::secret, 1);
+  EXPECT_EQ(server.gate->counters().line_ends, 1U);
 }
 
 TEST(Gate, NobodyThereIsAnErrorInWords) {

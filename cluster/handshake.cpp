@@ -12,6 +12,7 @@ namespace {
 constexpr std::string_view k_magic = "OUTRIDER";
 constexpr size_t k_version_at = 8;
 constexpr size_t k_verdict_at = 10;
+constexpr size_t k_purpose_at = 11;
 constexpr size_t k_nonce_at = 12;
 static_assert(k_nonce_at + sizeof(Nonce) == k_opening_bytes);
 
@@ -19,10 +20,21 @@ Digest256 proof(const std::string& secret, std::string_view who, const Exchange&
   // The secret keys the names of blocks, too: no digest may serve as the other.
   const Digest256 key = hmac_sha256(secret, "outrider cluster handshake");
   std::string text(who);
+  text += static_cast<char>(exchange.purpose);
   for (const Nonce& nonce : {exchange.member, exchange.server}) {
     text.append(reinterpret_cast<const char*>(nonce.data()), nonce.size());
   }
   return hmac_sha256({reinterpret_cast<const char*>(key.data()), key.size()}, text);
+}
+
+template <class Bytes>
+Bytes random_bytes() {
+  Bytes bytes;
+  for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
+    const uint64_t bits = random_bits();
+    std::memcpy(&bytes[at], &bits, sizeof bits);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -34,12 +46,11 @@ const char* to_string(Refusal refusal) {
 }
 
 Nonce random_nonce() {
-  Nonce nonce;
-  for (size_t at = 0; at < nonce.size(); at += sizeof(uint64_t)) {
-    const uint64_t bits = random_bits();
-    std::memcpy(&nonce[at], &bits, sizeof bits);
-  }
-  return nonce;
+  return random_bytes<Nonce>();
+}
+
+LineToken random_line_token() {
+  return random_bytes<LineToken>();
 }
 
 OpeningBytes encode(const Opening& opening) {
@@ -48,16 +59,18 @@ OpeningBytes encode(const Opening& opening) {
   bytes[k_version_at] = static_cast<uint8_t>(opening.version & 0xff);
   bytes[k_version_at + 1] = static_cast<uint8_t>(opening.version >> 8);
   bytes[k_verdict_at] = static_cast<uint8_t>(opening.verdict);
+  bytes[k_purpose_at] = static_cast<uint8_t>(opening.purpose);
   std::copy(opening.nonce.begin(), opening.nonce.end(), &bytes[k_nonce_at]);
   return bytes;
 }
 
 std::optional<Opening> decode_opening(std::span<const uint8_t, k_opening_bytes> bytes) {
   if (!std::equal(k_magic.begin(), k_magic.end(), bytes.begin())) return std::nullopt;
-  if (bytes[k_verdict_at] >= k_refusals) return std::nullopt;
+  if (bytes[k_verdict_at] >= k_refusals || bytes[k_purpose_at] >= k_purposes) return std::nullopt;
   Opening opening;
   opening.version = static_cast<uint16_t>(bytes[k_version_at] | bytes[k_version_at + 1] << 8);
   opening.verdict = static_cast<Refusal>(bytes[k_verdict_at]);
+  opening.purpose = static_cast<Purpose>(bytes[k_purpose_at]);
   std::copy(&bytes[k_nonce_at], bytes.data() + bytes.size(), opening.nonce.begin());
   return opening;
 }

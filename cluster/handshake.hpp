@@ -12,18 +12,25 @@
 /// to prove anything, and the one that connects proves itself first:
 ///
 ///     member              server
-///       ── Opening ─────────>      protocol version, a nonce
+///       ── Opening ─────────>      protocol version, what the connection is for, a nonce
 ///       <───────── Opening ──      its own; a refusal ends here, in words
 ///       ── proof ───────────>      HMAC-SHA-256 of both nonces, keyed by the cluster's secret
 ///       <─ verdict, proof ───      a refusal, or the server's own proof
 ///
 /// Nonces are fresh on both sides: what was recorded proves nothing later. With no secret the key
 /// is empty, and only equal (no) secrets agree. Whether the bytes are encrypted is TLS's business,
-/// around this.
+/// around this. Who asks for a line says which behind this, in a LineToken.
 namespace outrider::cluster {
 
 /// Raised with every change of `schema/` that an older process would read wrongly.
-inline constexpr uint16_t k_wire_version = 1;
+inline constexpr uint16_t k_wire_version = 2;
+
+/// What a connection is for.
+enum class Purpose : uint8_t {
+  actors = 0,  ///< Messages between actors.
+  line,        ///< Bulk: the server joins it with another one that names the same line.
+};
+inline constexpr size_t k_purposes = 2;
 
 /// Why a connection was not let in, or not kept.
 enum class Refusal : uint8_t {
@@ -44,7 +51,8 @@ Nonce random_nonce();
 
 struct Opening {
   uint16_t version = k_wire_version;
-  Refusal verdict = Refusal::none;  ///< Of the server; members have none.
+  Refusal verdict = Refusal::none;    ///< Of the server; members have none.
+  Purpose purpose = Purpose::actors;  ///< Of the member.
   Nonce nonce{};
 };
 
@@ -54,10 +62,15 @@ OpeningBytes encode(const Opening& opening);
 /// Nothing: these are not the first bytes of this protocol.
 std::optional<Opening> decode_opening(std::span<const uint8_t, k_opening_bytes> bytes);
 
+/// Two ends that name the same one are joined. Whoever is to have the other end is told it.
+using LineToken = std::array<uint8_t, 16>;
+LineToken random_line_token();
+
 inline constexpr size_t k_verdict_bytes = 1 + std::tuple_size_v<Digest256>;
 
 /// What both sides know after the openings.
 struct Exchange {
+  Purpose purpose = Purpose::actors;
   Nonce member{};
   Nonce server{};
 

@@ -8,11 +8,15 @@ namespace outrider::cluster {
 namespace {
 
 TEST(Handshake, OpeningsAreReadBack) {
-  const Opening opening{.version = 0x1234, .verdict = Refusal::full, .nonce = random_nonce()};
+  const Opening opening{.version = 0x1234,
+                        .verdict = Refusal::full,
+                        .purpose = Purpose::line,
+                        .nonce = random_nonce()};
   const auto read = decode_opening(encode(opening));
   ASSERT_TRUE(read);
   EXPECT_EQ(read->version, opening.version);
   EXPECT_EQ(read->verdict, opening.verdict);
+  EXPECT_EQ(read->purpose, opening.purpose);
   EXPECT_EQ(read->nonce, opening.nonce);
 }
 
@@ -25,6 +29,9 @@ TEST(Handshake, OtherFirstBytesAreRefused) {
   }
   bytes[10] = k_refusals;
   EXPECT_FALSE(decode_opening(bytes)) << "a verdict that there is not";
+  bytes = encode({});
+  bytes[11] = k_purposes;
+  EXPECT_FALSE(decode_opening(bytes)) << "a purpose that there is not";
 }
 
 TEST(Handshake, NoncesAreFresh) {
@@ -33,18 +40,20 @@ TEST(Handshake, NoncesAreFresh) {
 }
 
 TEST(Handshake, AProofIsOfOneSideOneExchangeAndOneSecret) {
-  const Exchange exchange{random_nonce(), random_nonce()};
-  const Exchange turned{exchange.server, exchange.member};
-  const Exchange later{exchange.member, random_nonce()};
+  const Exchange exchange{Purpose::actors, random_nonce(), random_nonce()};
+  const Exchange turned{Purpose::actors, exchange.server, exchange.member};
+  const Exchange later{Purpose::actors, exchange.member, random_nonce()};
+  const Exchange line{Purpose::line, exchange.member, exchange.server};
   const std::string secret = "a secret of the cluster";
   EXPECT_EQ(exchange.member_proof(secret), exchange.member_proof(secret));
   const std::set<Digest256> all = {
       exchange.member_proof(secret), exchange.server_proof(secret),
       turned.member_proof(secret),   turned.server_proof(secret),
       later.member_proof(secret),    exchange.member_proof("another"),
-      exchange.member_proof(""),
+      exchange.member_proof(""),     line.member_proof(secret),
+      line.server_proof(secret),
   };
-  EXPECT_EQ(all.size(), 7U);
+  EXPECT_EQ(all.size(), 9U);
 }
 
 TEST(Handshake, EachRefusalHasAName) {

@@ -42,7 +42,7 @@ class RouterLinkState {
     router_ = std::move(*router);
     setup_.log->info("connected to the router at {}", to_string(setup_.endpoint));
     self_->monitor(router_);
-    self_->send(setup_.worker, schema::RouterFound{router_});
+    self_->send(setup_.worker, schema::RouterFound{router_, to_string(setup_.endpoint)});
   }
 
  private:

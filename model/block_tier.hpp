@@ -65,6 +65,15 @@ struct TierOffers {
   }
 };
 
+/// A worker that may have blocks of a request, and what it needs to find them: it names them by a
+/// secret of its own.
+struct TierPeer {
+  uint64_t worker = 0;
+  std::string tenant;
+  std::string cache_salt;
+  std::vector<int32_t> before;  ///< tokens of the blocks before those that are wanted
+};
+
 /// Consecutive blocks of one chain that are wanted.
 struct TierLoad {
   struct Wanted {
@@ -73,7 +82,9 @@ struct TierLoad {
   };
   Digest256 kv_namespace{};
   uint32_t layers = 0;
+  uint64_t block_bytes = 0;
   std::vector<Wanted> blocks;
+  std::optional<TierPeer> peer;
   std::optional<Duration> recompute;  ///< of all of them; none: load however long it takes
   std::optional<Duration> timeout;    ///< no read begins later
   std::shared_ptr<const std::atomic<bool>> cancelled;

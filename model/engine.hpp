@@ -115,6 +115,20 @@ struct CacheReset {
   uint32_t held = 0;  ///< By requests: they stay.
 };
 
+/// Blocks of one beginning, for whoever has the same tokens in the same scope.
+struct CachedQuery {
+  Digest256 kv_namespace{};  ///< Of who asks.
+  std::string tenant;
+  std::string cache_salt;
+  std::vector<int32_t> tokens;  ///< Of whole blocks, from the first one on.
+  uint32_t first = 0;           ///< Block asked for first.
+};
+/// The hot bytes, as TierBlock has them.
+struct CachedBlock {
+  std::vector<std::byte> k;
+  std::vector<std::byte> v;
+};
+
 /// Continuous batching over one model: submit, step, read updates. Deterministic: what a request
 /// gets depends only on the request and the model, never on its batch mates (exactness contract).
 /// Not thread-safe; owned by one thread (the engine loop, or a Generator's caller).
@@ -157,6 +171,11 @@ class Engine final : public StepProbe {
   /// Forgets the blocks of a tenant, or of all, that no request holds, pinned ones too: who asks
   /// for them again computes them, or gets them from the tier. Bits do not change.
   CacheReset forget_cached(const std::optional<std::string>& tenant);
+
+  /// Blocks of the prefix index, from the first one asked for on until one is not there; about
+  /// `bytes_max` bytes of them. None for another namespace. For an engine elsewhere: bits are the
+  /// same.
+  std::vector<CachedBlock> read_cached(const CachedQuery& query, uint64_t bytes_max) const;
 
   /// What steps take here: by it the depth of drafts is chosen, and what is worth reading from the
   /// tier. Without, nothing is drafted unless the depth is fixed, and nothing is too slow to read.

@@ -114,4 +114,29 @@ void Engine::State::pin(ActiveRequest& request, const Choice& choice, uint32_t f
   }
 }
 
+std::vector<CachedBlock> Engine::read_cached(const CachedQuery& query, uint64_t bytes_max) const {
+  const State& s = *state_;
+  std::vector<CachedBlock> blocks;
+  if (query.kv_namespace != s.kv_namespace) return blocks;
+  const uint32_t block_tokens = s.options.block_tokens;
+  const kernels::KvGeometry& geometry = s.cache->geometry();
+  BlockHasher hasher;
+  BlockId id = root_block_id(s.options.cluster_secret, s.kv_namespace,
+                             {.tenant = query.tenant, .salt = query.cache_salt});
+  uint64_t bytes = 0;
+  const std::span<const int32_t> tokens(query.tokens);
+  for (uint32_t depth = 0; (depth + 1) * block_tokens <= tokens.size(); ++depth) {
+    id = hasher.child(id, tokens.subspan(size_t{depth} * block_tokens, block_tokens));
+    if (depth < query.first) continue;
+    const int32_t index = s.cache->index().find(id);
+    if (index == PrefixIndex::k_none || bytes >= bytes_max) break;
+    CachedBlock& block = blocks.emplace_back();
+    block.k.resize(geometry.k_bytes());
+    block.v.resize(geometry.v_bytes());
+    s.model->ops->read_block(geometry, index, s.cache->memory(), block.k.data(), block.v.data());
+    bytes += geometry.block_bytes();
+  }
+  return blocks;
+}
+
 }  // namespace outrider::model

@@ -387,5 +387,37 @@ TEST(EnginePrefix, ATenantsResetLeavesOthersBlocksAndThoseInUse) {
   world.engine->check_conservation();
 }
 
+TEST(EnginePrefix, CachedBlocksAreReadByTokensAndScope) {
+  EngineWorld world(roomy());
+  GenerationRequest request = member(1, 100, 2, 0, 30);
+  request.tenant = "ann";
+  const Heard said = world.alone(request)[0];
+  CachedQuery query{.kv_namespace = world.engine->kv_namespace(), .tenant = "ann"};
+  query.tokens = request.prompt;
+  for (const TokenOut& token : said.tokens) query.tokens.push_back(token.id);
+  constexpr uint64_t k_all = ~uint64_t{0};
+  EXPECT_EQ(world.engine->read_cached(query, k_all).size(), 8u) << "129 tokens are computed";
+  EXPECT_EQ(world.engine->read_cached(query, 1).size(), 1u);
+  query.first = 6;
+  const auto last = world.engine->read_cached(query, k_all);
+  ASSERT_EQ(last.size(), 2u);
+  EXPECT_NE(last[0].k, last[1].k);
+  query.tokens[20] ^= 1;
+  EXPECT_TRUE(world.engine->read_cached(query, k_all).empty()) << "other tokens before them";
+  query.tokens[20] ^= 1;
+  CachedQuery other = query;
+  other.tenant = "bob";
+  EXPECT_TRUE(world.engine->read_cached(other, k_all).empty());
+  other = query;
+  other.cache_salt = "salt";
+  EXPECT_TRUE(world.engine->read_cached(other, k_all).empty());
+  other = query;
+  other.kv_namespace[0] ^= 1;
+  EXPECT_TRUE(world.engine->read_cached(other, k_all).empty());
+  other = query;
+  other.first = 9;
+  EXPECT_TRUE(world.engine->read_cached(other, k_all).empty());
+}
+
 }  // namespace
 }  // namespace outrider::model

@@ -48,6 +48,12 @@ std::shared_ptr<TierRead> Engine::State::ask_tier(const ActiveRequest& request,
                                                    first * options.block_tokens);
   }
   if (request.request.kv.stop_rule == KvStopRule::timeout) wish.timeout = wish.recompute;
+  if (request.request.kv_peer != 0) {
+    wish.peer = {.worker = request.request.kv_peer,
+                 .tenant = request.request.tenant,
+                 .cache_salt = request.request.cache_salt,
+                 .before = {}};
+  }
   return tier->read(wish, [&](uint32_t at) { return request.token_at(choice, at); });
 }
 

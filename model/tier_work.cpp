@@ -85,9 +85,15 @@ std::shared_ptr<TierRead> TierWork::read(const Wish& wish,
   read->next = wish.first;
   TierLoad load{.kv_namespace = kv_namespace_,
                 .layers = cache_.geometry().layers,
+                .block_bytes = cache_.geometry().block_bytes(),
+                .peer = wish.peer,
                 .recompute = wish.recompute,
                 .timeout = wish.timeout,
                 .cancelled = read->cancelled};
+  if (load.peer) {
+    const uint32_t before = wish.first * cache_.geometry().block_tokens;
+    for (uint32_t at = 0; at < before; ++at) load.peer->before.push_back(token(at));
+  }
   for (auto i = wish.first; i < wish.chain.size(); ++i) {
     load.blocks.push_back({wish.chain[i], {}});
     read_tokens(i, token, load.blocks.back().tokens);

@@ -51,6 +51,7 @@ class TierWork {
     uint32_t first = 0;              ///< block asked for first: those before it are in the pool
     std::optional<Duration> recompute;
     std::optional<Duration> timeout;
+    std::optional<TierPeer> peer;  ///< but for its tokens
   };
   /// The read that brings chain[first], if one is under way already.
   std::shared_ptr<TierRead> under_way(const BlockId& id) const;

@@ -74,7 +74,8 @@ class Router : public ::testing::Test {
                   [](const schema::DraftResync&) {},
                   [](const schema::DraftClose&) {},
                   [known](const schema::DraftsKnown& message) { known->push_back(message.drafts); },
-                  [refused](const schema::WorkerRefused& why) { refused->push_back(why); }};
+                  [refused](const schema::WorkerRefused& why) { refused->push_back(why); },
+                  [](const schema::LineWanted&) {}};
         }));
     announce(handle, announce_of(id));
     return handle;
@@ -125,6 +126,7 @@ class Router : public ::testing::Test {
       return {[replies](const schema::PlaceReply& reply) { replies->push_back(reply); },
               [](const schema::Accepted&) {},
               [](const schema::Rejected&) {},
+              [](const schema::Leaving&) {},
               [](const schema::Tokens&) {},
               [](const schema::Done&) {},
               [](const schema::CancelSession&) {},

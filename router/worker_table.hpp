@@ -65,8 +65,8 @@ class WorkerTable {
   const std::map<uint64_t, WorkerView>& workers() const { return workers_; }
   /// How many drafts have this tokenizer.
   uint32_t drafts(const std::string& tokenizer) const;
-  /// Workers of the request's model whose context holds its tokens and at least one more; with a
-  /// fingerprint, only twins of it.
+  /// Workers, none that leaves, of the request's model whose context holds its tokens and at least
+  /// one more; with a fingerprint, only twins of it.
   std::vector<const WorkerView*> candidates(const schema::PlaceRequest& request) const;
 
  private:

@@ -26,6 +26,8 @@ struct DraftResync;
 struct DraftsKnown;
 struct EndLease;
 struct LeaseDraft;
+struct Leaving;
+struct LineWanted;
 struct ListWorkers;
 struct Load;
 struct OpenSession;
@@ -48,8 +50,8 @@ struct WorkerRefused;
 /// One request: prompt, committed tokens, terminal state. Lives in its gateway's process.
 using SessionHandle =
     caf::typed_actor<caf::reacts_to<PlaceReply>, caf::reacts_to<Accepted>, caf::reacts_to<Rejected>,
-                     caf::reacts_to<Tokens>, caf::reacts_to<Done>, caf::reacts_to<CancelSession>,
-                     caf::reacts_to<ResumeSession>>;
+                     caf::reacts_to<Leaving>, caf::reacts_to<Tokens>, caf::reacts_to<Done>,
+                     caf::reacts_to<CancelSession>, caf::reacts_to<ResumeSession>>;
 
 /// One engine.
 using TargetHandle = caf::typed_actor<
@@ -57,7 +59,8 @@ using TargetHandle = caf::typed_actor<
     caf::reacts_to<CancelRequest>, caf::reacts_to<SetParked>, caf::reacts_to<Resend>,
     caf::reacts_to<DoneAck>, caf::reacts_to<AnnounceAgain>, caf::reacts_to<DraftLease>,
     caf::reacts_to<DraftReady>, caf::reacts_to<DraftHints>, caf::reacts_to<DraftResync>,
-    caf::reacts_to<DraftClose>, caf::reacts_to<DraftsKnown>, caf::reacts_to<WorkerRefused>>;
+    caf::reacts_to<DraftClose>, caf::reacts_to<DraftsKnown>, caf::reacts_to<WorkerRefused>,
+    caf::reacts_to<LineWanted>>;
 
 /// A model that drafts for targets.
 using DraftHandle = caf::typed_actor<caf::reacts_to<DraftOpen>, caf::reacts_to<DraftCommits>,

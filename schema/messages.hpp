@@ -42,6 +42,12 @@
 /// a generation that was never used before, and names the one that it replaces. Messages of a
 /// generation that the session has given up are dropped.
 ///
+/// Leaving. A target that is asked to stop says so in its Load, at once, and is given nothing any
+/// more; target -> session: Leaving, for each request that it holds. The session moves as above,
+/// and tells the next target in SubmitBegin from whom keys and values can be had. That one names a
+/// line (LineWanted, target -> target) on which it asks for them; what does not come is computed.
+/// One of these lost: the request moves when the target is DOWN, or its blocks are computed.
+///
 /// Drafting: draft_messages.hpp.
 ///
 /// Announcing. target -> router: Announce once, then Load each limits::heartbeat_interval_ms. A
@@ -126,6 +132,8 @@ struct SubmitBegin {
   uint32_t prompt_tokens = 0;
   uint32_t committed_tokens = 0;
   uint32_t parts = 0;
+  uint64_t kv_worker = 0;  ///< Who is leaving and has keys and values of its tokens; 0: nobody.
+  TargetHandle kv_target;  ///< The same; null: nobody.
 };
 
 /// The next tokens of prompt followed by committed; limits::prompt_part_tokens_max at most.
@@ -172,6 +180,11 @@ struct Rejected {
   Refusal refusal;
 };
 
+/// This worker is about to stop: the request is to go on elsewhere.
+struct Leaving {
+  RequestKey key;
+};
+
 struct Tokens {
   RequestKey key;
   uint32_t choice = 0;  ///< Of this attempt; the session knows which choice of the client it is.
@@ -187,6 +200,15 @@ struct Done {
   RequestKey key;
   Refusal error;
   RequestTimings timings;
+};
+
+// -- target -> a target that is leaving
+// ------------------------------------------------------------
+
+/// Who sends it waits at one end of this line, at the gate of that router, and will ask for blocks.
+struct LineWanted {
+  std::vector<uint8_t> line;  ///< A LineToken.
+  RouterHandle router;
 };
 
 // -- target -> router ----------------------------------------------------------------------------
@@ -230,10 +252,13 @@ struct Load {
   uint32_t parked = 0;
   uint32_t blocks_free = 0;
   uint32_t blocks_total = 0;
-  uint64_t queued_rows = 0;  ///< Prefill and decode rows of all requests held.
-  uint32_t rows_per_s = 0;   ///< Recent speed; 0: not measured yet.
-  uint32_t draft_runs = 0;   ///< Choices that a draft drafts for; a target: for which one does.
-  bool drafting = false;     ///< A target: drafts pay here now.
+  uint64_t queued_rows = 0;   ///< Prefill and decode rows of all requests held.
+  uint32_t rows_per_s = 0;    ///< Recent speed; 0: not measured yet.
+  uint32_t draft_runs = 0;    ///< Choices that a draft drafts for; a target: for which one does.
+  bool drafting = false;      ///< A target: drafts pay here now.
+  bool leaving = false;       ///< A target: it takes nothing any more.
+  uint64_t blocks_given = 0;  ///< A target: KV blocks for others, since its start,
+  uint64_t blocks_taken = 0;  ///< and from others.
 };
 
 /// router -> target.
@@ -253,6 +278,7 @@ struct WorkerRefused {
 /// The worker is to announce itself there.
 struct RouterFound {
   RouterHandle router;
+  std::string gate = {};  ///< Where lines to that process are dialled: HOST:PORT.
 };
 
 // -- anyone -> router ----------------------------------------------------------------------------
@@ -327,4 +353,6 @@ CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftResync))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftClose))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::DraftsKnown))
 CAF_ADD_TYPE_ID(outrider, (outrider::schema::ServesModel))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::Leaving))
+CAF_ADD_TYPE_ID(outrider, (outrider::schema::LineWanted))
 CAF_END_TYPE_ID_BLOCK(outrider)

@@ -108,7 +108,7 @@ using AllTypes =
                      AnnounceAgain, ListWorkers, WorkerInfo, WorkerList, WorkerRefused, LeaseDraft,
                      DraftLease, EndLease, DraftOpen, DraftCommit, DraftCommits, DraftReady,
                      DraftBranch, DraftHint, DraftHints, DraftResync, DraftClose, DraftsKnown,
-                     ServesModel>;
+                     ServesModel, Leaving, LineWanted>;
 TYPED_TEST_SUITE(EveryMessage, AllTypes);
 
 constexpr size_t k_registered = caf::id_block::outrider::end - caf::id_block::outrider::begin;

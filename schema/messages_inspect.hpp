@@ -19,7 +19,7 @@ OUTRIDER_INSPECT(PlaceRequest, x.key, x.reply_to, x.model, x.fingerprint, x.prom
                  x.max_tokens, x.choices, x.tenant, x.avoid, x.replaces)
 OUTRIDER_INSPECT(PlaceReply, x.key, x.refusal, x.target, x.worker, x.fingerprint)
 OUTRIDER_INSPECT(SubmitBegin, x.key, x.session, x.request, x.prompt_tokens, x.committed_tokens,
-                 x.parts)
+                 x.parts, x.kv_worker, x.kv_target)
 OUTRIDER_INSPECT(PromptPart, x.key, x.part, x.ids)
 OUTRIDER_INSPECT(SubmitEnd, x.key)
 OUTRIDER_INSPECT(CancelRequest, x.key)
@@ -27,6 +27,8 @@ OUTRIDER_INSPECT(SetParked, x.key, x.parked)
 OUTRIDER_INSPECT(Resend, x.key, x.choice, x.from_index, x.prompt_from_index)
 OUTRIDER_INSPECT(DoneAck, x.key)
 OUTRIDER_INSPECT(Accepted, x.key)
+OUTRIDER_INSPECT(Leaving, x.key)
+OUTRIDER_INSPECT(LineWanted, x.line, x.router)
 OUTRIDER_INSPECT(Rejected, x.key, x.refusal)
 OUTRIDER_INSPECT(Tokens, x.key, x.choice, x.first_index, x.tokens, x.prompt_first_index,
                  x.prompt_tokens, x.finish)
@@ -37,7 +39,7 @@ OUTRIDER_INSPECT(Announce, x.worker, x.incarnation, x.role, x.name, x.target, x.
                  x.step_contexts, x.step_ns)
 OUTRIDER_INSPECT(Load, x.worker, x.incarnation, x.sequence, x.running, x.waiting, x.parked,
                  x.blocks_free, x.blocks_total, x.queued_rows, x.rows_per_s, x.draft_runs,
-                 x.drafting)
+                 x.drafting, x.leaving, x.blocks_given, x.blocks_taken)
 OUTRIDER_INSPECT(AnnounceAgain, x.worker)
 OUTRIDER_INSPECT(ListWorkers)
 OUTRIDER_INSPECT(WorkerInfo, x.announce, x.load, x.silent_ms, x.charged_choices)

@@ -120,7 +120,7 @@ Result<std::vector<TokenOut>> decode_tokens(const TokenBatch& batch) {
 
 WireRequest to_wire(const GenerationRequest& request) {
   const auto& [id, prompt, committed, sampling, stop, choices, logprobs, prompt_logprobs, priority,
-               deadline_ms, tenant, cache_salt, kv, speculation, draft] = request;
+               deadline_ms, tenant, cache_salt, kv, speculation, draft, kv_peer] = request;
   const auto& [temperature, top_k, top_p, min_p, repetition, presence, frequency, logit_bias,
                seed] = sampling;
   const auto& [max_tokens, min_tokens, ignore_eos, stop_ids, stop_strings, include_stop,
@@ -130,6 +130,7 @@ WireRequest to_wire(const GenerationRequest& request) {
   (void)prompt;
   (void)committed;
   (void)draft;
+  (void)kv_peer;
   WireRequest wire;
   wire.id = id;
   wire.temperature_bits = bits(temperature);

@@ -17,6 +17,7 @@
 #include "router/router_actor.hpp"
 #include "tools/cluster_view.hpp"
 #include "tools/kv_store.hpp"
+#include "tools/peer_lines.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -92,18 +93,21 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
           {"hints", std::move(outcomes)}};
 }
 
-/// {"connected": N, "refused": {REASON: N, …}}
+/// {"connected": N, "line_ends": N, "refused": {REASON: N, …}}
 nlohmann::ordered_json describe_gate(const cluster::GateCounters& gate) {
   nlohmann::ordered_json refused = nlohmann::ordered_json::object();
   for (size_t i = 0; i < gate.refused.size(); ++i) {
     if (gate.refused[i] == 0) continue;
     refused[cluster::to_string(static_cast<cluster::Refusal>(i))] = gate.refused[i];
   }
-  return {{"connected", gate.connected}, {"refused", std::move(refused)}};
+  return {{"connected", gate.connected},
+          {"line_ends", gate.line_ends},
+          {"refused", std::move(refused)}};
 }
 
 void update_gate_metrics(const cluster::GateCounters& gate, ServingMetrics& metrics) {
   metrics.cluster_connections.Set(gate.connected);
+  metrics.cluster_line_ends.Set(gate.line_ends);
   for (size_t i = 1; i < gate.refused.size(); ++i) {  // 0 is no reason
     const char* reason = cluster::to_string(static_cast<cluster::Refusal>(i));
     raise_to(metrics.cluster_refused.of(reason), static_cast<double>(gate.refused[i]));
@@ -221,6 +225,10 @@ Result<uint16_t> EmbeddedCluster::listen(const cluster::Endpoint& endpoint,
 
 EmbeddedCluster::~EmbeddedCluster() {
   stop();
+}
+
+TargetSurroundings EmbeddedCluster::surroundings() const {
+  return {clock_, log_, store_, gate_ ? peer_lines(gate_) : actors::PeerLines()};
 }
 
 void EmbeddedCluster::stop() {
@@ -358,9 +366,16 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
                                        {"queued_rows", load.queued_rows},
                                        {"rows_per_s", load.rows_per_s},
                                        {"draft_runs", load.draft_runs},
-                                       {"drafting", load.drafting}}}};
+                                       {"drafting", load.drafting},
+                                       {"leaving", load.leaving},
+                                       {"blocks_given", load.blocks_given},
+                                       {"blocks_taken", load.blocks_taken}}}};
     if (announce.step_rows.empty()) member.erase("step_costs");  // a draft's engine: not measured
-    if (announce.role == schema::Role::draft) member["load"].erase("drafting");
+    if (announce.role == schema::Role::draft) {
+      for (const char* of_target : {"drafting", "leaving", "blocks_given", "blocks_taken"}) {
+        member["load"].erase(of_target);
+      }
+    }
     out["members"].push_back(std::move(member));
   }
   if (state_ && state_->target) {

@@ -44,7 +44,7 @@ class EmbeddedCluster {
     PreparedTarget target;
     std::optional<PreparedDraft> draft;  ///< A model that drafts for it.
   };
-  TargetSurroundings surroundings() const { return {clock_, log_, store_}; }
+  TargetSurroundings surroundings() const;
   Result<void> add_draft(const DraftModel& draft, Prepared& prepared) const;
   /// Spawns the actors.
   void start(Prepared prepared);

@@ -44,13 +44,15 @@ std::string counted_of(const nlohmann::json& object, const char* key, const std:
 
 std::string member_text(const nlohmann::json& member) {
   const nlohmann::json& load = member_of(member, "load");
+  const bool leaves = load.is_object() && load.value("leaving", false);
   return word(member, "name") + "  " + word(member, "role") + " of " + word(member, "model") +
          ", context " + whole(member, "context_tokens") + " tokens, heard " +
-         whole(member, "silent_ms") + " ms ago\n" + "  choices: " + whole(load, "running") +
-         " running, " + whole(load, "waiting") + " waiting, " + whole(load, "parked") +
-         " parked\n" + "  KV blocks: " + whole(load, "blocks_free") + " of " +
-         whole(load, "blocks_total") + " free; " + whole(load, "queued_rows") + " rows queued, " +
-         whole(load, "rows_per_s") + " rows/s\n";
+         whole(member, "silent_ms") + " ms ago" + (leaves ? ", leaving" : "") + "\n" +
+         "  choices: " + whole(load, "running") + " running, " + whole(load, "waiting") +
+         " waiting, " + whole(load, "parked") + " parked\n" +
+         "  KV blocks: " + whole(load, "blocks_free") + " of " + whole(load, "blocks_total") +
+         " free; " + whole(load, "queued_rows") + " rows queued, " + whole(load, "rows_per_s") +
+         " rows/s\n";
 }
 
 /// "absent 2, gated 1", of counts by reason; "" if there are none.

@@ -22,6 +22,7 @@
 #include "tools/config_check.hpp"
 #include "tools/draft_model.hpp"
 #include "tools/engine_options.hpp"
+#include "tools/peer_lines.hpp"
 #include "tools/settings_rules.hpp"
 #include "tools/target_load.hpp"
 
@@ -109,14 +110,15 @@ Result<Prepared> load_draft(const Settings& settings, const Clock& clock, spdlog
 
 Result<Prepared> load_target(const Settings& settings, const std::string& name, TargetPlan plan,
                              const Clock& clock, const std::shared_ptr<spdlog::logger>& log,
+                             const std::shared_ptr<cluster::Gate>& gate,
                              const std::atomic<bool>& stop) {
   Prepared prepared;
   if (plan.store) {
     prepared.store = std::make_shared<kvstore::ColdStore>(
         std::move(*plan.store), kvstore::Surroundings{.clock = clock, .log = log});
   }
-  auto target =
-      load_target(settings, name, std::move(plan.options), {clock, log, prepared.store}, stop);
+  auto target = load_target(settings, name, std::move(plan.options),
+                            {clock, log, prepared.store, peer_lines(gate)}, stop);
   if (!target) return target.error();
   target->takes_drafts = takes_draft_models(settings);
   prepared.target.emplace(std::move(*target));
@@ -133,7 +135,7 @@ std::string node_name(const char* role) {
 /// Its actors, for as long as it lives.
 class Node {
  public:
-  Node(const std::vector<cluster::Endpoint>& routers, std::unique_ptr<cluster::Gate> gate,
+  Node(const std::vector<cluster::Endpoint>& routers, std::shared_ptr<cluster::Gate> gate,
        Prepared prepared, const Clock& clock, const std::shared_ptr<spdlog::logger>& log)
       : store_(std::move(prepared.store)), gate_(std::move(gate)) {
     config_.load<caf::io::middleman>();
@@ -152,9 +154,13 @@ class Node {
 
   ~Node() {
     if (store_) store_->lift_write_limit();  // nobody waits for an answer any more
+    const caf::scoped_actor self(*system_);
+    if (target_) {
+      caf::anon_send(target_->actor(), actors::LeaveNow{});
+      self->wait_for(target_->actor());
+    }
     target_.reset();
     draft_.reset();
-    const caf::scoped_actor self(*system_);
     for (const cluster::RouterLink& link : links_) {
       self->wait_for(link);  // it ends with its worker, and uses the wire until then
     }
@@ -198,8 +204,9 @@ int run_node(const Settings& settings) {
   if (!routers) return report(routers.error());
   auto credentials = cluster_credentials(settings);
   if (!credentials) return report(credentials.error());
-  auto gate = cluster::Gate::open({std::move(*credentials), *log});
-  if (!gate) return report(gate.error());
+  auto opened = cluster::Gate::open({std::move(*credentials), *log});
+  if (!opened) return report(opened.error());
+  const std::shared_ptr<cluster::Gate> gate = std::move(*opened);
   const std::string role = settings.text("roles") == "auto" ? "draft" : settings.text("roles");
   const SteadyClock clock;
   std::function<Result<Prepared>(const std::atomic<bool>& stop)> load;
@@ -211,7 +218,7 @@ int run_node(const Settings& settings) {
     if (!plan) return report(plan.error());
     load = [&, plan = std::move(*plan),
             name = served_name(settings, checked->model)](const std::atomic<bool>& stop) {
-      return load_target(settings, name, plan, clock, *log, stop);
+      return load_target(settings, name, plan, clock, *log, gate, stop);
     };
   } else {
     const auto fits = check_together(settings, Command::node);
@@ -233,7 +240,7 @@ int run_node(const Settings& settings) {
                announce.model, announce.context_tokens, settings.text("join"));
   int code = k_exit_done;
   {
-    Node node(*routers, std::move(*gate), std::move(prepared), clock, *log);
+    Node node(*routers, gate, std::move(prepared), clock, *log);
     auto stopped = stop_signal(io.unixEventPort).then([] { return k_exit_done; });
     auto refused = node.refused().then([] { return k_exit_failed; });
     code = stopped.exclusiveJoin(kj::mv(refused)).wait(io.waitScope);

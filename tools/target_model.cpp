@@ -66,6 +66,7 @@ Result<PreparedTarget> prepare_target(std::shared_ptr<const model::LoadedModel> 
   const model::StepCosts costs = model::measure_step_costs(**engine, around.clock);
   announce_costs(costs, prepared.announce);
   (*engine)->set_step_costs(costs);
+  std::shared_ptr<model::BlockTier> tier;
   if (around.store) {
     // It has been opening meanwhile: from the first request on it answers, unless that is a
     // salvage.
@@ -73,8 +74,14 @@ Result<PreparedTarget> prepare_target(std::shared_ptr<const model::LoadedModel> 
       around.log->warn("the KV store is not open yet: requests compute until it is");
     }
     around.store->describe((*engine)->kv_namespace(), describe_blocks(name, options));
-    (*engine)->attach_tier(actors::make_store_tier(around.store));
+    tier = actors::make_store_tier(around.store);
   }
+  if (around.lines.dial && options.prefix_caching) {
+    prepared.lines = around.lines;
+    prepared.peers = std::make_shared<actors::PeerTier>(tier, around.lines, around.log);
+    tier = prepared.peers;
+  }
+  if (tier) (*engine)->attach_tier(std::move(tier));
   prepared.model = std::move(model);
   prepared.engine = std::move(*engine);
   prepared.kv_kind = kernels::kv_kinds_text(options.kv_kinds);
@@ -98,6 +105,8 @@ RunningTarget::RunningTarget(caf::actor_system& system, const schema::RouterHand
                             .routers = target.routers,
                             .engine = make,
                             .drafts = {},
+                            .lines = std::move(target.lines),
+                            .peers = std::move(target.peers),
                             .log = std::move(log)};
   if (target.takes_drafts) {
     setup.drafts.depth_max = target.speculation.depth_max;

@@ -25,9 +25,11 @@ struct PreparedTarget {
   schema::Announce announce;
   std::string kv_kind;  ///< as kv_kinds_text writes it
   model::SpeculationOptions speculation;
-  bool takes_drafts = false;    ///< Of models, here or in other processes.
-  bool draft_competes = false;  ///< For cores.
-  size_t routers = 1;           ///< As TargetSetup has it.
+  bool takes_drafts = false;                ///< Of models, here or in other processes.
+  bool draft_competes = false;              ///< For cores.
+  size_t routers = 1;                       ///< As TargetSetup has it.
+  actors::PeerLines lines;                  ///< The same,
+  std::shared_ptr<actors::PeerTier> peers;  ///< and the same.
 };
 
 /// What a target has around it.
@@ -35,6 +37,7 @@ struct TargetSurroundings {
   const Clock& clock;
   std::shared_ptr<spdlog::logger> log;
   std::shared_ptr<kvstore::ColdStore> store;  ///< Null: none.
+  actors::PeerLines lines = {};               ///< To other targets; without a dial there are none.
 };
 
 /// The engine's memory, and a probe of the machine's speed. Any thread. `name` is the model's.

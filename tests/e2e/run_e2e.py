@@ -16,6 +16,7 @@ import unittest
 import suite_damage
 import suite_draft
 import suite_gate
+import suite_leave
 import suite_life
 import suite_node
 import suite_openai
@@ -27,7 +28,7 @@ from server import Server
 
 SUITES = {"openai": suite_openai, "rpc": suite_rpc, "life": suite_life,
           "speed": suite_speed, "store": suite_store, "damage": suite_damage, "plan": suite_plan,
-          "draft": suite_draft, "node": suite_node, "gate": suite_gate}
+          "draft": suite_draft, "node": suite_node, "gate": suite_gate, "leave": suite_leave}
 
 
 def load(names, pattern):
@@ -46,7 +47,7 @@ def main():
     parser.add_argument("-k", dest="pattern")
     options = parser.parse_args()
     for suite in (suite_life, suite_speed, suite_store, suite_damage, suite_plan, suite_draft, suite_node,
-                  suite_gate):
+                  suite_gate, suite_leave):
         suite.binary = pathlib.Path(options.binary).resolve()
         suite.model = pathlib.Path(options.model).resolve()
     if options.cpp_client:

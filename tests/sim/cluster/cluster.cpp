@@ -65,6 +65,7 @@ void Cluster::start(size_t index) {
   Slot& slot = slots_[index];
   slot.process = runtime_.begin_process();
   slot.is_stepping = false;
+  slot.is_leaving = false;
   slot.stalled_until = TimePoint{0};
   // A worker's id may survive a restart, its incarnation never does.
   if (slot.worker == 0 || random_.chance(0.5f)) slot.worker = 1 + random_.next_u32();
@@ -155,10 +156,18 @@ void Cluster::kill(size_t index, bool in_flight) {
   network_.kill(process, in_flight);
 }
 
+void Cluster::leave(size_t index) {
+  Slot& slot = slots_[index];
+  slot.is_leaving = true;
+  caf::anon_send(caf::actor_cast<caf::actor>(slot.routed), actors::LeaveNow{});
+  runtime_.run_actors();
+}
+
 void Cluster::heal() {
   Travel travel = scenario_.travel;
   travel.lost = travel.repeated = travel.late = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].is_leaving) kill(i, true);
     if (!slots_[i].up()) start(i);
     if (paused(i)) resume(i);
     slots_[i].stalled_until = TimePoint{0};

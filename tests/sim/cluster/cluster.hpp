@@ -39,6 +39,7 @@ struct Slot {
   std::shared_ptr<PagedEngine> engine;
   std::shared_ptr<StepwiseDraft> draft;
   bool is_stepping = false;
+  bool is_leaving = false;  ///< A target that was asked to stop.
   TimePoint stalled_until{0};
 
   bool up() const { return process != 0; }
@@ -63,6 +64,8 @@ class Cluster {
 
   void start(size_t slot);
   void kill(size_t slot, bool in_flight);
+  /// A target is asked to stop: it ends by itself, its process does not.
+  void leave(size_t slot);
   void pause(size_t slot) { network_.pause(slots_[slot].process); }
   void resume(size_t slot) { network_.resume(slots_[slot].process); }
   bool paused(size_t slot) const {

@@ -38,7 +38,7 @@ void Faults::strike() {
   const size_t victim = choose_victim();
   if (victim == cluster_.slots().size()) return;
   clients_.mishap();
-  const uint32_t dice = random_.below(12);
+  const uint32_t dice = random_.below(13);
   if (dice < 3) return kill(victim);
   if (dice < 5) return pause(victim);
   if (dice < 8) {
@@ -48,7 +48,8 @@ void Faults::strike() {
   }
   if (dice < 9) return isolate(victim);
   if (dice < 11) return stall(victim);
-  leap();
+  if (dice < 12) return leap();
+  leave(victim);
 }
 
 void Faults::kill(size_t index) {
@@ -65,6 +66,17 @@ void Faults::kill(size_t index) {
     report_.note("start " + cluster_.slots()[index].name());
     calm_since_[index] = cluster_.runtime().now();
   });
+}
+
+void Faults::leave(size_t index) {
+  const Slot& slot = cluster_.slots()[index];
+  if (slot.kind != Kind::target || slot.is_leaving) return kill(index);
+  report_.note("leave " + slot.name());
+  cluster_.leave(index);
+  cluster_.runtime().time().after(some_ms(10, 2 * limits::hand_over_ms),
+                                  [this, index, process = slot.process] {
+                                    if (cluster_.slots()[index].process == process) kill(index);
+                                  });
 }
 
 void Faults::pause(size_t index) {

@@ -9,9 +9,9 @@
 
 namespace outrider::sim::cluster {
 
-/// What goes wrong: kills with a restart, pauses, cut ways (one or both), engines that stall, leaps
-/// of the clock. Where the scenario has a rock, nothing of it to gateways, the first target and the
-/// ways between them; but the clock leaps for all.
+/// What goes wrong: kills with a restart, targets that are asked to stop, pauses, cut ways (one or
+/// both), engines that stall, leaps of the clock. Where the scenario has a rock, nothing of it to
+/// gateways, the first target and the ways between them; but the clock leaps for all.
 class Faults {
  public:
   Faults(Cluster& cluster, Clients& clients, Report& report, Random& random,
@@ -33,6 +33,7 @@ class Faults {
   /// A slot that is up; its number is slots().size() if there is none.
   size_t choose_victim();
   void kill(size_t slot);
+  void leave(size_t slot);
   void pause(size_t slot);
   void cut(size_t one, size_t other);
   void isolate(size_t slot);

@@ -22,6 +22,7 @@ void put_all(schema::PlaceReply& m, const Exchange& exchange) {
 }
 void put_all(schema::SubmitBegin& m, const Exchange& exchange) {
   put(m.session, exchange);
+  put(m.kv_target, exchange);
 }
 void put_all(schema::Announce& m, const Exchange& exchange) {
   put(m.target, exchange);
@@ -32,6 +33,9 @@ void put_all(schema::LeaseDraft& m, const Exchange& exchange) {
 }
 void put_all(schema::DraftLease& m, const Exchange& exchange) {
   put(m.draft, exchange);
+}
+void put_all(schema::LineWanted& m, const Exchange& exchange) {
+  put(m.router, exchange);
 }
 void put_all(schema::DraftOpen& m, const Exchange& exchange) {
   put(m.target, exchange);
@@ -52,7 +56,7 @@ bool visit_keyed(const caf::message& content, Visit visit) {
   return visit_any<schema::PlaceRequest, schema::PlaceReply, schema::SubmitBegin,
                    schema::PromptPart, schema::SubmitEnd, schema::CancelRequest, schema::SetParked,
                    schema::Resend, schema::DoneAck, schema::Accepted, schema::Rejected,
-                   schema::Tokens, schema::Done>(content, visit);
+                   schema::Leaving, schema::Tokens, schema::Done>(content, visit);
 }
 
 }  // namespace
@@ -60,7 +64,7 @@ bool visit_keyed(const caf::message& content, Visit visit) {
 caf::message exchange_handles(const caf::message& content, const Exchange& exchange) {
   caf::message out = content;
   visit_any<schema::PlaceRequest, schema::PlaceReply, schema::SubmitBegin, schema::Announce,
-            schema::LeaseDraft, schema::DraftLease, schema::DraftOpen>(
+            schema::LeaseDraft, schema::DraftLease, schema::LineWanted, schema::DraftOpen>(
       content, [&](const auto& message) {
         auto copy = message;
         put_all(copy, exchange);

@@ -1,0 +1,98 @@
+#include "actors/block_giver.hpp"
+
+#include <future>
+#include <utility>
+
+#include "actors/block_wire.hpp"
+#include "base/limits.hpp"
+
+namespace outrider::actors {
+namespace {
+
+constexpr Duration k_patience = std::chrono::milliseconds(limits::peer_wait_ms);
+constexpr Duration k_hand_over = std::chrono::milliseconds(limits::hand_over_ms);
+
+}  // namespace
+
+BlockGiver::BlockGiver(std::shared_ptr<EnginePort> engine, PeerLines lines,
+                       std::shared_ptr<spdlog::logger> log)
+    : engine_(std::move(engine)), lines_(std::move(lines)), log_(std::move(log)) {}
+
+BlockGiver::~BlockGiver() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (const auto& line : all_) {
+      if (line->link) line->link->close();
+    }
+  }
+  for (const auto& line : all_) line->thread.join();
+}
+
+void BlockGiver::serve(std::string gate, LineName line) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(all_, [](const std::unique_ptr<Line>& it) {
+    if (!it->ended) return false;
+    it->thread.join();
+    return true;
+  });
+  if (!lines_.dial || stopping_ || all_.size() >= limits::peer_lines_max) return;
+  ++open_;
+  Line& begun = *all_.emplace_back(std::make_unique<Line>());
+  begun.thread = std::thread([this, &begun, gate = std::move(gate), line = std::move(line)] {
+    run(begun, gate, line);
+    --open_;
+    begun.ended = true;
+  });
+}
+
+void BlockGiver::run(Line& line, const std::string& gate, const LineName& name) {
+  auto link = lines_.dial(gate, name);
+  if (!link) {
+    log_->warn("no line for blocks: {}", link.error().message);
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    line.link = std::move(*link);
+  }
+  answer(*line.link);
+  line.link->close();
+}
+
+void BlockGiver::answer(link::TensorLink& link) {
+  while (true) {
+    auto asked = link.receive(0, lines_.clock->now() + k_hand_over);
+    if (!asked || asked->tag != k_query_tag) return;
+    auto query = decode_query(asked->bytes.view());
+    if (!query || !give(link, std::move(*query))) return;
+  }
+}
+
+/// False: the line is over.
+bool BlockGiver::give(link::TensorLink& link, model::CachedQuery query) {
+  while (true) {
+    auto read = std::make_shared<std::promise<std::vector<model::CachedBlock>>>();
+    auto blocks = read->get_future();
+    engine_->read_cached(query, [read = std::move(read)](std::vector<model::CachedBlock> found) {
+      read->set_value(std::move(found));
+    });
+    if (blocks.wait_for(k_patience) != std::future_status::ready) return false;
+    std::vector<model::CachedBlock> found;
+    try {
+      found = blocks.get();
+    } catch (const std::future_error&) {
+      return false;  // the engine has stopped
+    }
+    for (const model::CachedBlock& block : found) {
+      link::Message message{query.first++, link::Bytes(encode(block))};
+      if (!link.send(0, std::move(message), lines_.clock->now() + k_patience)) return false;
+      ++given_;
+    }
+    if (found.empty()) break;
+  }
+  return link.send(0, {k_end_tag, {}}, lines_.clock->now() + k_patience).ok();
+}
+
+}  // namespace outrider::actors

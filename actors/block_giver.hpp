@@ -1,0 +1,55 @@
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "actors/engine_port.hpp"
+#include "actors/peer_lines.hpp"
+
+namespace outrider::actors {
+
+/// Gives the blocks that an engine has to other targets that ask for them on lines: a thread for
+/// each. Thread-safe.
+class BlockGiver {
+ public:
+  BlockGiver(std::shared_ptr<EnginePort> engine, PeerLines lines,
+             std::shared_ptr<spdlog::logger> log);
+  /// Ends all lines.
+  ~BlockGiver();
+  BlockGiver(const BlockGiver&) = delete;
+  BlockGiver& operator=(const BlockGiver&) = delete;
+
+  /// Answers on that line until who asks there is through with it. Beyond limits::peer_lines_max at
+  /// a time it is refused.
+  void serve(std::string gate, LineName line);
+  uint32_t open() const { return open_; }    ///< Lines.
+  uint64_t given() const { return given_; }  ///< Blocks.
+
+ private:
+  struct Line {
+    std::unique_ptr<link::TensorLink> link;  ///< Under the mutex.
+    std::atomic<bool> ended = false;
+    std::thread thread;
+  };
+  void run(Line& line, const std::string& gate, const LineName& name);
+  void answer(link::TensorLink& link);
+  bool give(link::TensorLink& link, model::CachedQuery query);
+  TimePoint soon() const;
+
+  const std::shared_ptr<EnginePort> engine_;
+  const PeerLines lines_;
+  const std::shared_ptr<spdlog::logger> log_;
+  std::atomic<uint32_t> open_ = 0;
+  std::atomic<uint64_t> given_ = 0;
+  std::mutex mutex_;
+  bool stopping_ = false;
+  std::vector<std::unique_ptr<Line>> all_;
+};
+
+}  // namespace outrider::actors

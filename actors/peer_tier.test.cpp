@@ -1,0 +1,234 @@
+#include "actors/peer_tier.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <future>
+#include <set>
+
+#include "actors/block_giver.hpp"
+#include "actors/block_wire.hpp"
+#include "actors/engine_loop.hpp"
+#include "actors/real_world.test.hpp"
+#include "base/log.hpp"
+#include "link/tcp_link.hpp"
+
+namespace outrider::actors {
+namespace {
+
+/// A gate that joins two ends in this process.
+class Lines {
+ public:
+  PeerLines made() {
+    return {.dial = [this](const std::string&, const LineName& name) { return dial(name); },
+            .new_name = [this] { return LineName{++names_}; },
+            .clock = clock_};
+  }
+
+  std::atomic<uint32_t> dialled = 0;
+  std::atomic<bool> broken = false;
+
+ private:
+  Result<std::unique_ptr<link::TensorLink>> dial(const LineName& name) {
+    ++dialled;
+    if (broken) return fail(ErrorCode::unavailable, "told to");
+    const std::lock_guard lock(mutex_);
+    auto found = waiting_.extract(name);
+    link::OwnedFd end;
+    if (found.empty()) {
+      int ends[2] = {};
+      OUTRIDER_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+      waiting_.emplace(name, link::OwnedFd(ends[0]));
+      end = link::OwnedFd(ends[1]);
+    } else {
+      end = std::move(found.mapped());
+    }
+    auto made = link::TcpLink::open(
+        std::move(end), {.settings = {.streams = 1}, .clock = clock_, .counters = counters_});
+    if (!made) return made.error();
+    return std::unique_ptr<link::TensorLink>(std::move(*made));
+  }
+
+  std::mutex mutex_;
+  std::atomic<uint8_t> names_ = 0;
+  std::map<LineName, link::OwnedFd> waiting_;
+  std::shared_ptr<SteadyClock> clock_ = std::make_shared<SteadyClock>();
+  std::shared_ptr<link::LinkCounters> counters_ = std::make_shared<link::LinkCounters>();
+};
+
+constexpr uint64_t k_worker = 7;
+
+/// One engine that has computed something, and another one that may ask it.
+class PeerTierTest : public ::testing::Test {
+ protected:
+  PeerTierTest() {
+    auto giving = make_engine(clock_);
+    giver_engine_ = std::make_shared<EngineLoop>(
+        make_stepper(std::move(giving)), [this](EngineEvents events) { heard(events); }, clock_);
+    giver_ = std::make_unique<BlockGiver>(giver_engine_, lines_.made(), log_);
+    tier_ = std::make_shared<PeerTier>(nullptr, lines_.made(), log_);
+    taking_ = make_engine(clock_);
+    taking_->attach_tier(tier_);
+    request_.stop.max_tokens = 40;
+    request_.stop.ignore_eos = true;
+    request_.sampling.temperature = 0.9f;
+    request_.sampling.seed = 2627;
+    request_.logprobs = 2;
+    for (int32_t i = 0; i < 70; ++i) request_.prompt.push_back(i % 61);
+  }
+
+  void heard(const EngineEvents& events) {
+    for (const model::ChoiceUpdate& update : events.updates) {
+      if (update.finish) finished_.set_value();
+    }
+  }
+  void compute_there() {
+    ASSERT_TRUE(giver_engine_->submit({1, 1}, request_));
+    finished_.get_future().wait();
+    giver_engine_->wait_idle();
+  }
+  struct Said {
+    std::vector<TokenOut> tokens;
+    RequestTimings timings;
+  };
+  static Said run(model::Engine& engine, const GenerationRequest& request, RequestKey key) {
+    Said said;
+    const auto taken = engine.submit(key, request);
+    OUTRIDER_CHECK(taken.ok(), taken.error().message);
+    for (bool over = false; !over;) {
+      for (const model::ChoiceUpdate& update : engine.step()) {
+        said.tokens.insert(said.tokens.end(), update.tokens.begin(), update.tokens.end());
+        if (update.timings) said.timings = *update.timings;
+        over = over || update.finish.has_value();
+      }
+      std::this_thread::yield();
+    }
+    return said;
+  }
+  void hand_over() {
+    tier_->know(k_worker, "gate", [this](LineName line) {
+      if (tells_) giver_->serve("gate", std::move(line));
+    });
+  }
+  /// As the twin goes on: the first tokens are committed.
+  GenerationRequest continued(const std::vector<TokenOut>& whole, size_t committed) {
+    hand_over();
+    GenerationRequest request = request_;
+    for (size_t i = 0; i < committed; ++i) request.committed.push_back(whole[i].id);
+    request.kv_peer = k_worker;
+    return request;
+  }
+
+  const SteadyClock clock_;
+  std::shared_ptr<spdlog::logger> log_ = *make_logger({"off", false});
+  Lines lines_;
+  std::promise<void> finished_;
+  std::shared_ptr<EngineLoop> giver_engine_;
+  std::unique_ptr<BlockGiver> giver_;
+  std::shared_ptr<PeerTier> tier_;
+  std::unique_ptr<model::Engine> taking_;
+  GenerationRequest request_;
+  std::atomic<bool> tells_ = true;
+};
+
+TEST_F(PeerTierTest, ATwinGoesOnWithTheBlocksThatTheOtherHas) {
+  compute_there();
+  auto reference = make_engine(clock_);
+  const Said whole = run(*reference, request_, {1, 1});
+  const Said rest = run(*taking_, continued(whole.tokens, 30), {1, 2});
+  ASSERT_EQ(rest.tokens.size(), 10u);
+  EXPECT_TRUE(std::equal(rest.tokens.begin(), rest.tokens.end(), whole.tokens.begin() + 30))
+      << "tokens and logprob bits";
+  EXPECT_EQ(rest.timings.cached_tokens, 70u);
+  EXPECT_EQ(tier_->taken(), 6u) << "of 100 tokens before the one that is sampled from";
+  EXPECT_EQ(giver_->given(), 6u);
+  EXPECT_LT(taking_->stats().rows, 20u);
+  tier_->through(k_worker);
+  while (giver_->open() > 0) std::this_thread::yield();
+  const Said again = run(*taking_, continued(whole.tokens, 35), {1, 3});
+  EXPECT_EQ(again.tokens.size(), 5u);
+}
+
+TEST_F(PeerTierTest, TheLineIsThereFromTheStartUntilNobodyNeedsIt) {
+  compute_there();
+  auto reference = make_engine(clock_);
+  const Said whole = run(*reference, request_, {1, 1});
+  const GenerationRequest first = continued(whole.tokens, 30);
+  const GenerationRequest second = continued(whole.tokens, 35);
+  while (giver_->open() == 0) std::this_thread::yield();
+  run(*taking_, first, {1, 2});
+  tier_->through(k_worker);
+  EXPECT_EQ(giver_->open(), 1u);
+  run(*taking_, second, {1, 3});
+  tier_->through(k_worker);
+  EXPECT_EQ(lines_.dialled, 2u) << "one line for both";
+  while (giver_->open() > 0) std::this_thread::yield();
+}
+
+TEST_F(PeerTierTest, OnlyWhoIsToldOfAPeerAsksIt) {
+  compute_there();
+  GenerationRequest request = request_;
+  const Said plain = run(*taking_, request, {1, 1});
+  EXPECT_EQ(lines_.dialled, 0u);
+  EXPECT_EQ(plain.timings.cached_tokens, 0u);
+  request.kv_peer = k_worker + 1;
+  request.prompt[0] ^= 1;
+  run(*taking_, request, {1, 2});
+  EXPECT_EQ(lines_.dialled, 0u) << "nobody knows that one";
+}
+
+TEST_F(PeerTierTest, APeerThatHasNothingOrDoesNotComeIsAMiss) {
+  auto reference = make_engine(clock_);
+  const Said whole = run(*reference, request_, {1, 1});
+  EXPECT_EQ(run(*taking_, continued(whole.tokens, 0), {1, 2}).tokens, whole.tokens);
+  EXPECT_EQ(tier_->taken(), 0u);
+  lines_.broken = true;
+  GenerationRequest other = continued(whole.tokens, 0);
+  other.prompt[0] ^= 1;
+  const Said here = run(*taking_, other, {1, 3});
+  other.kv_peer = 0;
+  EXPECT_EQ(here.tokens, run(*reference, other, {1, 4}).tokens);
+}
+
+TEST_F(PeerTierTest, APeerThatIsGoneHoldsUpARequestOnceForABoundedTime) {
+  tells_ = false;
+  auto reference = make_engine(clock_);
+  const Said whole = run(*reference, request_, {1, 1});
+  EXPECT_EQ(run(*taking_, continued(whole.tokens, 0), {1, 2}).tokens, whole.tokens);
+  EXPECT_EQ(lines_.dialled, 1u);
+  GenerationRequest other = continued(whole.tokens, 0);
+  other.prompt[0] ^= 1;
+  run(*taking_, other, {1, 3});
+  EXPECT_EQ(lines_.dialled, 1u) << "it is not asked again";
+}
+
+TEST(BlockWire, QueriesAndBlocksAreReadBack) {
+  model::CachedQuery query{.kv_namespace = sha256("ns"),
+                           .tenant = "ann",
+                           .cache_salt = "salt",
+                           .tokens = {1, 2, -3},
+                           .first = 5};
+  const auto bytes = encode(query);
+  const auto read = decode_query(bytes);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->kv_namespace, query.kv_namespace);
+  EXPECT_EQ(read->tenant, "ann");
+  EXPECT_EQ(read->cache_salt, "salt");
+  EXPECT_EQ(read->tokens, query.tokens);
+  EXPECT_EQ(read->first, 5u);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(decode_query(std::span(bytes).first(size))) << size;
+  }
+  const model::CachedBlock block{std::vector<std::byte>(3, std::byte{1}),
+                                 std::vector<std::byte>(5, std::byte{2})};
+  const auto sent = encode(block);
+  const auto view = decode_block(sent);
+  ASSERT_TRUE(view);
+  EXPECT_TRUE(std::equal(view->k.begin(), view->k.end(), block.k.begin(), block.k.end()));
+  EXPECT_TRUE(std::equal(view->v.begin(), view->v.end(), block.v.begin(), block.v.end()));
+  EXPECT_FALSE(decode_block(std::span(sent).first(2)));
+  EXPECT_FALSE(decode_block(std::span(sent).first(6)));
+}
+
+}  // namespace
+}  // namespace outrider::actors

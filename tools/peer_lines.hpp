@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "actors/peer_lines.hpp"
+#include "cluster/gate.hpp"
+
+namespace outrider::tools {
+
+/// Lines between targets over a gate of this process: its own, and those that it can dial.
+actors::PeerLines peer_lines(std::shared_ptr<cluster::Gate> gate);
+
+}  // namespace outrider::tools
