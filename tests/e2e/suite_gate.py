@@ -23,13 +23,17 @@ NODE = ["--roles", "target", "--threads", "1", "--ctx", "512"]
 SECRET = b"the secret of this cluster, and of no other"
 
 
-def opening(version=1, nonce=None):
-    return b"OUTRIDER" + version.to_bytes(2, "little") + b"\0\0" + (nonce or os.urandom(32))
+VERSION = 2  # k_wire_version
+ACTORS, LINE = b"\0", b"\1"  # what a connection is for
 
 
-def proof(secret, member, server):
+def opening(purpose=ACTORS, nonce=None):
+    return b"OUTRIDER" + VERSION.to_bytes(2, "little") + b"\0" + purpose + (nonce or os.urandom(32))
+
+
+def proof(secret, purpose, member, server):
     key = hmac.new(secret, b"outrider cluster handshake", hashlib.sha256).digest()
-    return hmac.new(key, b"member" + member + server, hashlib.sha256).digest()
+    return hmac.new(key, b"member" + purpose + member + server, hashlib.sha256).digest()
 
 
 def frame(operation, payload, length=None):
@@ -52,13 +56,15 @@ def until_closed(connection):
     return said
 
 
-def shake_hands(port, secret):
+def shake_hands(port, secret, purpose=ACTORS):
     """A connection that has been let in."""
     connection = connect(port)
     mine = os.urandom(32)
-    connection.sendall(opening(nonce=mine))
+    connection.sendall(opening(purpose, mine))
     theirs = connection.recv(44, socket.MSG_WAITALL)
-    connection.sendall(proof(secret, mine, theirs[12:]))
+    if theirs[10] != 0:
+        raise ConnectionRefusedError(f"refusal {theirs[10]}")
+    connection.sendall(proof(secret, purpose, mine, theirs[12:]))
     assert connection.recv(33, socket.MSG_WAITALL)[0] == 0
     return connection
 
@@ -160,8 +166,10 @@ class GateSuite(unittest.TestCase):
             self.assertIn(word, done.stderr)
 
     def hostile(self, port, generator):
-        """One connection that is no member's."""
-        kind = generator.randrange(7)
+        """One connection that is no member's, or what a member's must not do."""
+        kind = generator.randrange(8)
+        if kind == 7:
+            return self.noise_on_a_line(port, generator)
         with (shake_hands(port, SECRET) if kind >= 5 else connect(port)) as connection:
             try:
                 if kind == 0:  # noise
@@ -185,6 +193,18 @@ class GateSuite(unittest.TestCase):
             except OSError:  # it was cut off before
                 return
             until_closed(connection)
+
+    def noise_on_a_line(self, port, generator):
+        """Two ends of one, or one alone, where there is room for more."""
+        name = generator.randbytes(16)
+        try:
+            ends = [shake_hands(port, SECRET, LINE) for _ in range(generator.randrange(1, 3))]
+            for end in ends:
+                end.sendall(name + generator.randbytes(generator.randrange(50_000)))
+        except OSError:
+            return
+        for end in ends:
+            end.close()
 
     def test_strangers_disturb_nobody_and_take_no_memory(self):
         seed = int(os.environ.get("SEED", time.time_ns() % 1_000_000))
@@ -213,6 +233,7 @@ class GateSuite(unittest.TestCase):
             self.assertEqual(answers(server)[0], plain)
             for reason in ("protocol", "secret", "full", "frame"):
                 self.assertGreater(refused(server, reason), 0, reason)
+            server.wait_until(lambda: server.metric("outrider_cluster_line_ends") == 0, "the lines' ends")
             self.assertLess(server.rss_mb() - before, 64)
             self.assertEqual(len(targets(server)), 2, "the member is still one")
             self.assertEqual(node.log().count("connected to the router"), 1, node.log())
