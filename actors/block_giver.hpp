@@ -40,7 +40,6 @@ class BlockGiver {
   void run(Line& line, const std::string& gate, const LineName& name);
   void answer(link::TensorLink& link);
   bool give(link::TensorLink& link, model::CachedQuery query);
-  TimePoint soon() const;
 
   const std::shared_ptr<EnginePort> engine_;
   const PeerLines lines_;

@@ -2,8 +2,8 @@
 
 #include <cstring>
 #include <string>
-#include <type_traits>
 
+#include "base/bytes.hpp"
 #include "base/limits.hpp"
 
 namespace outrider::actors {
@@ -26,29 +26,13 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-  bool raw(void* data, size_t size) {
-    if (bytes_.size() < size) return false;
-    if (size != 0) std::memcpy(data, bytes_.data(), size);
-    bytes_ = bytes_.subspan(size);
-    return true;
-  }
-  bool number(uint32_t& value) { return raw(&value, sizeof(value)); }
-  /// Up to `max` characters.
-  bool text(std::string& value, size_t max) {
-    uint32_t size = 0;
-    if (!number(size) || size > max || size > bytes_.size()) return false;
-    value.resize(size);
-    return raw(value.data(), size);
-  }
-  std::span<const std::byte> rest() const { return bytes_; }
-
- private:
-  std::span<const std::byte> bytes_;
-};
+/// Up to limits::name_bytes_max characters.
+std::optional<std::string> read_text(ByteReader& in) {
+  const auto size = in.read<uint32_t>();
+  if (!size || *size > limits::name_bytes_max) return std::nullopt;
+  const auto text = in.take(*size);
+  return text ? std::optional(std::string(as_text(*text))) : std::nullopt;
+}
 
 }  // namespace
 
@@ -64,17 +48,19 @@ std::vector<std::byte> encode(const model::CachedQuery& query) {
 }
 
 Result<model::CachedQuery> decode_query(std::span<const std::byte> bytes) {
-  model::CachedQuery query;
-  Reader in(bytes);
-  uint32_t tokens = 0;
-  const bool good = in.raw(query.kv_namespace.data(), query.kv_namespace.size()) &&
-                    in.text(query.tenant, limits::name_bytes_max) &&
-                    in.text(query.cache_salt, limits::name_bytes_max) && in.number(query.first) &&
-                    in.number(tokens) && in.rest().size() == tokens * sizeof(int32_t);
-  if (!good) return fail(ErrorCode::corrupt, "no query for blocks");
-  query.tokens.resize(tokens);
-  in.raw(query.tokens.data(), in.rest().size());
-  return query;
+  ByteReader in(bytes);
+  const auto kv_namespace = in.read<Digest256>();
+  const auto tenant = read_text(in);
+  const auto cache_salt = read_text(in);
+  const auto first = in.read<uint32_t>();
+  const auto count = in.read<uint32_t>();
+  const bool is_whole = kv_namespace && tenant && cache_salt && first && count &&
+                        in.remaining() == *count * sizeof(int32_t);
+  if (!is_whole) return fail(ErrorCode::corrupt, "no query for blocks");
+  std::vector<int32_t> tokens(*count);
+  const auto rest = in.take(in.remaining());
+  if (*count > 0) std::memcpy(tokens.data(), rest->data(), rest->size());
+  return model::CachedQuery{*kv_namespace, *tenant, *cache_salt, std::move(tokens), *first};
 }
 
 std::vector<std::byte> encode(const model::CachedBlock& block) {
@@ -86,10 +72,11 @@ std::vector<std::byte> encode(const model::CachedBlock& block) {
 }
 
 std::optional<BlockView> decode_block(std::span<const std::byte> bytes) {
-  Reader in(bytes);
-  uint32_t k_bytes = 0;
-  if (!in.number(k_bytes) || k_bytes > in.rest().size()) return std::nullopt;
-  return BlockView{in.rest().first(k_bytes), in.rest().subspan(k_bytes)};
+  ByteReader in(bytes);
+  const auto k_bytes = in.read<uint32_t>();
+  const auto k = k_bytes ? in.take(*k_bytes) : std::nullopt;
+  if (!k) return std::nullopt;
+  return BlockView{*k, bytes.subspan(in.position())};
 }
 
 }  // namespace outrider::actors

@@ -18,7 +18,7 @@ inline constexpr uint64_t k_query_tag = ~uint64_t{0};
 inline constexpr uint64_t k_end_tag = ~uint64_t{0} - 1;
 
 std::vector<std::byte> encode(const model::CachedQuery& query);
-/// `corrupt` for bytes that are no query, or that ask for more tokens than a context may have.
+/// `corrupt` for bytes that are no query.
 Result<model::CachedQuery> decode_query(std::span<const std::byte> bytes);
 
 std::vector<std::byte> encode(const model::CachedBlock& block);

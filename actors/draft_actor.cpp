@@ -49,7 +49,7 @@ void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
 
 void DraftState::join(const schema::RouterHandle& router) {
   if (!router) return;
-  if (routers_.add(router, "")) self_->monitor(router);
+  if (routers_.add(router)) self_->monitor(router);
   self_->send(router, announce_);
 }
 

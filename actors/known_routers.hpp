@@ -21,7 +21,7 @@ class KnownRouters {
   explicit KnownRouters(size_t wanted) : wanted_(wanted) {}
 
   /// False: it is known. `gate` is where lines to its process are dialled.
-  bool add(const schema::RouterHandle& router, const std::string& gate) {
+  bool add(const schema::RouterHandle& router, const std::string& gate = {}) {
     if (find(router.address()) != routers_.end()) return false;
     refusing_.erase(router.address());
     gates_[router.address()] = gate;

@@ -106,8 +106,7 @@ void PeerTier::load_below(model::TierLoad load, model::TierHandlers handlers) {
 std::shared_ptr<PeerTier::Peer> PeerTier::peer_for(const model::TierLoad& load) {
   if (!load.peer || !lines_.dial) return nullptr;
   const auto found = peers_.find(load.peer->worker);
-  if (found == peers_.end()) return nullptr;
-  if (found->second->failed) return nullptr;
+  if (found == peers_.end() || found->second->failed) return nullptr;
   const double bytes = static_cast<double>(load.blocks.size() * load.block_bytes);
   const double seconds = k_first_s + bytes / bytes_per_s_;
   if (load.recompute && seconds > to_seconds(*load.recompute)) return nullptr;

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <future>
-#include <set>
 
 #include "actors/block_giver.hpp"
 #include "actors/block_wire.hpp"
@@ -182,12 +181,16 @@ TEST_F(PeerTierTest, APeerThatHasNothingOrDoesNotComeIsAMiss) {
   const Said whole = run(*reference, request_, {1, 1});
   EXPECT_EQ(run(*taking_, continued(whole.tokens, 0), {1, 2}).tokens, whole.tokens);
   EXPECT_EQ(tier_->taken(), 0u);
+  tier_->through(k_worker);
+  while (giver_->open() > 0) std::this_thread::yield();
+  const uint32_t dialled = lines_.dialled;
   lines_.broken = true;
   GenerationRequest other = continued(whole.tokens, 0);
   other.prompt[0] ^= 1;
   const Said here = run(*taking_, other, {1, 3});
   other.kv_peer = 0;
   EXPECT_EQ(here.tokens, run(*reference, other, {1, 4}).tokens);
+  EXPECT_GT(lines_.dialled, dialled) << "a line of its own was tried";
 }
 
 TEST_F(PeerTierTest, APeerThatIsGoneHoldsUpARequestOnceForABoundedTime) {

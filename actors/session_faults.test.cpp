@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "actors/session_world.test.hpp"
 #include "base/limits.hpp"
 
@@ -10,6 +12,16 @@ class SessionFaults : public SessionWorld {
  protected:
   /// Lets every pending pause pass.
   void wait_backoff() { advance(limits::placement_backoff_max_ms); }
+  /// The first target says tokens 10, 11, … and is lost; the second one has the request.
+  void lose_after(uint32_t count, const Twin& first, const Twin& second) {
+    start_at(first);
+    Ids said(count);
+    std::iota(said.begin(), said.end(), 10);
+    tell(session_, tokens(key(), 0, said));
+    kill(first.handle);
+    wait_backoff();
+    reply(second);
+  }
 };
 
 TEST_F(SessionFaults, ALostTargetIsReplacedByATwinThatContinuesAfterTheCommittedTokens) {
@@ -39,13 +51,7 @@ TEST_F(SessionFaults, ALostTargetIsReplacedByATwinThatContinuesAfterTheCommitted
 }
 
 TEST_F(SessionFaults, AFinishLostWithTheTargetIsComputedAgain) {
-  const Twin first = twin(1);
-  const Twin second = twin(2);
-  start_at(first);
-  tell(session_, tokens(key(), 0, {10, 11}));
-  kill(first.handle);
-  wait_backoff();
-  reply(second);
+  lose_after(2, twin(1), twin(2));
   tell(session_, finishing(tokens(key(), 1, {11}), FinishReason::stop));
   tell(session_, schema::Done{key(), {}, {}});
   EXPECT_EQ(client_->outcome(), Outcome::done);
@@ -53,13 +59,7 @@ TEST_F(SessionFaults, AFinishLostWithTheTargetIsComputedAgain) {
 }
 
 TEST_F(SessionFaults, AContinuationThatContradictsTheStreamFailsLoudly) {
-  const Twin first = twin(1);
-  const Twin second = twin(2);
-  start_at(first);
-  tell(session_, tokens(key(), 0, {10, 11}));
-  kill(first.handle);
-  wait_backoff();
-  reply(second);
+  lose_after(2, twin(1), twin(2));
   tell(session_, tokens(key(), 1, {99}));
   ASSERT_TRUE(client_->done());
   EXPECT_EQ(client_->outcome(), Outcome::failed);
@@ -68,13 +68,8 @@ TEST_F(SessionFaults, AContinuationThatContradictsTheStreamFailsLoudly) {
 
 TEST_F(SessionFaults, WhereDraftsHaveASayATwinDrawsNothingAgain) {
   request_.speculation.method = SpeculationMethod::reject_sampling;
-  const Twin first = twin(1);
   const Twin second = twin(2);
-  start_at(first);
-  tell(session_, tokens(key(), 0, {10, 11}));
-  kill(first.handle);
-  wait_backoff();
-  reply(second);
+  lose_after(2, twin(1), second);
   EXPECT_EQ(second.log->last<schema::SubmitBegin>().committed_tokens, 2u);
   tell(session_, finishing(tokens(key(), 2, {12})));
   tell(session_, schema::Done{key(), {}, {}});

@@ -131,7 +131,8 @@ inline constexpr uint32_t prompt_part_tokens_max = 8192;
 /// Choices handed to an engine while it runs one step; beyond it `overloaded`. Also the longest
 /// queue of an engine, upper bound of the flag.
 inline constexpr uint32_t engine_inbox_choices_max = 4096;
-/// A stopping engine waits for its tier to take what requests that are over have left.
+/// A stopping engine waits for its tier to take what requests that are over have left, and a target
+/// that leaves for others to take its requests and their blocks.
 inline constexpr uint32_t hand_over_ms = 10'000;
 /// Lines on which a target gives blocks away, and peers that it takes some from; what it waits for
 /// one of them at each end.

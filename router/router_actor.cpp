@@ -103,8 +103,8 @@ void RouterState::announce(const schema::Announce& announce) {
   table_.announce(announce, now());
   if (is_new) {
     ++counted_.joined;
-    log_->info("{} joined: {}, context {} tokens", announce.name, announce.model,
-               announce.context_tokens);
+    log_->info("{} joined: {} of {}, context {} tokens", announce.name, to_string(announce.role),
+               announce.model, announce.context_tokens);
   }
   drafts_told_.erase(announce.worker);
   if (announce.role == schema::Role::target &&

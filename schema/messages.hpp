@@ -214,6 +214,9 @@ struct LineWanted {
 // -- target -> router ----------------------------------------------------------------------------
 
 enum class Role : uint8_t { target = 1, draft };
+constexpr const char* to_string(Role role) {
+  return role == Role::draft ? "draft" : "target";
+}
 
 /// What a worker is. `incarnation` is drawn at start: a restarted worker is a new one, even if the
 /// operating system gives it the old process id.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -202,6 +203,29 @@ std::vector<std::string> warnings_of(
   EXPECT_TRUE(settings.set("model", "tests/support/models/tiny-llama.gguf", "test"));
   for (const auto& [name, value] : values) EXPECT_TRUE(settings.set(name, value, "test")) << value;
   return check_configuration(settings).warnings;
+}
+
+/// A copy of the tiny Qwen2, some number of its header being another.
+std::string qwen_with(const std::string& key, uint32_t value) {
+  std::ifstream in("tests/support/models/tiny-qwen2.gguf", std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const size_t at = bytes.find(key) + key.size() + sizeof(uint32_t);  // the value's type
+  std::memcpy(&bytes.at(at), &value, sizeof(value));
+  std::string path = testing::TempDir() + "outrider_config_" + key + ".gguf";
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+TEST(ConfigCheck, WarnsOfADraftModelWhoseMemoryIsTooSmallForTheContext) {
+  const std::string far = qwen_with("qwen2.context_length", 8192);
+  EXPECT_THAT(warnings_of({{"model", far}, {"draft", far}}), testing::IsEmpty());
+  EXPECT_THAT(warnings_of({{"model", far}, {"draft", far}, {"draft-kv-memory-mb", "1"}}),
+              testing::ElementsAre("draft-kv-memory-mb 1 MiB: the draft model's context is 2032 of "
+                                   "8192 tokens; what is longer is not drafted for by it"));
+  const std::string deep = qwen_with("qwen2.block_count", 1024);
+  EXPECT_EQ(problem_of({{"model", far}, {"draft", deep}, {"draft-kv-memory-mb", "1"}}),
+            "draft-kv-memory-mb: 1 MiB hold no token");
+  for (const std::string& path : {far, deep}) fs::remove(path);
 }
 
 TEST(ConfigCheck, WarnsOfAStoreThatTenantsShareWithoutQuotas) {

@@ -185,15 +185,19 @@ Result<void> check_quota_sizes(const Settings& settings, uint64_t block_bytes,
   return {};
 }
 
-/// The context that the KV memory allows, as model/engine.cpp has it: one block more stays zero.
+/// Tokens that a KV pool holds, as model/engine.cpp has it: one block more stays zero.
+uint64_t tokens_held(uint64_t memory_mb, uint64_t block_tokens, uint64_t block_bytes) {
+  return (std::max((memory_mb << 20) / block_bytes, uint64_t{1}) - 1) * block_tokens;
+}
+
+/// The context that the KV memory allows.
 Result<uint64_t> context_of_memory(const Settings& settings, uint32_t model_context,
                                    uint64_t block_bytes, std::vector<std::string>& warnings) {
   const uint64_t block_tokens = settings.count("block-tokens");
   const uint64_t asked = settings.count("ctx");
   const uint64_t wanted = asked != 0 ? asked : model_context;
   const uint64_t needed = ((wanted + block_tokens - 1) / block_tokens + 1) * block_bytes;
-  const uint64_t blocks = (settings.count("kv-memory-mb") << 20) / block_bytes;
-  const uint64_t held = (std::max(blocks, uint64_t{1}) - 1) * block_tokens;
+  const uint64_t held = tokens_held(settings.count("kv-memory-mb"), block_tokens, block_bytes);
   const std::string advice = "; " + std::to_string(wanted) + " tokens (ctx) take " +
                              std::to_string((needed + (1 << 20) - 1) >> 20) + " MiB";
   if (held == 0 || held < asked) {
@@ -208,21 +212,26 @@ Result<uint64_t> context_of_memory(const Settings& settings, uint32_t model_cont
   return context;
 }
 
+Result<model::ModelConfig> config_of(const std::string& path, const char* setting) {
+  const auto file = model::GgufFile::open(path);
+  auto config = file ? model::ModelConfig::from_gguf(*file) : file.error();
+  if (config) return config;
+  return fail(ErrorCode::invalid_argument, std::string(setting) + ": " + config.error().message,
+              setting);
+}
+
 Result<void> check_model(const Settings& settings, CheckedSettings& checked) {
-  const auto file = model::GgufFile::open(checked.model);
-  const auto config = file ? model::ModelConfig::from_gguf(*file) : file.error();
-  if (!config) {
-    return fail(ErrorCode::invalid_argument, "model: " + config.error().message, "model");
-  }
-  OUTRIDER_TRY(kernels::check_kv_kinds(engine_options(settings).kv_kinds, config->head_dim));
-  if (settings.count("ctx") > config->context_length) {
+  model::ModelConfig config;
+  OUTRIDER_ASSIGN(config, config_of(checked.model, "model"));
+  OUTRIDER_TRY(kernels::check_kv_kinds(engine_options(settings).kv_kinds, config.head_dim));
+  if (settings.count("ctx") > config.context_length) {
     return fail(ErrorCode::invalid_argument,
                 "ctx: " + settings.text("ctx") + " tokens are more than the model's context, " +
-                    std::to_string(config->context_length),
+                    std::to_string(config.context_length),
                 "ctx");
   }
   std::vector<std::string> warnings;
-  OUTRIDER_ASSIGN(warnings, check_kv_sizes(settings, *config));
+  OUTRIDER_ASSIGN(warnings, check_kv_sizes(settings, config));
   checked.warnings.insert(checked.warnings.end(), warnings.begin(), warnings.end());
   return {};
 }
@@ -235,21 +244,48 @@ Result<Digest256> tokenizer_of(const std::string& path, const char* setting) {
               setting);
 }
 
+/// Tokens of a model's context that so much KV memory holds.
+uint64_t context_held(const Settings& settings, const model::ModelConfig& config,
+                      const model::EngineOptions& options, uint64_t memory_mb) {
+  const uint64_t asked = settings.count("ctx");
+  const uint64_t wanted = asked == 0 ? config.context_length : asked;
+  const uint64_t block_bytes =
+      model::kv_geometry(config, options.block_tokens, options.kv_kinds).block_bytes();
+  return std::min({wanted, uint64_t{config.context_length},
+                   tokens_held(memory_mb, options.block_tokens, block_bytes)});
+}
+
+Result<void> check_draft_context(const Settings& settings, const model::ModelConfig& draft,
+                                 const model::ModelConfig& model,
+                                 std::vector<std::string>& warnings) {
+  const uint64_t mb = settings.count("draft-kv-memory-mb");
+  const uint64_t drafted = context_held(settings, draft, draft_engine_options(settings, mb), mb);
+  if (drafted == 0) {
+    return fail(ErrorCode::invalid_argument,
+                "draft-kv-memory-mb: " + std::to_string(mb) + " MiB hold no token",
+                "draft-kv-memory-mb");
+  }
+  if (settings.text("kv-kind") == "auto") return {};  // the plan says what the model's memory holds
+  const uint64_t context =
+      context_held(settings, model, engine_options(settings), settings.count("kv-memory-mb"));
+  if (drafted < context) warnings.push_back(draft_context_warning(mb, drafted, context));
+  return {};
+}
+
 /// A draft of other tokens would be noise.
-Result<void> check_draft(const Settings& settings, const CheckedSettings& checked) {
+Result<void> check_draft(const Settings& settings, CheckedSettings& checked) {
   if (!uses_draft_model(settings)) return {};
   std::string path;
   OUTRIDER_ASSIGN(path, resolve_model(settings.text("draft"), "draft"));
-  const auto file = model::GgufFile::open(path);
-  const auto config = file ? model::ModelConfig::from_gguf(*file) : file.error();
-  if (!config) {
-    return fail(ErrorCode::invalid_argument, "draft: " + config.error().message, "draft");
-  }
+  model::ModelConfig draft;
+  OUTRIDER_ASSIGN(draft, config_of(path, "draft"));
+  model::ModelConfig model;
+  OUTRIDER_ASSIGN(model, config_of(checked.model, "model"));
   Digest256 own;
   Digest256 other;
   OUTRIDER_ASSIGN(own, tokenizer_of(path, "draft"));
   OUTRIDER_ASSIGN(other, tokenizer_of(checked.model, "model"));
-  if (own == other) return {};
+  if (own == other) return check_draft_context(settings, draft, model, checked.warnings);
   return fail(ErrorCode::invalid_argument,
               "draft: the tokenizer of " + path + " is another than that of " + checked.model +
                   ": it cannot draft for it",

@@ -16,21 +16,12 @@
 #include "model/hint_trie.hpp"
 #include "router/router_actor.hpp"
 #include "tools/cluster_view.hpp"
+#include "tools/engine_options.hpp"
 #include "tools/kv_store.hpp"
 #include "tools/peer_lines.hpp"
 
 namespace outrider::tools {
 namespace {
-
-const char* role_name(schema::Role role) {
-  switch (role) {
-    case schema::Role::target:
-      return "target";
-    case schema::Role::draft:
-      return "draft";
-  }
-  return "unknown";
-}
 
 void update_hint_metrics(const model::HintCounters& hints, ServingMetrics& metrics) {
   raise_to(metrics.drafts, static_cast<double>(hints.drafts));
@@ -93,8 +84,21 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
           {"hints", std::move(outcomes)}};
 }
 
-/// {"connected": N, "line_ends": N, "refused": {REASON: N, …}}
-nlohmann::ordered_json describe_gate(const cluster::GateCounters& gate) {
+/// {"bytes_sent": N, "bytes_received": N, "ended": {REASON: N, …}}
+nlohmann::ordered_json describe_lines(const link::LinkCounters& lines) {
+  nlohmann::ordered_json ended = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < lines.ended.size(); ++i) {
+    if (lines.ended[i] == 0) continue;
+    ended[link::to_string(static_cast<link::LinkEnd>(i))] = lines.ended[i].load();
+  }
+  return {{"bytes_sent", lines.bytes_sent.load()},
+          {"bytes_received", lines.bytes_received.load()},
+          {"ended", std::move(ended)}};
+}
+
+/// {"connected": N, "line_ends": N, "lines": {"bytes_sent": N, …}, "refused": {REASON: N, …}}
+nlohmann::ordered_json describe_gate(const cluster::GateCounters& gate,
+                                     const link::LinkCounters& lines) {
   nlohmann::ordered_json refused = nlohmann::ordered_json::object();
   for (size_t i = 0; i < gate.refused.size(); ++i) {
     if (gate.refused[i] == 0) continue;
@@ -102,6 +106,7 @@ nlohmann::ordered_json describe_gate(const cluster::GateCounters& gate) {
   }
   return {{"connected", gate.connected},
           {"line_ends", gate.line_ends},
+          {"lines", describe_lines(lines)},
           {"refused", std::move(refused)}};
 }
 
@@ -135,7 +140,7 @@ nlohmann::ordered_json describe_costs(const schema::Announce& announce) {
 void update_member_metrics(const schema::WorkerList& members, ServingMetrics& metrics) {
   std::map<std::string, uint32_t> by_role = {{"target", 0}, {"draft", 0}};
   for (const schema::WorkerInfo& member : members.workers)
-    ++by_role[role_name(member.announce.role)];
+    ++by_role[to_string(member.announce.role)];
   for (const auto& [role, count] : by_role) metrics.cluster_members.of(role).Set(count);
   for (const auto& [event, count] :
        {std::pair("joined", members.joined), std::pair("gone", members.gone),
@@ -228,7 +233,7 @@ EmbeddedCluster::~EmbeddedCluster() {
 }
 
 TargetSurroundings EmbeddedCluster::surroundings() const {
-  return {clock_, log_, store_, gate_ ? peer_lines(gate_) : actors::PeerLines()};
+  return {clock_, log_, store_, gate_ ? peer_lines(gate_, line_counters_) : actors::PeerLines()};
 }
 
 void EmbeddedCluster::stop() {
@@ -260,10 +265,8 @@ Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepa
              made->answers ? "served by its name, too" : "not served: it has the model's name");
   const uint32_t context = prepared.target.announce.context_tokens;
   if (made->announce.context_tokens < context) {
-    log_->warn(
-        "draft-kv-memory-mb {} MiB: the draft model's context is {} of {} tokens; what is longer "
-        "is not drafted for by it",
-        draft.options.kv_memory_bytes >> 20, made->announce.context_tokens, context);
+    log_->warn("{}", draft_context_warning(draft.options.kv_memory_bytes >> 20,
+                                           made->announce.context_tokens, context));
   }
   prepared.draft = std::move(*made);
   return {};
@@ -349,7 +352,7 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
     const schema::Announce& announce = worker.announce;
     const schema::Load& load = worker.load;
     nlohmann::ordered_json member = {{"name", announce.name},
-                                     {"role", role_name(announce.role)},
+                                     {"role", to_string(announce.role)},
                                      {"model", announce.model},
                                      {"fingerprint", announce.fingerprint},
                                      {"incarnation", announce.incarnation},
@@ -386,7 +389,7 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
       out["drafts"] = describe_drafts(own.speculation, model, loop->snapshot().stats.hints);
     }
   }
-  if (gate_) out["gate"] = describe_gate(gate_->counters());
+  if (gate_) out["gate"] = describe_gate(gate_->counters(), *line_counters_);
   if (store_) {
     out["kv_store"] = describe_store(store_->stats(), viewer);
   }

@@ -17,6 +17,7 @@
 #include "gateway/prompt.hpp"
 #include "gateway/viewer.hpp"
 #include "kvstore/cold_store.hpp"
+#include "link/link_end.hpp"
 #include "model/engine.hpp"
 #include "model/loaded_model.hpp"
 #include "schema/messages.hpp"
@@ -81,7 +82,8 @@ class EmbeddedCluster {
   std::shared_ptr<spdlog::logger> log_;
   std::shared_ptr<kvstore::ColdStore> store_;  ///< Null: none.
   std::shared_ptr<cluster::Gate> gate_;        ///< Null: nobody joins.
-  std::unique_ptr<Actors> actors_;             ///< The system, and its router.
+  const std::shared_ptr<link::LinkCounters> line_counters_ = std::make_shared<link::LinkCounters>();
+  std::unique_ptr<Actors> actors_;  ///< The system, and its router.
   std::unique_ptr<State> state_;
 };
 

@@ -159,6 +159,12 @@ Result<std::string> cluster_secret(const Settings& settings) {
   return secret;
 }
 
+std::string draft_context_warning(uint64_t kv_memory_mb, uint64_t draft_context, uint64_t context) {
+  return "draft-kv-memory-mb " + std::to_string(kv_memory_mb) +
+         " MiB: the draft model's context is " + std::to_string(draft_context) + " of " +
+         std::to_string(context) + " tokens; what is longer is not drafted for by it";
+}
+
 std::string context_warning(const Settings& settings, uint32_t context_tokens,
                             uint32_t model_context_tokens) {
   if (settings.count("ctx") != 0 || context_tokens >= model_context_tokens) return {};

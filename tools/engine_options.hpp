@@ -31,6 +31,9 @@ model::EngineOptions draft_engine_options(const Settings& settings, uint64_t kv_
 /// none: the store's own, or without a store random bytes, as then nothing outlives the process.
 Result<std::string> cluster_secret(const Settings& settings);
 
+/// Of a draft model whose context is shorter than its target's.
+std::string draft_context_warning(uint64_t kv_memory_mb, uint64_t draft_context, uint64_t context);
+
 /// Says both figures when the KV pool, and not --ctx, bounds the context; else empty.
 std::string context_warning(const Settings& settings, uint32_t context_tokens,
                             uint32_t model_context_tokens);

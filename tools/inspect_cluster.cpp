@@ -42,9 +42,17 @@ std::string counted_of(const nlohmann::json& object, const char* key, const std:
   return whole(object, key) + " " + noun + (number_of(object, key) == 1 ? "" : "s");
 }
 
+/// Of a draft whom it drafts for, of a target who is drafted for.
+std::string runs_text(const nlohmann::json& load) {
+  const bool is_wanted = member_of(load, "drafting") == true;
+  if (number_of(load, "draft_runs") == 0 && !is_wanted) return "";
+  return "  draft models: for " + counted_of(load, "draft_runs", "choice") +
+         (is_wanted ? "; they pay now\n" : "\n");
+}
+
 std::string member_text(const nlohmann::json& member) {
   const nlohmann::json& load = member_of(member, "load");
-  const bool leaves = load.is_object() && load.value("leaving", false);
+  const bool leaves = member_of(load, "leaving") == true;
   return word(member, "name") + "  " + word(member, "role") + " of " + word(member, "model") +
          ", context " + whole(member, "context_tokens") + " tokens, heard " +
          whole(member, "silent_ms") + " ms ago" + (leaves ? ", leaving" : "") + "\n" +
@@ -52,7 +60,7 @@ std::string member_text(const nlohmann::json& member) {
          " waiting, " + whole(load, "parked") + " parked\n" +
          "  KV blocks: " + whole(load, "blocks_free") + " of " + whole(load, "blocks_total") +
          " free; " + whole(load, "queued_rows") + " rows queued, " + whole(load, "rows_per_s") +
-         " rows/s\n";
+         " rows/s\n" + runs_text(load);
 }
 
 /// "absent 2, gated 1", of counts by reason; "" if there are none.
@@ -107,7 +115,8 @@ std::string drafts_text(const nlohmann::json& drafts) {
   const std::string model = line_of(text_of(drafts, "model"));
   std::string by = texts ? "texts" : "";
   if (!model.empty()) by += (by.empty() ? "" : " and ") + model;
-  std::string out = "drafts by " + (by.empty() ? "nobody yet" : by) + ": " +
+  const char* nobody = number_of(drafts, "draft_tokens") > 0 ? "nobody any more" : "nobody yet";
+  std::string out = "drafts by " + (by.empty() ? nobody : by) + ": " +
                     whole(drafts, "accepted_tokens") + " of " + whole(drafts, "draft_tokens") +
                     " tokens came true";
   const std::string places = counts_text(member_of(drafts, "accepted_tokens_per_pos"));

@@ -81,6 +81,13 @@ TEST(InspectCluster, TellsWhoDraftsAndWhatBecameOfIt) {
                 "own_text 10 of 22; hints: late 2, used 488\n"));
   EXPECT_THAT(cluster_text(nlohmann::json::parse(R"({"drafts":{"ngram":false,"model":null}})")),
               HasSubstr("drafts by nobody yet: 0 of 0 tokens came true\n"));
+  EXPECT_THAT(
+      cluster_text(nlohmann::json::parse(
+          R"({"drafts":{"ngram":false,"model":null,"draft_tokens":9,"accepted_tokens":4}})")),
+      HasSubstr("drafts by nobody any more: 4 of 9 tokens came true\n"));
+  EXPECT_THAT(cluster_text(nlohmann::json::parse(
+                  R"({"members":[{"load":{"draft_runs":1,"drafting":true}}]})")),
+              HasSubstr("  draft models: for 1 choice; they pay now\n"));
   EXPECT_THAT(cluster_text(nlohmann::json::parse(R"({"drafts":null})")),
               testing::Not(HasSubstr("drafts")));
 }

@@ -117,8 +117,9 @@ Result<Prepared> load_target(const Settings& settings, const std::string& name, 
     prepared.store = std::make_shared<kvstore::ColdStore>(
         std::move(*plan.store), kvstore::Surroundings{.clock = clock, .log = log});
   }
-  auto target = load_target(settings, name, std::move(plan.options),
-                            {clock, log, prepared.store, peer_lines(gate)}, stop);
+  auto target = load_target(
+      settings, name, std::move(plan.options),
+      {clock, log, prepared.store, peer_lines(gate, std::make_shared<link::LinkCounters>())}, stop);
   if (!target) return target.error();
   target->takes_drafts = takes_draft_models(settings);
   prepared.target.emplace(std::move(*target));

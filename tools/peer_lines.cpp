@@ -11,6 +11,8 @@ namespace {
 
 /// Queries one way, blocks the other.
 constexpr uint32_t k_streams = 1;
+/// Blocks that wait for their reader: several of the largest.
+constexpr uint64_t k_window_bytes = 16 << 20;
 
 Result<kj::AutoCloseFd> reach(cluster::Gate& gate, const std::string& address,
                               const actors::LineName& name) {
@@ -25,11 +27,12 @@ Result<kj::AutoCloseFd> reach(cluster::Gate& gate, const std::string& address,
 
 }  // namespace
 
-actors::PeerLines peer_lines(std::shared_ptr<cluster::Gate> gate) {
+actors::PeerLines peer_lines(std::shared_ptr<cluster::Gate> gate,
+                             std::shared_ptr<link::LinkCounters> counters) {
   const auto clock = std::make_shared<const SteadyClock>();
-  const link::LinkSetup setup{.settings = {.streams = k_streams},
+  const link::LinkSetup setup{.settings = {.streams = k_streams, .window_bytes = k_window_bytes},
                               .clock = clock,
-                              .counters = std::make_shared<link::LinkCounters>()};
+                              .counters = std::move(counters)};
   const auto dial = [gate = std::move(gate), setup](
                         const std::string& address,
                         const actors::LineName& name) -> Result<std::unique_ptr<link::TensorLink>> {
