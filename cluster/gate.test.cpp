@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -56,6 +57,12 @@ class Admitted {
   std::deque<kj::AutoCloseFd> sockets_;
 };
 
+/// What the gate's thread counts comes a moment after what it did; the caller expects it then.
+void wait_for(const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + k_patience;
+  while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
 struct Side {
   std::ostringstream lines;  ///< Read only after the gate.
   std::unique_ptr<Gate> gate;
@@ -80,10 +87,7 @@ struct Side {
     return gate->counters().refused[static_cast<size_t>(reason)];
   }
   void wait_refused(Refusal reason, uint64_t count) const {
-    const auto end = std::chrono::steady_clock::now() + k_patience;
-    while (refused(reason) < count && std::chrono::steady_clock::now() < end) {
-      std::this_thread::yield();
-    }
+    wait_for([&] { return refused(reason) >= count; });
     EXPECT_EQ(refused(reason), count) << to_string(reason);
   }
 };
@@ -285,6 +289,7 @@ TEST(Gate, ManyThatSayNothingDoNotKeepAMemberOut) {
   auto dialled = member.gate->dial(server.at);
   ASSERT_TRUE(dialled) << dialled.error().message;
   expect_talk(*dialled, server.admitted.pop());
+  wait_for([&] { return server.refused(Refusal::full) >= 20; });
   EXPECT_GE(server.refused(Refusal::full), 20U);
 }
 
@@ -340,10 +345,7 @@ void expect_line(int a, int b) {
 }
 
 void wait_line_ends(const Gate& gate, uint32_t count) {
-  const auto end = std::chrono::steady_clock::now() + k_patience;
-  while (gate.counters().line_ends != count && std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();
-  }
+  wait_for([&] { return gate.counters().line_ends == count; });
   EXPECT_EQ(gate.counters().line_ends, count);
 }
 
@@ -398,7 +400,7 @@ TEST(GateLines, NoMoreThanThereMayBe) {
     if (end) ends.push_back(kj::mv(*end));
   }
   EXPECT_FALSE(member.gate->dial_line(server.at, random_line_token()));
-  EXPECT_EQ(server.refused(Refusal::full), 1U);
+  server.wait_refused(Refusal::full, 1);
   auto dialled = member.gate->dial(server.at);
   ASSERT_TRUE(dialled) << "members are counted apart";
   expect_talk(*dialled, server.admitted.pop());
