@@ -114,13 +114,18 @@ inline constexpr size_t control_message_bytes_max = size_t{64} << 10;
 /// What one control message is on the wire between processes: its routing comes on top.
 inline constexpr size_t cluster_frame_bytes_max = control_message_bytes_max + (size_t{4} << 10);
 /// Members connected to a cluster port, and connections that have yet to say who they are; the
-/// oldest of those makes room. A member holds two
-/// descriptors and 100 KiB.
+/// oldest of those makes room. A member holds two descriptors and 100 KiB.
 inline constexpr uint32_t cluster_connections_max = 256;
 inline constexpr uint32_t cluster_callers_max = 64;
+/// Events that the cluster's port handles in a row before it looks for others: bytes that keep
+/// coming on one connection must not hold up the rest.
+inline constexpr uint32_t cluster_events_in_a_row = 64;
 /// Ends of lines for bulk at one gate, and how long one waits for its other end.
 inline constexpr uint32_t cluster_line_ends_max = 64;
 inline constexpr uint32_t cluster_line_wait_ms = 2'000;
+/// Of all these.
+inline constexpr uint32_t cluster_descriptors =
+    2 * cluster_connections_max + cluster_callers_max + 2 * cluster_line_ends_max;
 /// Of a member, who beats each heartbeat_interval_ms, or of one that takes nothing: it is cut off.
 /// Longer than heartbeat_timeout_ms, after which CAF does the same in words.
 inline constexpr uint32_t cluster_silence_ms = 5'000;
@@ -157,6 +162,9 @@ inline constexpr uint32_t placement_attempts_max = 12;
 /// Pause before a session is placed again; doubles with each attempt up to the second value.
 inline constexpr uint32_t placement_backoff_ms = 50;
 inline constexpr uint32_t placement_backoff_max_ms = 1'000;
+/// How long a session that was admitted waits for a place where all queues are full; such answers
+/// are no tries.
+inline constexpr uint32_t placement_full_ms = 60'000;
 /// How often a session asks a silent target, once per control_timeout_ms, before it moves on.
 inline constexpr uint32_t session_probes_max = 3;
 /// Sessions of one front desk; each holds a prompt and its output's token ids.
@@ -297,6 +305,10 @@ inline constexpr uint32_t kv_ttl_s_max = 315'360'000;
 inline constexpr uint64_t kv_arrivals_bytes_max = uint64_t{512} << 20;
 /// Of blocks, copied into or out of a pool between two steps: 1 to 2 ms.
 inline constexpr uint64_t kv_step_copy_bytes = uint64_t{8} << 20;
+/// Into a pool more where steps are long: so much of the last one's time, at 2 GiB/s. What waits
+/// for blocks is in no step.
+inline constexpr double kv_copy_share = 0.05;
+inline constexpr double kv_copy_bytes_per_s = double{uint64_t{2} << 30};
 /// Names of blocks that wait to be copied out, 200 bytes each; the newest beyond it is not stored.
 inline constexpr uint32_t kv_outgoing_blocks_max = 1u << 14;
 /// Between two reads whose only purpose is to know how fast reads are now.

@@ -124,6 +124,17 @@ class RopeTable {
   virtual ~RopeTable() = default;
 };
 
+/// The largest step of an engine.
+struct StepSizes {
+  uint32_t rows = 0;       ///< of a call, at most
+  uint32_t segments = 0;   ///< likewise
+  uint32_t positions = 0;  ///< of the longest sequence
+  size_t columns = 0;      ///< of the widest matrix
+  size_t gated = 0;        ///< outputs of the largest product with `up`
+  size_t heads = 0;
+  KvGeometry geometry;
+};
+
 /// One back end on one device. Not thread-safe: one step at a time; it uses its own threads inside.
 /// Floats and pools are memory from `allocate` or, where the host shares it, any memory; ids,
 /// positions, row numbers and segments are the host's. Row-major float unless said.
@@ -162,6 +173,12 @@ class Ops {
                                         std::shared_ptr<const std::byte> packed) = 0;
   virtual std::unique_ptr<RopeTable> make_rope_table(const RopeParams& params,
                                                      uint32_t positions) = 0;
+
+  /// Takes what such a step needs besides its activations: none allocates then. Throws
+  /// std::bad_alloc.
+  virtual void reserve(const StepSizes& sizes) = 0;
+  /// Returns when everything that was asked for is done: until then a device may still compute.
+  virtual void wait() = 0;
 
   /// out[i, :] = table[ids[i], :]; every id is in [0, table.rows()).
   virtual void embed(const Matrix& table, std::span<const int32_t> ids, float* out) = 0;
@@ -216,9 +233,10 @@ std::unique_ptr<Ops> make_cpu_ops(uint32_t threads, Isa isa, std::vector<uint32_
 /// Likewise, for a number that a user chose: the error is of the field "threads".
 Result<std::unique_ptr<Ops>> open_cpu_ops(uint32_t threads, Isa isa,
                                           std::vector<uint32_t> cpus = {});
-/// GPU number `index` (kernels/cuda/); what the host does for it takes so many threads. Where there
-/// is none, or this build has no code for it, the error is of the field "device".
+/// GPU number `index` (kernels/cuda/); what the host does for it takes so many threads. `yields`:
+/// who else computes there goes first. Where there is none, or this build has no code for it, the
+/// error is of the field "device".
 Result<std::unique_ptr<Ops>> open_cuda_ops(uint32_t index, uint32_t threads,
-                                           std::vector<uint32_t> cpus = {});
+                                           std::vector<uint32_t> cpus = {}, bool yields = false);
 
 }  // namespace outrider::kernels

@@ -23,13 +23,13 @@ constexpr uint64_t k_sampling_seed = 0x5A3B;
 /// Rows of logits, some of which hold many equal ones, and how each draws.
 struct Rows {
   Rows(uint32_t width, uint32_t count, Random& random) : vocabulary(width) {
-    constexpr float k_temperatures[] = {0.0f, 0.7f, 1.0f, 1.7f, 1e-3f};
+    constexpr float k_temperatures[] = {0.0f, 0.7f, 1.0f, 1.7f, 1e-3f, 1e-38f, 1e-45f};
     for (uint32_t row = 0; row < count; ++row) {
       for (uint32_t i = 0; i < width; ++i) {
         const float x = (random.uniform() + random.uniform() - 1.0f) * 9.0f;
         logits.push_back(row % 3 == 0 ? std::nearbyint(x) : x);
       }
-      draws.push_back({random.next_u64(), random.below(100'000), k_temperatures[row % 5]});
+      draws.push_back({random.next_u64(), random.below(100'000), k_temperatures[row % 7]});
     }
   }
   std::span<const float> row(size_t i) const {

@@ -58,6 +58,11 @@ uint64_t pool_blocks(const EngineOptions& options, const kernels::KvGeometry& ge
   return std::min({affordable == 0 ? 0 : affordable - 1, useful, uint64_t{INT32_MAX} - 1});
 }
 
+uint64_t absorbed_bytes_max(Duration last_step) {
+  const double bytes = to_seconds(last_step) * limits::kv_copy_share * limits::kv_copy_bytes_per_s;
+  return std::max(limits::kv_step_copy_bytes, static_cast<uint64_t>(bytes));
+}
+
 Result<uint32_t> choose_context(const EngineOptions& options, const ModelConfig& config) {
   if (options.context_tokens > config.context_length && !options.shortens_context) {
     return fail(ErrorCode::invalid_argument,
@@ -88,6 +93,7 @@ Engine::State::State(std::shared_ptr<const LoadedModel> loaded, const EngineOpti
       transformer(model, cache->geometry(),
                   {.rows = opts.batch_tokens,
                    .logit_rows = std::min(opts.batch_tokens, k_logit_rows),
+                   .sequences = opts.sequences,
                    .positions = context}) {}
 
 Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LoadedModel> model,
@@ -174,14 +180,16 @@ std::span<const ChoiceUpdate> Engine::step() {
   s.updates.clear();
   s.cache->end_pins(s.now);
   s.end_early();
-  if (s.tier) s.tier->absorb(limits::kv_step_copy_bytes);
+  if (s.tier) s.tier->absorb(absorbed_bytes_max(s.last_step));
   const StepPlan plan = s.plan();
   s.apply(plan);
   s.build_batch(plan);
   if (!s.ids.empty()) {
     s.transformer.forward({s.ids, s.positions, s.segments}, s.cache->memory());
     s.publish_blocks(plan);
+    s.transformer.wait();
     const TimePoint began = std::exchange(s.now, s.clock.now());
+    s.last_step = s.now - began;
     s.read_results();
     ++s.counters.steps;
     if (s.options.speculation.depth_max > 0) s.learn_costs(began);

@@ -117,7 +117,7 @@ void Engine::State::pin(ActiveRequest& request, const Choice& choice, uint32_t f
 std::vector<CachedBlock> Engine::read_cached(const CachedQuery& query, uint64_t bytes_max) const {
   const State& s = *state_;
   std::vector<CachedBlock> blocks;
-  if (query.kv_namespace != s.kv_namespace) return blocks;
+  if (query.kv_namespace != s.kv_namespace || query.tokens.size() > s.context_tokens) return blocks;
   const uint32_t block_tokens = s.options.block_tokens;
   const kernels::KvGeometry& geometry = s.cache->geometry();
   BlockHasher hasher;

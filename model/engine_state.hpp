@@ -118,7 +118,8 @@ struct Engine::State {
   FairShare shares;
   EngineStats counters;
   PastOutputs past_outputs{limits::past_output_scope_tokens_max, limits::past_output_tokens_max};
-  TimePoint now{};  ///< Of this step.
+  TimePoint now{};        ///< Of this step.
+  Duration last_step{0};  ///< What it took to compute.
 
   // Work space of a step.
   std::vector<SampleScratch> scratches;  ///< one for each thread

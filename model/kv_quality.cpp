@@ -139,9 +139,11 @@ Result<void> read_text(const std::shared_ptr<const LoadedModel>& model,
   auto cache = KvCache::create(model->ops, geometry,
                                (length + geometry.block_tokens - 1) / geometry.block_tokens);
   if (!cache) return cache.error();
-  Transformer transformer(
-      model, geometry,
-      {.rows = std::min(length, k_chunk_rows), .logit_rows = k_logit_rows, .positions = length});
+  Transformer transformer(model, geometry,
+                          {.rows = std::min(length, k_chunk_rows),
+                           .logit_rows = k_logit_rows,
+                           .sequences = 1,
+                           .positions = length});
   KvSequence sequence(**cache);
   std::vector<int32_t> positions(length);
   std::iota(positions.begin(), positions.end(), 0);

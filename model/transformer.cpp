@@ -1,5 +1,7 @@
 #include "model/transformer.hpp"
 
+#include <algorithm>
+
 #include "base/check.hpp"
 
 namespace outrider::model {
@@ -30,6 +32,13 @@ Transformer::Transformer(std::shared_ptr<const LoadedModel> model,
   gated_ = take(size_t{sizes.rows} * config.ffn);
   chosen_ = take(size_t{sizes.logit_rows} * config.hidden);
   logits_ = take(size_t{sizes.logit_rows} * config.vocab);
+  model_->ops->reserve({.rows = sizes.rows,
+                        .segments = std::min(sizes.sequences, sizes.rows),
+                        .positions = sizes.positions,
+                        .columns = std::max({config.hidden, config.q_dim(), config.ffn}),
+                        .gated = config.ffn,
+                        .heads = config.heads,
+                        .geometry = geometry});
   if (!model_->ops->shares_host_memory()) {
     host_logits_.resize(size_t{sizes.logit_rows} * config.vocab);
   }

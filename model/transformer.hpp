@@ -25,6 +25,7 @@ class Transformer {
   struct Sizes {
     uint32_t rows = 0;        ///< of one step, at most
     uint32_t logit_rows = 0;  ///< of one call of `logits`, at most
+    uint32_t sequences = 0;   ///< in one step, at most
     uint32_t positions = 0;   ///< longest sequence
   };
   Transformer(std::shared_ptr<const LoadedModel> model, const kernels::KvGeometry& geometry,
@@ -36,6 +37,9 @@ class Transformer {
   /// Logits [rows.size(), vocab] of rows of the last `forward`, in the host's memory. Valid until
   /// the next call.
   std::span<const float> logits(std::span<const uint32_t> rows);
+
+  /// Returns when the last `forward` has run, wherever it runs.
+  void wait() { model_->ops->wait(); }
 
   uint32_t logit_rows_max() const { return sizes_.logit_rows; }
 

@@ -208,13 +208,20 @@ ThreadPlan plan_threads(const Settings& settings) {
   return plan;
 }
 
+const std::string& draft_device(const Settings& settings) {
+  const std::string& device = settings.text("draft-device");
+  return device == "same" ? settings.text("device") : device;
+}
+
 DraftThreads plan_draft_threads(const Settings& settings) {
   const uint32_t cores = usable_cpus().threads;
   const uint32_t taken = plan_threads(settings).threads;
   DraftThreads plan;
   plan.threads = static_cast<uint32_t>(settings.count("draft-threads"));
   if (plan.threads == 0) plan.threads = cores > taken ? cores - taken : 1;
-  plan.competes = taken + plan.threads > cores;
+  const std::string& device = settings.text("device");
+  plan.competes =
+      draft_device(settings) == device && (device != "cpu" || taken + plan.threads > cores);
   return plan;
 }
 
@@ -224,17 +231,18 @@ using Loaded = Result<std::shared_ptr<const model::LoadedModel>>;
 
 /// The back end that `device` names, "cpu" or "cuda:N".
 Result<std::unique_ptr<kernels::Ops>> open_ops(const std::string& device, kernels::Isa isa,
-                                               const ThreadPlan& plan) {
+                                               const ThreadPlan& plan, bool yields) {
   constexpr std::string_view k_gpu = "cuda:";
   if (!device.starts_with(k_gpu)) return kernels::open_cpu_ops(plan.threads, isa, plan.cpus);
   const auto index = static_cast<uint32_t>(std::stoul(device.substr(k_gpu.size())));
-  return kernels::open_cuda_ops(index, plan.threads, plan.cpus);
+  return kernels::open_cuda_ops(index, plan.threads, plan.cpus, yields);
 }
 
-/// Of the model that the setting of this name names.
-Loaded load(const Settings& settings, const char* setting, ThreadPlan plan,
+/// Of the model that the setting of this name names, "model" or "draft".
+Loaded load(const Settings& settings, const std::string& setting, ThreadPlan plan,
             const std::atomic<bool>* stop, const LoadWords& words) {
-  const auto path = resolve_model(settings.text(setting), setting);
+  const bool is_draft = setting == "draft";
+  const auto path = resolve_model(settings.text(setting), setting.c_str());
   if (!path) return path.error();
   const auto isa = chosen_isa();
   if (!isa) return isa.error();
@@ -244,8 +252,16 @@ Loaded load(const Settings& settings, const char* setting, ThreadPlan plan,
     warnings.push_back("threads cannot be pinned: the system does not grant the CPUs");
     plan.cpus.clear();
   }
-  auto opened = open_ops(settings.text("device"), *isa, plan);
-  if (!opened) return opened.error();
+  const std::string& device = is_draft ? draft_device(settings) : settings.text("device");
+  auto opened = open_ops(device, *isa, plan, is_draft);
+  if (!opened) {
+    Error error = opened.error();
+    if (is_draft && error.field == "device" && settings.text("draft-device") != "same") {
+      error.message = "draft-" + error.message;
+      error.field = "draft-device";
+    }
+    return error;
+  }
   const std::shared_ptr<kernels::Ops> ops = std::move(opened).value();
   const auto load_file = [&] {
     ProgressBar bar("loading " + *path, words.inform);

@@ -58,6 +58,9 @@ struct DraftThreads {
 };
 DraftThreads plan_draft_threads(const Settings& settings);
 
+/// As `device` writes it.
+const std::string& draft_device(const Settings& settings);
+
 /// Hears what people should know: what goes on, and what did not work as asked for.
 struct LoadWords {
   std::function<void(const std::string&)> inform;

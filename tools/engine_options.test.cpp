@@ -58,6 +58,29 @@ TEST(EngineOptions, ADeviceThatIsNotThereIsNamed) {
   EXPECT_THAT(model.error().message, testing::StartsWith("device: cuda:7: this "));
 }
 
+TEST(EngineOptions, ADraftModelMayHaveADeviceOfItsOwn) {
+  Settings settings;
+  const std::string model = "tests/support/models/tiny-llama.gguf";
+  const LoadWords silent = {.inform = [](const std::string&) {}, .warn = [](const std::string&) {}};
+  for (const auto& [name, value] :
+       {std::pair{"draft", model}, {"threads", "1"}, {"draft-threads", "1000"}}) {
+    ASSERT_TRUE(settings.set(name, value, "flag")) << name;
+  }
+  EXPECT_TRUE(plan_draft_threads(settings).competes);
+  ASSERT_TRUE(settings.set("device", "cuda:0", "flag"));
+  EXPECT_EQ(draft_device(settings), "cuda:0");
+  EXPECT_TRUE(plan_draft_threads(settings).competes) << "for one GPU";
+  ASSERT_TRUE(settings.set("draft-device", "cuda:7", "flag"));
+  EXPECT_FALSE(plan_draft_threads(settings).competes);
+  const auto absent = load_draft_with_progress(settings, nullptr, silent);
+  ASSERT_FALSE(absent.ok());
+  EXPECT_EQ(absent.error().field, "draft-device");
+  EXPECT_THAT(absent.error().message, testing::StartsWith("draft-device: cuda:7: this "));
+  ASSERT_TRUE(settings.set("draft-device", "cpu", "flag"));
+  ASSERT_TRUE(settings.set("draft-threads", "1", "flag"));
+  EXPECT_TRUE(load_draft_with_progress(settings, nullptr, silent)) << "the model's may be missing";
+}
+
 TEST(EngineOptions, HaveAWindowOnlyWhereItIsAskedFor) {
   Settings settings;
   EXPECT_EQ(engine_options(settings).local_window, 0u);

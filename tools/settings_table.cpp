@@ -259,6 +259,13 @@ std::vector<Setting> drafting_settings() {
        .kind = Kind::path,
        .help = "draft model: GGUF file, or a fetched name, of the model's own tokenizer, served by "
                "its own name, too; empty: none"},
+      {.name = "draft-device",
+       .kind = Kind::choice,
+       .default_value = "same",
+       .help =
+           "where the draft model runs; same: on the model's device, where the model goes first",
+       .choices = {"same", "cpu", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5",
+                   "cuda:6", "cuda:7"}},
       {.name = "draft-threads",
        .kind = Kind::count,
        .unit = "threads",

@@ -69,6 +69,8 @@ class CpuOps final : public Ops {
   }
 
   Buffer allocate(size_t bytes) override { return make_buffer(bytes); }
+  void reserve(const StepSizes&) override {}
+  void wait() override {}
   bool shares_host_memory() const override { return true; }
   void upload(std::span<const std::byte> from, std::byte* to) override {
     std::memcpy(to, from.data(), from.size());

@@ -42,6 +42,9 @@ size_t state_bytes(uint32_t head_dim, uint32_t queries) {
          2 * rounded(size_t{2} * queries * sizeof(float));
 }
 
+/// What queries_of_item says.
+constexpr uint32_t k_queries_min = 4, k_queries_max = 8;
+
 }  // namespace
 
 KvPool kv_pool(const KvGeometry& geometry, uint32_t layer, std::byte* pool) {
@@ -88,8 +91,9 @@ uint32_t queries_of_item(const KvGeometry& geometry, std::span<const Segment> se
                          size_t heads, size_t shared_bytes_max) {
   uint32_t rows = 1;
   for (const Segment& s : segments) rows = std::max(rows, s.rows);
-  if (rows * (heads / geometry.kv_heads) <= 4) return 4;
-  return attention_stages(geometry, 8, shared_bytes_max).tiles > 0 ? 8 : 4;
+  if (rows * (heads / geometry.kv_heads) <= k_queries_min) return k_queries_min;
+  const bool fits = attention_stages(geometry, k_queries_max, shared_bytes_max).tiles > 0;
+  return fits ? k_queries_max : k_queries_min;
 }
 
 AttentionStages attention_stages(const KvGeometry& geometry, uint32_t queries_max,
@@ -109,6 +113,21 @@ AttentionStages attention_stages(const KvGeometry& geometry, uint32_t queries_ma
   if (!fits(1, stages.tiles)) stages.tiles = 0;
   stages.bytes = static_cast<uint32_t>(rounded(stages.tiles * pitch));
   return stages;
+}
+
+size_t partial_floats_max(const StepSizes& sizes, uint32_t multiprocessors) {
+  const size_t blocks = 2 * size_t{multiprocessors};
+  const size_t chunks = sizes.positions / k_chunk + size_t{1};
+  return std::min(k_partial_floats_max,
+                  blocks * chunks * k_queries_max * (2 + size_t{sizes.geometry.head_dim}));
+}
+
+size_t step_items_bytes_max(const StepSizes& sizes) {
+  const size_t blocks = sizes.positions / sizes.geometry.block_tokens + size_t{1};
+  const size_t queries = sizes.rows * (sizes.heads / sizes.geometry.kv_heads);
+  const size_t items = queries / k_queries_min + 2 * size_t{sizes.segments} + sizes.rows / 16;
+  return sizes.segments * blocks * sizeof(int32_t) +
+         items * std::max(sizeof(AttentionItem), sizeof(AppendItem));
 }
 
 AttentionPlan plan_attention(const Attention& call, std::span<const AttentionItem> items,

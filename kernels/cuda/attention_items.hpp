@@ -39,6 +39,9 @@ struct AttentionPlan {
   uint32_t chunks_max = 0;
   size_t partial_floats = 0;  ///< 0: a block takes all chunks of its item
 };
+/// The most that a plan's `partial_floats` may be, and the bytes that a step's items take.
+size_t partial_floats_max(const StepSizes& sizes, uint32_t multiprocessors);
+size_t step_items_bytes_max(const StepSizes& sizes);
 AttentionPlan plan_attention(const Attention& call, std::span<const AttentionItem> items,
                              uint32_t multiprocessors);
 

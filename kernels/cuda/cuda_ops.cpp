@@ -108,6 +108,9 @@ class CudaOps final : public Ops {
                                 std::shared_ptr<const std::byte> packed) override;
   std::unique_ptr<RopeTable> make_rope_table(const RopeParams& params, uint32_t positions) override;
 
+  void reserve(const StepSizes& sizes) override;
+  void wait() override { device_->synchronize(); }
+
   void embed(const Matrix& table, std::span<const int32_t> ids, float* out) override;
   void gather(const float* x, std::span<const uint32_t> rows, size_t width, float* out) override;
   void matmul(const Rows& rows, size_t m, std::span<const Product> products) override;
@@ -180,6 +183,18 @@ std::unique_ptr<RopeTable> CudaOps::make_rope_table(const RopeParams& params, ui
   table->positions = positions;
   table->hadamard = params.hadamard;
   return table;
+}
+
+void CudaOps::reserve(const StepSizes& sizes) {
+  const size_t rows = sizes.rows, columns = ceil_div(sizes.columns, k_unit_k) * size_t{k_unit_k};
+  const uint32_t multiprocessors = device_->traits().multiprocessors;
+  halves_.take<uint16_t>(rows * columns);
+  sums_.take<float>(columns / 32 * sums_pitch(sizes.rows));
+  inverse_.take<float>(rows);
+  up_.take<float>(rows * sizes.gated);
+  workspace_.take<float>(workspace_floats_max(columns / k_unit_k, multiprocessors));
+  partial_.take<float>(partial_floats_max(sizes, multiprocessors));
+  staging_.reserve(step_items_bytes_max(sizes));
 }
 
 void CudaOps::embed(const Matrix& table, std::span<const int32_t> ids, float* out) {
@@ -410,10 +425,10 @@ std::unique_ptr<Ops> make_ops(std::unique_ptr<Device> device, uint32_t threads,
 namespace outrider::kernels {
 
 Result<std::unique_ptr<Ops>> open_cuda_ops(uint32_t index, uint32_t threads,
-                                           std::vector<uint32_t> cpus) {
-  auto device = cuda::open_device(index);
-  if (!device) return device.error();
+                                           std::vector<uint32_t> cpus, bool yields) {
   try {
+    auto device = cuda::open_device(index, yields);
+    if (!device) return device.error();
     return cuda::make_ops(std::move(device).value(), threads, std::move(cpus));
   } catch (const std::runtime_error& error) {
     return fail(ErrorCode::io, std::string("threads: ") + error.what(), "threads");

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 
 #include "kernels/cuda/host_ops.test.hpp"
 #include "kernels/test_support.hpp"
@@ -35,7 +36,11 @@ TEST_P(RowsOn, RopeHasTheBitsOfTheCpu) {
     std::vector<int32_t> positions(k_rows);
     for (int32_t& p : positions) p = static_cast<int32_t>(random.below(3000));
     positions[0] = 2999;
+    positions[1] = 0;
     std::vector<float> x = random_floats(random, k_rows * k_heads * head_dim);
+    for (float& value : x) {  // zeros have signs, too
+      if (random.below(5) == 0) value = std::copysign(0.0f, value);
+    }
     std::vector<float> expected = x;
     const auto table = ops_->make_rope_table(params, 3000);
     ops_->rope(*table, positions.data(), k_rows, k_heads, head_dim, x.data());

@@ -45,7 +45,8 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceTraits& traits() const = 0;
 
-  /// Zeroed memory of the device, aligned to 256 bytes. Throws std::bad_alloc.
+  /// Zeroed memory of the device, aligned to 256 bytes. Freeing it waits for what was started
+  /// before. Throws std::bad_alloc.
   virtual Ops::Buffer allocate(size_t bytes) = 0;
   /// Memory of the host that the device copies from and to at full speed. Throws std::bad_alloc.
   virtual Ops::Buffer allocate_host(size_t bytes) = 0;

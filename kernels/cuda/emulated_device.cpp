@@ -48,11 +48,13 @@ class EmulatedDevice final : public Device {
                 .numerics = "emulated",
                 .multiprocessors = traits.multiprocessors,
                 .shared_bytes_max = traits.shared_bytes_max},
-        backwards_(traits.backwards) {}
+        backwards_(traits.backwards),
+        counted_(traits.allocations) {}
 
   const DeviceTraits& traits() const override { return traits_; }
 
   Ops::Buffer allocate(size_t bytes) override {
+    count_allocation();
     const size_t whole = std::max<size_t>(1, (bytes + k_page - 1) / k_page) * k_page;
     void* const start = ::mmap(nullptr, whole + 2 * k_page, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -63,20 +65,23 @@ class EmulatedDevice final : public Device {
     allocations_->insert({data, whole});
     return Ops::Buffer(data, release);
   }
-  Ops::Buffer allocate_host(size_t bytes) override { return make_buffer(bytes); }
+  Ops::Buffer allocate_host(size_t bytes) override {
+    count_allocation();
+    return make_buffer(bytes);
+  }
   void synchronize() override {}
 
   void copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
-    on_device([&] { std::memcpy(to, from, bytes); });
+    if (bytes > 0) on_device([&] { std::memcpy(to, from, bytes); });
   }
   void start_copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
     copy_in(to, from, bytes);
   }
   void copy_out(std::byte* to, const std::byte* from, size_t bytes) override {
-    on_device([&] { std::memcpy(to, from, bytes); });
+    if (bytes > 0) on_device([&] { std::memcpy(to, from, bytes); });
   }
   void copy_within(std::byte* to, const std::byte* from, size_t bytes) override {
-    on_device([&] { std::memcpy(to, from, bytes); });
+    if (bytes > 0) on_device([&] { std::memcpy(to, from, bytes); });
   }
   void copy_rows_in(std::byte* to, const std::byte* from, const StridedRows& rows) override {
     on_device([&] {
@@ -118,6 +123,9 @@ class EmulatedDevice final : public Device {
   }
 
  private:
+  void count_allocation() {
+    if (counted_ != nullptr) ++*counted_;
+  }
   static void protect(const Allocation& allocation, int access) {
     OUTRIDER_CHECK(::mprotect(allocation.data, allocation.bytes, access) == 0);
   }
@@ -144,6 +152,7 @@ class EmulatedDevice final : public Device {
 
   DeviceTraits traits_;
   bool backwards_;
+  uint64_t* counted_;
   std::shared_ptr<Allocations> allocations_ = std::make_shared<Allocations>();
 };
 

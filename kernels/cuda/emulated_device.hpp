@@ -12,7 +12,8 @@ namespace outrider::kernels::cuda {
 struct EmulatedTraits {
   uint32_t multiprocessors = 4;
   size_t shared_bytes_max = size_t{163} << 10;
-  bool backwards = false;  ///< the last blocks and threads first
+  bool backwards = false;           ///< the last blocks and threads first
+  uint64_t* allocations = nullptr;  ///< counts them, of either memory
 };
 std::unique_ptr<Device> make_emulated_device(const EmulatedTraits& traits = {});
 

@@ -50,6 +50,8 @@ class HostOps final : public Ops {
     inner_->parallel_for(count, body);
   }
   Buffer allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  void reserve(const StepSizes& sizes) override { inner_->reserve(sizes); }
+  void wait() override { inner_->wait(); }
   bool shares_host_memory() const override { return false; }
   void upload(std::span<const std::byte> from, std::byte* to) override { inner_->upload(from, to); }
   void download(const std::byte* from, std::span<std::byte> to) override {

@@ -49,10 +49,12 @@ OUTRIDER_KERNEL float magnitude(float x) {
   return float_of(bits_of(x) & 0x7FFFFFFFu);
 }
 
-/// Sign, four bits of exponent, three of fraction; ends at 448, NaN too.
+/// Sign, four bits of exponent, three of fraction; ends at 448. Of any NaN: 1.5, as the CPU's of
+/// its own, which are not a GPU's.
 OUTRIDER_KERNEL uint32_t to_e4m3(float value) {
   const uint32_t bits = bits_of(value);
   const uint32_t sign = bits >> 24 & 0x80;
+  if (value != value) return sign | 0x3C;
   const float size = magnitude(value) > 448.0f ? 448.0f : magnitude(value);
   if (size < 0x1p-6f) return sign | static_cast<uint32_t>(nearest_integer(size * 512.0f));
   uint32_t rounded = bits_of(size);

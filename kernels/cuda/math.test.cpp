@@ -62,6 +62,14 @@ TEST(CudaMath, AFactorBringsMagnitudesIntoTheRangeOfHalves) {
   });
 }
 
+/// A CPU's NaN and a GPU's, which are not the same bits.
+TEST(CudaMath, AnyNaNHasTheSameByte) {
+  for (const uint32_t bits : {0x7FC00000u, 0x7FFFFFFFu}) {
+    EXPECT_EQ(to_e4m3(std::bit_cast<float>(bits)), 0x3Cu);
+    EXPECT_EQ(to_e4m3(std::bit_cast<float>(bits | 0x80000000u)), 0xBCu);
+  }
+}
+
 TEST(CudaMath, OrderedBitsKeepTheOrderOfNumbers) {
   const float numbers[] = {
       -std::numeric_limits<float>::infinity(), -3.0f, -0x1p-149f, -0.0f, 0.0f, 0x1p-149f, 2.0f,

@@ -82,6 +82,12 @@ ProductPlan plan_products(const Products& call, uint32_t multiprocessors) {
   return plan;
 }
 
+size_t workspace_floats_max(size_t units, uint32_t multiprocessors) {
+  const size_t segments = (units + k_segment_units - 1) / k_segment_units;
+  const size_t block_floats = size_t{k_many_rows} * k_many_tiles * k_tile_outputs;
+  return std::min(k_workspace_floats_max, segments * (multiprocessors / 2) * block_floats);
+}
+
 uint32_t sums_pitch(uint32_t m) {
   return ceil_div(m, k_many_rows) * k_many_rows;
 }

@@ -25,6 +25,9 @@ struct ProductPlan {
 /// the workspace.
 ProductPlan plan_products(const Products& call, uint32_t multiprocessors);
 
+/// The most that a plan's `workspace_floats` may be for so many units of k.
+size_t workspace_floats_max(size_t units, uint32_t multiprocessors);
+
 /// Room of a row of PrepareRows::sums.
 uint32_t sums_pitch(uint32_t m);
 

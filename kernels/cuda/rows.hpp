@@ -204,7 +204,8 @@ struct Rope {
       for (uint32_t i = t; i < half; i += k_threads) {
         const uint32_t at = adjacent ? 2 * i : i, to = adjacent ? 2 * i + 1 : i + half;
         const float a = head[at], b = head[to], c = turn[i], s = turn[half + i];
-        values.store(at, fused(a, c, -(b * s)));
+        // Each style's zeros have the CPU's sign.
+        values.store(at, fused(a, c, adjacent ? -(b * s) : 0.0f - b * s));
         values.store(to, fused(b, c, a * s));
       }
       for (uint32_t i = rotary_dim + t; i < head_dim; i += k_threads) values.store(i, head[i]);

@@ -79,7 +79,8 @@ struct SampleRows {
         const uint32_t id = group * 4 + i;
         if (id >= vocabulary) continue;
         const float score = (row[id] - highest) / draw.temperature;
-        see(key_of(score + gumbel(bits.of[i])), id, best);
+        // May have overflowed, where a row's logits may not: the lowest then, as on the host.
+        see(ordered_bits(score + gumbel(bits.of[i]) + 0.0f), id, best);
       }
     }
     return best;

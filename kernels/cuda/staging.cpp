@@ -4,6 +4,13 @@
 #include <cstring>
 
 namespace outrider::kernels::cuda {
+namespace {
+
+size_t rounded(size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+}  // namespace
 
 std::byte* DeviceScratch::take_bytes(size_t bytes) {
   if (bytes > size_) {
@@ -23,8 +30,15 @@ Staging::Staging(Device& device, size_t bytes)
       twin_(device.allocate(bytes)),
       size_(bytes) {}
 
+void Staging::reserve(size_t bytes) {
+  if (rounded(bytes) > size_ / 2) begin_lap(rounded(bytes));
+}
+
 void Staging::make_room(size_t bytes) {
-  if (used_ + bytes <= size_) return;
+  if (used_ + bytes > size_) begin_lap(bytes);
+}
+
+void Staging::begin_lap(size_t bytes) {
   device_.synchronize();
   if (bytes > size_ / 2) {
     const size_t larger = 4 * bytes;
@@ -41,7 +55,7 @@ const std::byte* Staging::put_bytes(Slot& slot, std::span<const std::byte> bytes
   slot.next_.assign(bytes.begin(), bytes.end());
   slot.next_.insert(slot.next_.end(), others.begin(), others.end());
   if (slot.lap_ == lap_ && slot.next_ == slot.bytes_) return slot.at_;
-  const size_t room = (slot.next_.size() + 255) / 256 * 256;
+  const size_t room = rounded(slot.next_.size());
   make_room(room);
   std::memcpy(host_.get() + used_, slot.next_.data(), slot.next_.size());
   device_.start_copy_in(twin_.get() + used_, host_.get() + used_, slot.next_.size());

@@ -43,6 +43,8 @@ class Staging {
 
   /// `bytes` may be 0: the ring grows.
   Staging(Device& device, size_t bytes);
+  /// So that no put of so many bytes makes it grow. What it held is lost.
+  void reserve(size_t bytes);
 
   /// On the device: for kernels that are started before the next put. Not empty.
   template <class T>
@@ -62,6 +64,7 @@ class Staging {
   const std::byte* put_bytes(Slot& slot, std::span<const std::byte> bytes,
                              std::span<const std::byte> others);
   void make_room(size_t bytes);
+  void begin_lap(size_t bytes);
 
   Device& device_;
   Ops::Buffer host_;

@@ -121,6 +121,8 @@ class RefOps final : public Ops {
     return Buffer(data, [](std::byte* p) { std::free(p); });
   }
 
+  void reserve(const StepSizes&) override {}
+  void wait() override {}
   bool shares_host_memory() const override { return true; }
   void upload(std::span<const std::byte> from, std::byte* to) override {
     std::memcpy(to, from.data(), from.size());

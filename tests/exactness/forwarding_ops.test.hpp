@@ -17,6 +17,8 @@ class ForwardingOps : public kernels::Ops {
   uint32_t threads() const override { return inner_->threads(); }
   void set_threads(uint32_t threads) override { inner_->set_threads(threads); }
   Buffer allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  void reserve(const kernels::StepSizes& sizes) override { inner_->reserve(sizes); }
+  void wait() override { inner_->wait(); }
   bool shares_host_memory() const override { return inner_->shares_host_memory(); }
   void upload(std::span<const std::byte> from, std::byte* to) override { inner_->upload(from, to); }
   void download(const std::byte* from, std::span<std::byte> to) override {

@@ -146,6 +146,35 @@ TEST_P(Reference, TheEngineWritesTheSameGreedyTokens) {
   }
 }
 
+/// Neither the host's memory nor the device's: it is reserved when the engine is made.
+TEST_P(Reference, AStepOnADeviceAllocatesNothing) {
+  uint64_t allocations = 0;
+  std::shared_ptr<kernels::Ops> ops = kernels::cuda::make_ops(
+      kernels::cuda::make_emulated_device({.multiprocessors = 132, .allocations = &allocations}),
+      1);
+  const SteadyClock clock;
+  model::EngineOptions options;
+  options.context_tokens = 192;
+  options.batch_tokens = 80;
+  options.sequences = 4;
+  options.kv_memory_bytes = uint64_t{8} << 20;
+  options.decode_plan.is_automatic = false;
+  auto engine = model::Engine::create(load_tiny(GetParam(), std::move(ops)), options, clock);
+  ASSERT_TRUE(engine) << engine.error().message;
+  const uint64_t before = allocations;
+  EXPECT_GT(before, 0u);
+  Random random(9);
+  for (uint32_t i = 0; i < 5; ++i) {
+    GenerationRequest request;
+    request.prompt = prompt(random, 10 + 35 * i);
+    request.stop.max_tokens = 6;
+    request.stop.ignore_eos = true;
+    ASSERT_TRUE((*engine)->submit({1, i}, std::move(request)));
+  }
+  while (!(*engine)->idle()) (*engine)->step();
+  EXPECT_EQ(allocations, before);
+}
+
 INSTANTIATE_TEST_SUITE_P(TinyModels, Reference, ::testing::Values("tiny-llama", "tiny-qwen2"),
                          [](const auto& model) { return std::string(model.param).substr(5); });
 

@@ -17,16 +17,54 @@ Ops::Buffer owned(cudaError_t error, void* data, void (*release)(std::byte*)) {
   return Ops::Buffer(static_cast<std::byte*>(data), release);
 }
 
+/// On the GPU that has it: a thread that chose none would make a context on the first one. Waits
+/// for what runs there.
+void free_of_device(std::byte* data) {
+  cudaPointerAttributes where;
+  if (cudaPointerGetAttributes(&where, data) == cudaSuccess) (void)cudaSetDevice(where.device);
+  (void)cudaFree(data);
+}
+
+void load_kernels() {
+  for (const WeightType type :
+       {WeightType::q4_0, WeightType::q4_1, WeightType::q5_0, WeightType::q5_1, WeightType::q8_0,
+        WeightType::q4_k, WeightType::q5_k, WeightType::q6_k, WeightType::f16, WeightType::bf16,
+        WeightType::f32}) {
+    with_weight_type(type, [&]<WeightType t>() {
+      load_products<t>();
+      load_kernel<EmbedOf<t>>();
+    });
+  }
+  load_kernel<PrepareRows>();
+  load_kernel<AddSegments>();
+  load_kernel<Swiglu>();
+  load_kernel<Rope>();
+  load_kernel<Gather>();
+  load_kernel<KvAppend>();
+  load_kernel<AttentionOf<4>>();
+  load_kernel<AttentionOf<8>>();
+  load_kernel<MergeChunks>();
+  load_kernel<SampleRows>();
+}
+
 /// One stream of one GPU. Calls come from one thread at a time, but not always the same.
 class GpuDevice final : public Device {
  public:
-  GpuDevice(int index, DeviceTraits traits) : index_(index), traits_(std::move(traits)) {
+  GpuDevice(int index, DeviceTraits traits, bool yields)
+      : index_(index), traits_(std::move(traits)) {
     select();
-    must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    load_kernels();
+    int least = 0, greatest = 0;
+    must(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities");
+    must(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, yields ? least : greatest),
+         "stream");
   }
   GpuDevice(const GpuDevice&) = delete;
   GpuDevice& operator=(const GpuDevice&) = delete;
-  ~GpuDevice() override { (void)cudaStreamDestroy(stream_); }
+  ~GpuDevice() override {
+    (void)cudaSetDevice(index_);
+    (void)cudaStreamDestroy(stream_);
+  }
 
   const DeviceTraits& traits() const override { return traits_; }
 
@@ -34,8 +72,8 @@ class GpuDevice final : public Device {
     select();
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, bytes > 0 ? bytes : 1);
-    Ops::Buffer buffer = owned(error, data, [](std::byte* p) { (void)cudaFree(p); });
-    must(cudaMemsetAsync(data, 0, bytes, stream_), "clear");
+    Ops::Buffer buffer = owned(error, data, free_of_device);
+    if (bytes > 0) must(cudaMemsetAsync(data, 0, bytes, stream_), "clear");
     synchronize();
     return buffer;
   }
@@ -45,7 +83,10 @@ class GpuDevice final : public Device {
     const cudaError_t error = cudaMallocHost(&data, bytes > 0 ? bytes : 1);
     return owned(error, data, [](std::byte* p) { (void)cudaFreeHost(p); });
   }
-  void synchronize() override { must(cudaStreamSynchronize(stream_), "synchronize"); }
+  void synchronize() override {
+    select();
+    must(cudaStreamSynchronize(stream_), "synchronize");
+  }
 
   void copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
     copy(to, from, bytes, cudaMemcpyHostToDevice);
@@ -105,6 +146,7 @@ class GpuDevice final : public Device {
  private:
   void select() const { must(cudaSetDevice(index_), "select"); }
   void copy(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return;
     select();
     must(cudaMemcpyAsync(to, from, bytes, kind, stream_), "copy");
   }
@@ -120,13 +162,14 @@ class GpuDevice final : public Device {
 };
 
 Error unusable(uint32_t index, const std::string& why) {
+  (void)cudaGetLastError();  // another GPU may be good
   return fail(ErrorCode::unsupported, "device: cuda:" + std::to_string(index) + ": " + why,
               "device");
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> open_device(uint32_t index) {
+Result<std::unique_ptr<Device>> open_device(uint32_t index, bool yields) {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted == cudaErrorInsufficientDriver) {
@@ -156,7 +199,7 @@ Result<std::unique_ptr<Device>> open_device(uint32_t index) {
       .numerics = "sm" + std::to_string(10 * properties.major + properties.minor),
       .multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount),
       .shared_bytes_max = properties.sharedMemPerBlockOptin};
-  return std::unique_ptr<Device>(std::make_unique<GpuDevice>(number, std::move(traits)));
+  return std::unique_ptr<Device>(std::make_unique<GpuDevice>(number, std::move(traits), yields));
 }
 
 }  // namespace outrider::kernels::cuda

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include <new>
+
 #include "base/check.hpp"
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/gpu/device_block.cuh"
@@ -23,6 +25,19 @@ __global__ void __launch_bounds__(Kernel::k_threads)
   kernel(block);
 }
 
+/// The driver loads code when it is first used, which takes memory: not in the middle of a step.
+/// Throws std::bad_alloc.
+template <class Kernel>
+void load_kernel() {
+  cudaFuncAttributes code;
+  const cudaError_t error = cudaFuncGetAttributes(&code, run_kernel<Kernel>);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw std::bad_alloc();
+  }
+  must(error, "load");
+}
+
 template <class Kernel>
 void launch_kernel(const Launch& launch, const Kernel& kernel, cudaStream_t stream) {
   if (launch.shared_bytes > k_shared_bytes_granted) {
@@ -40,5 +55,7 @@ template <WeightType type>
 void launch_products(const Launch& launch, const FewProducts& call, cudaStream_t stream);
 template <WeightType type>
 void launch_products(const Launch& launch, const ManyProducts& call, cudaStream_t stream);
+template <WeightType type>
+void load_products();
 
 }  // namespace outrider::kernels::cuda

@@ -13,6 +13,14 @@ void launch_products(const Launch& launch, const ManyProducts& call, cudaStream_
   launch_kernel(launch, ManyRows<type>(call), stream);
 }
 
+template <WeightType type>
+void load_products() {
+  load_kernel<FewRows<type, 1, 1>>();
+  load_kernel<FewRows<type, 2, 1>>();
+  load_kernel<FewRows<type, 2, 4>>();
+  load_kernel<ManyRows<type>>();
+}
+
 }  // namespace outrider::kernels::cuda
 
 /// Kernels of one type of weights.
@@ -20,4 +28,5 @@ void launch_products(const Launch& launch, const ManyProducts& call, cudaStream_
   template void outrider::kernels::cuda::launch_products<outrider::kernels::WeightType::type>( \
       const Launch&, const FewProducts&, cudaStream_t);                                        \
   template void outrider::kernels::cuda::launch_products<outrider::kernels::WeightType::type>( \
-      const Launch&, const ManyProducts&, cudaStream_t)
+      const Launch&, const ManyProducts&, cudaStream_t);                                       \
+  template void outrider::kernels::cuda::load_products<outrider::kernels::WeightType::type>()
