@@ -1,6 +1,7 @@
 #include "actors/block_giver.hpp"
 
 #include <future>
+#include <system_error>
 #include <utility>
 
 #include "actors/block_wire.hpp"
@@ -9,7 +10,6 @@
 namespace outrider::actors {
 namespace {
 
-constexpr Duration k_patience = std::chrono::milliseconds(limits::peer_wait_ms);
 constexpr Duration k_hand_over = std::chrono::milliseconds(limits::hand_over_ms);
 
 }  // namespace
@@ -37,13 +37,19 @@ void BlockGiver::serve(std::string gate, LineName line) {
     return true;
   });
   if (!lines_.dial || stopping_ || all_.size() >= limits::peer_lines_max) return;
-  ++open_;
-  Line& begun = *all_.emplace_back(std::make_unique<Line>());
-  begun.thread = std::thread([this, &begun, gate = std::move(gate), line = std::move(line)] {
-    run(begun, gate, line);
-    --open_;
-    begun.ended = true;
-  });
+  auto begun = std::make_unique<Line>();
+  try {
+    begun->thread =
+        std::thread([this, &it = *begun, gate = std::move(gate), line = std::move(line)] {
+          ++open_;
+          run(it, gate, line);
+          --open_;
+          it.ended = true;
+        });
+  } catch (const std::system_error& error) {
+    return log_->warn("no thread for a line: {}", error.what());
+  }
+  all_.push_back(std::move(begun));
 }
 
 void BlockGiver::run(Line& line, const std::string& gate, const LineName& name) {
@@ -78,7 +84,11 @@ bool BlockGiver::give(link::TensorLink& link, model::CachedQuery query) {
     engine_->read_cached(query, [read = std::move(read)](std::vector<model::CachedBlock> found) {
       read->set_value(std::move(found));
     });
-    if (blocks.wait_for(k_patience) != std::future_status::ready) return false;
+    const TimePoint end = lines_.clock->now() + k_hand_over;
+    while (blocks.wait_for(lines_.patience / 2) != std::future_status::ready) {
+      const TimePoint now = lines_.clock->now();
+      if (now >= end || !link.send(0, {k_wait_tag, {}}, now + lines_.patience)) return false;
+    }
     std::vector<model::CachedBlock> found;
     try {
       found = blocks.get();
@@ -87,12 +97,12 @@ bool BlockGiver::give(link::TensorLink& link, model::CachedQuery query) {
     }
     for (const model::CachedBlock& block : found) {
       link::Message message{query.first++, link::Bytes(encode(block))};
-      if (!link.send(0, std::move(message), lines_.clock->now() + k_patience)) return false;
+      if (!link.send(0, std::move(message), lines_.clock->now() + lines_.patience)) return false;
       ++given_;
     }
     if (found.empty()) break;
   }
-  return link.send(0, {k_end_tag, {}}, lines_.clock->now() + k_patience).ok();
+  return link.send(0, {k_end_tag, {}}, lines_.clock->now() + lines_.patience).ok();
 }
 
 }  // namespace outrider::actors

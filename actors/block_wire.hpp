@@ -16,6 +16,8 @@ namespace outrider::actors {
 /// Tags of a line's messages; a block's is its number in the sequence.
 inline constexpr uint64_t k_query_tag = ~uint64_t{0};
 inline constexpr uint64_t k_end_tag = ~uint64_t{0} - 1;
+/// There will be an answer: the engine is in a long step.
+inline constexpr uint64_t k_wait_tag = ~uint64_t{0} - 2;
 
 std::vector<std::byte> encode(const model::CachedQuery& query);
 /// `corrupt` for bytes that are no query.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/limits.hpp"
 #include "base/result.hpp"
 #include "link/tensor_link.hpp"
 
@@ -24,6 +25,8 @@ struct PeerLines {
   Dial dial;
   std::function<LineName()> new_name;
   std::shared_ptr<const Clock> clock;  ///< The links', too.
+  /// For the other end's next word, at each.
+  Duration patience = std::chrono::milliseconds(limits::peer_wait_ms);
 };
 
 }  // namespace outrider::actors

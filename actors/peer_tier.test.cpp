@@ -18,11 +18,13 @@ namespace {
 /// A gate that joins two ends in this process.
 class Lines {
  public:
-  PeerLines made() {
+  PeerLines made(Duration patience = std::chrono::seconds(2)) {
     return {.dial = [this](const std::string&, const LineName& name) { return dial(name); },
             .new_name = [this] { return LineName{++names_}; },
-            .clock = clock_};
+            .clock = clock_,
+            .patience = patience};
   }
+  uint64_t messages() const { return counters_->messages_sent; }
 
   std::atomic<uint32_t> dialled = 0;
   std::atomic<bool> broken = false;
@@ -56,6 +58,41 @@ class Lines {
 };
 
 constexpr uint64_t k_worker = 7;
+
+/// An engine in a step that takes until it is told.
+class BusyEngine final : public EnginePort {
+ public:
+  explicit BusyEngine(std::shared_ptr<EnginePort> inner) : inner_(std::move(inner)) {}
+
+  void end_step() {
+    const std::lock_guard lock(mutex_);
+    is_busy_ = false;
+    for (auto& [query, done] : asked_) inner_->read_cached(std::move(query), std::move(done));
+    asked_.clear();
+  }
+
+  Result<void> submit(RequestKey key, GenerationRequest request) override {
+    return inner_->submit(key, std::move(request));
+  }
+  void cancel(RequestKey key) override { inner_->cancel(key); }
+  void set_parked(RequestKey key, bool parked) override { inner_->set_parked(key, parked); }
+  void hint(std::vector<DraftedHint> hints) override { inner_->hint(std::move(hints)); }
+  void count_hints(model::HintOutcome outcome, uint64_t count) override {
+    inner_->count_hints(outcome, count);
+  }
+  EngineSnapshot snapshot() const override { return inner_->snapshot(); }
+  void read_cached(model::CachedQuery query, CachedDone done) override {
+    const std::lock_guard lock(mutex_);
+    if (!is_busy_) return inner_->read_cached(std::move(query), std::move(done));
+    asked_.emplace_back(std::move(query), std::move(done));
+  }
+
+ private:
+  const std::shared_ptr<EnginePort> inner_;
+  std::mutex mutex_;
+  bool is_busy_ = true;
+  std::vector<std::pair<model::CachedQuery, CachedDone>> asked_;
+};
 
 /// One engine that has computed something, and another one that may ask it.
 class PeerTierTest : public ::testing::Test {
@@ -146,6 +183,28 @@ TEST_F(PeerTierTest, ATwinGoesOnWithTheBlocksThatTheOtherHas) {
   while (giver_->open() > 0) std::this_thread::yield();
   const Said again = run(*taking_, continued(whole.tokens, 35), {1, 3});
   EXPECT_EQ(again.tokens.size(), 5u);
+}
+
+TEST_F(PeerTierTest, ALongStepOfTheOtherIsWaitedForAndHoldsUpNoOtherPeer) {
+  compute_there();
+  auto reference = make_engine(clock_);
+  const Said whole = run(*reference, request_, {1, 1});
+  const auto busy = std::make_shared<BusyEngine>(giver_engine_);
+  giver_ = std::make_unique<BlockGiver>(busy, lines_.made(std::chrono::milliseconds(20)), log_);
+  tier_ = std::make_shared<PeerTier>(nullptr, lines_.made(std::chrono::milliseconds(20)), log_);
+  taking_ = make_engine(clock_);
+  taking_->attach_tier(tier_);
+  const GenerationRequest request = continued(whole.tokens, 30);
+  auto rest = std::async(std::launch::async, [&] { return run(*taking_, request, {1, 2}); });
+  while (lines_.messages() < 6) std::this_thread::yield();  // the query, and words of patience
+  std::promise<void> told;
+  tier_->know(k_worker + 1, "gate", [&](const LineName&) { told.set_value(); });
+  told.get_future().wait();
+  EXPECT_EQ(tier_->taken(), 0u);
+  busy->end_step();
+  const Said said = rest.get();
+  EXPECT_EQ(tier_->taken(), 6u);
+  EXPECT_TRUE(std::equal(said.tokens.begin(), said.tokens.end(), whole.tokens.begin() + 30));
 }
 
 TEST_F(PeerTierTest, TheLineIsThereFromTheStartUntilNobodyNeedsIt) {

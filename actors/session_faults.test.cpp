@@ -101,24 +101,149 @@ TEST_F(SessionFaults, WhatALeavingTargetGivesAwayGoesOnAtOnceAndSaysWhoHasItsBlo
   const RequestKey old = key();
   tell(session_, tokens(old, 0, {10, 11, 12}));
   tell(session_, schema::Leaving{old});
-  ASSERT_EQ(router_log_->places.size(), 2u) << "without a pause";
+  tell(session_, schema::Leaving{old});
+  ASSERT_EQ(router_log_->places.size(), 2u) << "without a pause, and once";
   EXPECT_EQ(placed().avoid, (std::vector<uint64_t>{1}));
-  EXPECT_EQ(first.log->last<schema::CancelRequest>().key, old);
+  EXPECT_EQ(placed().replaces, old.generation);
+  EXPECT_TRUE(first.log->all<schema::CancelRequest>().empty()) << "it goes on until another does";
+  tell(session_, tokens(old, 3, {13}));
   reply(second);
+  EXPECT_EQ(first.log->last<schema::CancelRequest>().key, old);
   const auto begin = second.log->last<schema::SubmitBegin>();
   EXPECT_EQ(begin.kv_worker, 1u);
   EXPECT_EQ(begin.kv_target, first.handle);
-  EXPECT_EQ(begin.committed_tokens, 2u);
+  EXPECT_EQ(begin.committed_tokens, 3u);
   tell(session_, schema::Leaving{old});
+  tell(session_, tokens(old, 4, {66}));
   EXPECT_EQ(router_log_->places.size(), 2u) << "of an old generation";
   accept(key());
-  tell(session_, tokens(key(), 2, {12, 13}));
+  tell(session_, tokens(key(), 3, {13, 14}));
+  EXPECT_EQ(client_->ids(), (Ids{10, 11, 12, 13, 14}));
   const Twin third = twin(3);
   kill(second.handle);
   wait_backoff();
   reply(third);
   EXPECT_EQ(third.log->last<schema::SubmitBegin>().kv_worker, 0u) << "a lost one has nothing";
   EXPECT_FALSE(third.log->last<schema::SubmitBegin>().kv_target);
+}
+
+TEST_F(SessionFaults, WhatALeavingTargetFinishesNeedsNoOther) {
+  const Twin target = twin(1);
+  start_at(target);
+  const RequestKey old = key();
+  tell(session_, tokens(old, 0, {10, 11}));
+  tell(session_, schema::Leaving{old});
+  for (uint32_t i = 0; i < limits::placement_attempts_max + 3; ++i) {
+    refuse(ErrorCode::unavailable);
+    wait_backoff();
+    ASSERT_FALSE(client_->done()) << "the old one goes on: " << i;
+    tell(session_, tokens(old, 2 + i, {12}));
+  }
+  tell(session_, finishing(tokens(old, 17, {13})));
+  tell(session_, schema::Done{old, {}, {}});
+  ASSERT_TRUE(client_->done());
+  EXPECT_EQ(client_->outcome(), Outcome::done);
+  EXPECT_EQ(client_->ids().size(), 18u);
+  EXPECT_EQ(target.log->all<schema::DoneAck>().size(), 1u);
+}
+
+TEST_F(SessionFaults, ALeavingTargetThatDiesBeforeAnotherIsFoundIsReplacedAllTheSame) {
+  const Twin first = twin(1);
+  const Twin second = twin(2);
+  start_at(first);
+  tell(session_, tokens(key(), 0, {10, 11}));
+  tell(session_, schema::Leaving{key()});
+  kill(first.handle);
+  reply(second);
+  EXPECT_EQ(second.log->last<schema::SubmitBegin>().kv_worker, 0u) << "it has nothing any more";
+  tell(session_, finishing(tokens(key(), 1, {11, 12})));
+  tell(session_, schema::Done{key(), {}, {}});
+  EXPECT_EQ(client_->outcome(), Outcome::done);
+  EXPECT_EQ(client_->ids(), (Ids{10, 11, 12}));
+}
+
+TEST_F(SessionFaults, ChoicesOfALeavingTargetMoveAsFarAsTheyAreByThen) {
+  request_.choices = 3;
+  const Twin first = twin(1);
+  const Twin second = twin(2);
+  start_at(first);
+  const RequestKey old = key();
+  tell(session_, schema::Leaving{old});
+  ASSERT_EQ(placed().choices, 3u) << "together: nothing was delivered";
+  const RequestKey together = key();
+  tell(session_, tokens(old, 0, {10, 11}, 0));
+  tell(session_, finishing(tokens(old, 0, {20}, 1)));
+  reply(second);
+  ASSERT_EQ(router_log_->places.size(), 3u) << "now one by one";
+  EXPECT_EQ(placed().choices, 1u);
+  EXPECT_TRUE(first.log->all<schema::CancelRequest>().empty()) << "the third has no other yet";
+  EXPECT_EQ(second.log->last<schema::SubmitBegin>().committed_tokens, 1u);
+  tell(session_, tokens(old, 2, {66}, 0));
+  tell(session_, tokens(old, 0, {30}, 2));
+  const RequestKey third = key();
+  reply(second);
+  EXPECT_EQ(first.log->last<schema::CancelRequest>().key, old);
+  tell(session_, finishing(tokens(together, 1, {11, 12})));
+  tell(session_, schema::Done{together, {}, {}});
+  tell(session_, finishing(tokens(third, 0, {30, 31})));
+  tell(session_, schema::Done{third, {}, {}});
+  EXPECT_EQ(client_->outcome(), Outcome::done);
+  EXPECT_EQ(client_->ids(0), (Ids{10, 11, 12}));
+  EXPECT_EQ(client_->ids(1), (Ids{20}));
+  EXPECT_EQ(client_->ids(2), (Ids{30, 31}));
+}
+
+TEST_F(SessionFaults, WhoGaveNothingYetDoesNotHideWhoLeftBefore) {
+  const Twin first = twin(1);
+  const Twin second = twin(2);
+  const Twin third = twin(3);
+  start_at(first);
+  tell(session_, tokens(key(), 0, {10, 11}));
+  tell(session_, schema::Leaving{key()});
+  reply(second);
+  reject(key(), ErrorCode::unavailable);
+  EXPECT_EQ(router_log_->places.size(), 2u) << "a router may not know yet that it leaves: a pause";
+  wait_backoff();
+  reply(third);
+  EXPECT_EQ(third.log->last<schema::SubmitBegin>().kv_worker, 1u);
+  tell(session_, schema::Leaving{key()});
+  const Twin fourth = twin(4);
+  reply(fourth);
+  EXPECT_EQ(fourth.log->last<schema::SubmitBegin>().kv_worker, 1u);
+}
+
+TEST_F(SessionFaults, WhoWasLetInOnceWaitsWhereAllQueuesAreFull) {
+  const Twin second = twin(2);
+  open();
+  const Twin first = twin(1);
+  reply(first);
+  tell(session_, schema::Leaving{key()});  // before it was accepted
+  for (uint32_t waited = 0; waited < limits::placement_full_ms / 2;
+       waited += limits::placement_backoff_max_ms) {
+    refuse(ErrorCode::overloaded, 1000);
+    wait_backoff();
+    ASSERT_FALSE(client_->done()) << waited;
+  }
+  reply(second);
+  tell(session_, finishing(tokens(key(), 0, {10})));
+  tell(session_, schema::Done{key(), {}, {}});
+  EXPECT_EQ(client_->outcome(), Outcome::done);
+}
+
+TEST_F(SessionFaults, ButNotForEver) {
+  const Twin target = twin(1);
+  start_at(target);
+  kill(target.handle);
+  wait_backoff();
+  for (uint32_t waited = 0; waited <= limits::placement_full_ms && !client_->done();
+       waited += limits::placement_backoff_max_ms) {
+    refuse(ErrorCode::overloaded, 1000);
+    wait_backoff();
+  }
+  refuse(ErrorCode::overloaded, 1000);
+  ASSERT_TRUE(client_->done());
+  EXPECT_EQ(client_->outcome(), Outcome::failed);
+  EXPECT_EQ(client_->error(), ErrorCode::overloaded);
 }
 
 TEST_F(SessionFaults, TargetsThatOnlyLeaveEndARequestAfterABoundedNumberOfTries) {

@@ -53,7 +53,7 @@ SessionMachine::SessionMachine(SessionSetup setup, SessionPorts& ports, TimePoin
       ports_(ports) {
   if (request_->deadline_ms > 0) deadline_ = now + milliseconds(request_->deadline_ms);
   progress_.choices.resize(request_->choices);
-  begin({.choices = all_choices(request_->choices)}, now);
+  begin({.choices = all_choices(request_->choices)}, true, now);
 }
 
 SessionMachine::Attempt* SessionMachine::find(RequestKey key, bool at_target) {
@@ -92,8 +92,7 @@ void SessionMachine::on(const schema::Rejected& message, TimePoint now) {
 }
 
 void SessionMachine::on(const schema::Leaving& message, TimePoint now) {
-  if (!find(message.key, true)) return;
-  go_on_elsewhere(message.key.generation, unavailable("the worker is leaving"), true, now);
+  if (find(message.key, true)) hand_over(message.key.generation, now);
 }
 
 void SessionMachine::on(const schema::Tokens& message, TimePoint now) {
@@ -113,7 +112,7 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
                           TimePoint now) {
   const uint32_t choice = attempt.choices[message.choice];
   ChoiceProgress& progress = progress_.choices[choice];
-  if (progress.finished) return true;
+  if (progress.finished || is_taken_over(generation, choice)) return true;
   if (message.first_index > progress.ids.size()) return false;
   if (choice == 0 && lacks_prompt(message)) return false;
   schema::StreamTokens event;
@@ -130,9 +129,15 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
     attempt.tries = 0;
     attempt.avoid.clear();
     attempt.gap_asked = false;
+    attempt.delivered = true;
     attempt.due = now + k_answer_timeout;
     deliver(std::move(event));
     if (ended_) return true;
+    if (progress.finished) {
+      drop_finished();
+      retire(generation);
+      if (attempts_.count(generation) == 0) return true;
+    }
   }
   if (reason == FinishReason::deadline_exceeded) {
     end(cancelled(ErrorCode::deadline_exceeded, "the request's deadline passed"));

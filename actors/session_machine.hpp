@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <caf/actor_addr.hpp>
 #include <map>
 #include <memory>
@@ -51,6 +52,8 @@ struct SessionSetup {
 ///      |   +--> waiting <--- new attempts, new generations, committed tokens
 ///      +-----------+
 ///
+/// An attempt whose target leaves goes on there until those that replace it have targets.
+///
 /// It ends when all choices are finished (done), on a refusal that another try does not change
 /// (rejected, or failed once something was accepted), when tries run out (likewise), when the
 /// client cancels or goes, or at the deadline (cancelled).
@@ -87,7 +90,10 @@ class SessionMachine {
     uint32_t tries = 0;   ///< Placements since the last progress.
     uint32_t silent = 0;  ///< Probes without an answer.
     bool gap_asked = false;
-    std::vector<uint64_t> avoid;  ///< Workers that failed it since the last progress.
+    bool leaves = false;                  ///< Others go on for it as soon as they have targets.
+    bool delivered = false;               ///< Something came from this target.
+    std::optional<TimePoint> full_since;  ///< All queues were full since then.
+    std::vector<uint64_t> avoid;          ///< Workers that failed it since the last progress.
     schema::TargetHandle target;
     uint64_t worker = 0;
     uint32_t replaces = 0;           ///< The lost generation that it goes on for; 0: none.
@@ -95,6 +101,9 @@ class SessionMachine {
     uint64_t kv_worker = 0;          ///< The same.
 
     bool at_target() const { return phase == Phase::submitted || phase == Phase::streaming; }
+    bool computes(uint32_t choice) const {
+      return std::find(choices.begin(), choices.end(), choice) != choices.end();
+    }
   };
   using Attempts = std::map<uint32_t, Attempt>;  ///< By generation.
 
@@ -108,13 +117,22 @@ class SessionMachine {
   }
 
   // session_placing.cpp
-  void begin(Attempt begun, TimePoint now);
+  void begin(Attempt begun, bool at_once, TimePoint now);
   void ask(uint32_t generation, Attempt& attempt, TimePoint now);
   void try_again(uint32_t generation, const schema::Refusal& why, TimePoint now);
+  void wait_for_room(Attempt& attempt, const schema::Refusal& why, TimePoint now);
+  bool nothing_delivered() const;
+  /// No token came, and nobody else will send one: any worker will do, whatever its fingerprint.
+  bool is_free(const Attempt& attempt) const;
   void submit(uint32_t generation, Attempt& attempt, TimePoint now);
   void move(uint32_t generation, const schema::Refusal& why, TimePoint now);
-  void go_on_elsewhere(uint32_t generation, const schema::Refusal& why, bool is_handed_over,
-                       TimePoint now);
+  void hand_over(uint32_t generation, TimePoint now);
+  void replace(uint32_t generation, const Attempt& lost, Attempt common, bool at_once,
+               TimePoint now);
+  void split(Attempt& attempt, TimePoint now);
+  void retire(uint32_t generation);
+  void drop_finished();
+  bool is_taken_over(uint32_t generation, uint32_t choice) const;
   Duration backoff(uint32_t tries) const;
   uint32_t deadline_left_ms(TimePoint now) const;
 

@@ -9,11 +9,11 @@ namespace outrider::actors {
 
 using std::chrono::milliseconds;
 
-/// A new attempt, placed at once, or after a pause if earlier ones failed.
-void SessionMachine::begin(Attempt begun, TimePoint now) {
+/// A new attempt; `at_once`, or after a pause if earlier ones failed.
+void SessionMachine::begin(Attempt begun, bool at_once, TimePoint now) {
   const uint32_t generation = ++last_generation_;
   Attempt& attempt = attempts_[generation] = std::move(begun);
-  if (attempt.tries == 0 || attempt.kv_target) {
+  if (at_once) {
     ask(generation, attempt, now);
   } else {
     attempt.due = now + backoff(attempt.tries);
@@ -28,7 +28,7 @@ void SessionMachine::ask(uint32_t generation, Attempt& attempt, TimePoint now) {
   schema::PlaceRequest place;
   place.key = key(generation);
   place.model = model_;
-  place.fingerprint = fingerprint_;
+  place.fingerprint = is_free(attempt) ? "" : fingerprint_;
   place.prompt_tokens = static_cast<uint32_t>(request_->prompt.size()) + committed;
   place.max_tokens = request_->stop.max_tokens - std::min(request_->stop.max_tokens, committed);
   place.choices = static_cast<uint32_t>(attempt.choices.size());
@@ -42,8 +42,9 @@ void SessionMachine::on(const schema::PlaceReply& reply, TimePoint now) {
   Attempt* attempt = find(reply.key, false);
   if (!attempt || attempt->phase != Phase::placing) return;
   const uint32_t generation = reply.key.generation;
-  if (reply.refusal.none() &&
-      (!reply.target || (!fingerprint_.empty() && reply.fingerprint != fingerprint_))) {
+  const bool fits = fingerprint_.empty() || reply.fingerprint == fingerprint_ || is_free(*attempt);
+  const ErrorCode why = reply.refusal.none() ? ErrorCode::internal : reply.refusal.error_code();
+  if (reply.refusal.none() && (!reply.target || !fits)) {
     try_again(generation, unavailable("the router offered a worker with another fingerprint"), now);
   } else if (reply.refusal.none()) {
     attempt->target = reply.target;
@@ -51,25 +52,66 @@ void SessionMachine::on(const schema::PlaceReply& reply, TimePoint now) {
     // Fixed before the first token: a second attempt must never continue on other numerics.
     fingerprint_ = reply.fingerprint;
     submit(generation, *attempt, now);
-  } else if (reply.refusal.error_code() == ErrorCode::unavailable ||
-             (accepted_ && reply.refusal.error_code() == ErrorCode::overloaded)) {
+  } else if (why == ErrorCode::unavailable) {
     try_again(generation, reply.refusal, now);
+  } else if (why == ErrorCode::overloaded && (accepted_ || attempt->replaces != 0)) {
+    wait_for_room(*attempt, reply.refusal, now);
   } else {
     refuse(reply.refusal);
+  }
+}
+
+/// A target that leaves may have sent more since this attempt was planned.
+void SessionMachine::split(Attempt& attempt, TimePoint now) {
+  auto parts = plan_attempts(progress_, attempt.choices);
+  attempt.choices = std::move(parts.front());
+  for (size_t i = 1; i < parts.size(); ++i) {
+    Attempt other = attempt;
+    other.phase = Phase::waiting;
+    other.target = nullptr;
+    other.choices = std::move(parts[i]);
+    begin(std::move(other), true, now);
   }
 }
 
 /// Another try of an attempt that has no target.
 void SessionMachine::try_again(uint32_t generation, const schema::Refusal& why, TimePoint now) {
   Attempt& attempt = attempts_.at(generation);
-  if (++attempt.tries >= limits::placement_attempts_max) return refuse(why);
+  // While its target has not left yet there is nothing to give up for.
+  const bool goes_on = attempts_.count(attempt.replaces) != 0;
+  const uint32_t tries = attempt.tries + 1;
+  if (tries >= limits::placement_attempts_max && !goes_on) return refuse(why);
+  attempt.tries = std::min(tries, limits::placement_attempts_max - 1);
   attempt.phase = Phase::waiting;
   attempt.due = now + backoff(attempt.tries);
 }
 
+/// Whoever was let in once is not turned away because a worker less has to do for all.
+void SessionMachine::wait_for_room(Attempt& attempt, const schema::Refusal& why, TimePoint now) {
+  if (!attempt.full_since) attempt.full_since = now;
+  if (now - *attempt.full_since >= milliseconds(limits::placement_full_ms)) return refuse(why);
+  attempt.phase = Phase::waiting;
+  attempt.due = now + backoff(limits::placement_attempts_max);
+}
+
+bool SessionMachine::nothing_delivered() const {
+  return progress_.prompt_tokens == 0 &&
+         std::all_of(progress_.choices.begin(), progress_.choices.end(),
+                     [](const ChoiceProgress& choice) { return choice.ids.empty(); });
+}
+
+bool SessionMachine::is_free(const Attempt& attempt) const {
+  return nothing_delivered() &&
+         std::all_of(attempts_.begin(), attempts_.end(), [&](const auto& entry) {
+           return &entry.second == &attempt || entry.first == attempt.replaces;
+         });
+}
+
 void SessionMachine::submit(uint32_t generation, Attempt& attempt, TimePoint now) {
+  split(attempt, now);
   attempt.phase = Phase::submitted;
   attempt.due = now + k_answer_timeout;
+  attempt.full_since = std::nullopt;
   ports_.watch(attempt.target);
   GenerationRequest request = attempt_request(*request_, progress_, attempt.choices);
   request.deadline_ms = deadline_left_ms(now);
@@ -96,39 +138,92 @@ void SessionMachine::submit(uint32_t generation, Attempt& attempt, TimePoint now
   }
   ports_.tell(attempt.target, schema::SubmitEnd{key(generation)});
   if (blocked_) ports_.tell(attempt.target, schema::SetParked{key(generation), true});
+  retire(attempt.replaces);
 }
 
-/// The target of this attempt is lost.
+/// The target of this attempt is lost: what is unfinished goes elsewhere, under new generations.
 void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimePoint now) {
-  go_on_elsewhere(generation, why, false, now);
-}
-
-/// What is unfinished of an attempt goes elsewhere, under new generations. If it is handed over,
-/// its target lives for a while yet.
-void SessionMachine::go_on_elsewhere(uint32_t generation, const schema::Refusal& why,
-                                     bool is_handed_over, TimePoint now) {
   Attempt lost = std::move(attempts_.at(generation));
   attempts_.erase(generation);
   // Harmless if it is dead; a live one that was only slow must stop.
   ports_.tell(lost.target, schema::CancelRequest{key(generation)});
-  const uint32_t tries = lost.tries + 1;
-  if (tries >= limits::placement_attempts_max) return refuse(why);
-  const bool nothing_delivered =
-      progress_.prompt_tokens == 0 &&
-      std::all_of(progress_.choices.begin(), progress_.choices.end(),
-                  [](const ChoiceProgress& choice) { return choice.ids.empty(); });
-  if (attempts_.empty() && nothing_delivered) fingerprint_.clear();  // Any worker will do again.
-  lost.avoid.push_back(lost.worker);
-  for (AttemptChoices& choices : plan_attempts(progress_, lost.choices)) {
-    begin({.choices = std::move(choices),
-           .tries = tries,
-           .avoid = lost.avoid,
-           .replaces = generation,
-           .kv_target = is_handed_over ? lost.target : schema::TargetHandle(),
-           .kv_worker = is_handed_over ? lost.worker : 0},
-          now);
+  if (lost.leaves) {  // Others are on their way already, but will get nothing there.
+    for (auto& [number, attempt] : attempts_) {
+      if (attempt.kv_worker != lost.worker) continue;
+      attempt.kv_target = nullptr;
+      attempt.kv_worker = 0;
+    }
+    return maybe_done();
   }
+  if (lost.tries + 1 >= limits::placement_attempts_max) return refuse(why);
+  if (attempts_.empty() && nothing_delivered()) fingerprint_.clear();  // Any worker will do again.
+  Attempt common;
+  if (!lost.delivered) {  // Who left before may still have something.
+    common.kv_target = lost.kv_target;
+    common.kv_worker = lost.kv_worker;
+  }
+  replace(generation, lost, std::move(common), false, now);
   maybe_done();
+}
+
+/// Its target leaves, but lives for a while yet, and has its keys and values.
+void SessionMachine::hand_over(uint32_t generation, TimePoint now) {
+  Attempt& leaving = attempts_.at(generation);
+  if (leaving.leaves) return;
+  if (leaving.tries + 1 >= limits::placement_attempts_max) {
+    return refuse(unavailable("the worker is leaving"));
+  }
+  leaving.leaves = true;
+  const bool has_blocks = leaving.delivered || !leaving.kv_target;
+  Attempt common;
+  common.kv_target = has_blocks ? leaving.target : leaving.kv_target;
+  common.kv_worker = has_blocks ? leaving.worker : leaving.kv_worker;
+  replace(generation, leaving, std::move(common), true, now);
+}
+
+void SessionMachine::replace(uint32_t generation, const Attempt& lost, Attempt common, bool at_once,
+                             TimePoint now) {
+  common.tries = lost.tries + 1;
+  common.avoid = lost.avoid;
+  common.avoid.push_back(lost.worker);
+  common.replaces = generation;
+  for (AttemptChoices& choices : plan_attempts(progress_, lost.choices)) {
+    Attempt begun = common;
+    begun.choices = std::move(choices);
+    begin(std::move(begun), at_once, now);
+  }
+}
+
+bool SessionMachine::is_taken_over(uint32_t generation, uint32_t choice) const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [&](const auto& entry) {
+    const Attempt& attempt = entry.second;
+    return attempt.replaces == generation && attempt.at_target() && attempt.computes(choice);
+  });
+}
+
+/// Once others have all that is unfinished of it.
+void SessionMachine::retire(uint32_t generation) {
+  const auto found = attempts_.find(generation);
+  if (found == attempts_.end()) return;
+  bool is_replaced = false;
+  for (const uint32_t choice : found->second.choices) {
+    if (progress_.choices[choice].finished) continue;
+    if (!is_taken_over(generation, choice)) return;
+    is_replaced = true;
+  }
+  if (!is_replaced) return;  // It has finished, and says so.
+  ports_.tell(found->second.target, schema::CancelRequest{key(generation)});
+  attempts_.erase(found);
+}
+
+/// What a leaving target has finished after all needs no other one.
+void SessionMachine::drop_finished() {
+  std::erase_if(attempts_, [&](const auto& entry) {
+    const Attempt& attempt = entry.second;
+    return !attempt.at_target() &&
+           std::all_of(attempt.choices.begin(), attempt.choices.end(),
+                       [&](uint32_t choice) { return progress_.choices[choice].finished; });
+  });
 }
 
 /// Doubles with each try; the second half is spread by the session, so that the sessions of a lost

@@ -311,10 +311,11 @@ void TargetState::send_load() {
   for (const schema::RouterHandle& router : routers_.all()) self_->send(router, load);
 }
 
+TimePoint TargetState::now() const {
+  return std::chrono::duration_cast<TimePoint>(self_->clock().now().time_since_epoch());
+}
+
 void TargetState::leave() {
-  const auto now = [&] {
-    return std::chrono::duration_cast<TimePoint>(self_->clock().now().time_since_epoch());
-  };
   if (!leaves_by_) {
     leaves_by_ = now() + std::chrono::milliseconds(limits::hand_over_ms);
     send_load();  // routers hear it before the sessions that ask them
@@ -344,6 +345,8 @@ void TargetState::leave() {
 }
 
 void TargetState::give(const schema::LineWanted& wanted) {
+  if (!leaves_by_) return;  // Nobody has been sent here.
+  asked_ = now();
   if (const auto gate = routers_.gate_of(wanted.router)) giver_->serve(*gate, wanted.line);
 }
 

@@ -76,6 +76,7 @@ class TargetState {
   void send_load();
   /// Asks sessions to go on elsewhere; then looks whether all have, and quits.
   void leave();
+  TimePoint now() const;
   void needs_no_peer(RequestKey key);
   void know_peer(const schema::SubmitBegin& begin, GenerationRequest& request);
   void give(const schema::LineWanted& wanted);

@@ -471,6 +471,7 @@ struct Gate::Thread {
 
   void run(std::promise<void>& started) {
     auto io = kj::setupAsyncIo();
+    io.waitScope.setBusyPollInterval(limits::cluster_events_in_a_row);
     Loop on_this_thread(io, setup, kj::mv(tls), counters);
     auto stopping = kj::newPromiseAndCrossThreadFulfiller<void>();
     executor = kj::getCurrentThreadExecutor().addRef();

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -405,6 +406,41 @@ TEST(GateLines, NoMoreThanThereMayBe) {
   ASSERT_TRUE(dialled) << "members are counted apart";
   expect_talk(*dialled, server.admitted.pop());
   expect_line(ends[0], ends[1]);
+}
+
+TEST(GateLines, BytesThatKeepComingHoldUpNobodyElse) {
+  Side server(with_secret(k_secret));
+  Side member(with_secret(k_secret));
+  server.listening();
+  std::vector<kj::AutoCloseFd> ends;
+  for (int i = 0; i < 4; ++i) {
+    const LineToken token = random_line_token();
+    for (int end = 0; end < 2; ++end) {
+      auto dialled = member.gate->dial_line(server.at, token);
+      ASSERT_TRUE(dialled);
+      ends.push_back(kj::mv(*dialled));
+    }
+  }
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> busy;
+  for (size_t i = 0; i < ends.size(); i += 2) {
+    busy.emplace_back([&stop, from = ends[i].get()] {
+      const std::vector<char> bytes(1 << 16);
+      while (!stop) ::send(from, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    });
+    busy.emplace_back([&stop, to = ends[i + 1].get()] {
+      std::vector<char> bytes(1 << 16);
+      while (!stop) ::recv(to, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    });
+  }
+  for (int i = 0; i < 5; ++i) {
+    auto dialled = member.gate->dial(server.at);
+    EXPECT_TRUE(dialled) << dialled.error().message;
+    if (dialled) expect_talk(*dialled, server.admitted.pop());
+    EXPECT_TRUE(server.gate->own_line(random_line_token()));
+  }
+  stop = true;
+  for (std::thread& thread : busy) thread.join();
 }
 
 TEST(GateLines, WhoDoesNotKnowTheSecretGetsNone) {

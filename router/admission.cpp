@@ -57,7 +57,7 @@ std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
     room = room || !worker->full();
   }
   if (!room) return overloaded("all workers' queues are full", queue_ms);
-  if (!request.fingerprint.empty()) return std::nullopt;
+  if (!request.fingerprint.empty() || request.replaces != 0) return std::nullopt;
   if (auto why = over_share(request, shares, slots, held)) {
     return overloaded(std::move(*why), queue_ms);
   }

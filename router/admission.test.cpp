@@ -77,6 +77,9 @@ TEST(Admission, ARequestThatMovesIsNotJudgedByShareAgain) {
   schema::PlaceRequest moving = request_of(1);
   moving.fingerprint = "fp";
   EXPECT_FALSE(admit(moving, {&view}, {.own = 99, .others = 1}));
+  schema::PlaceRequest untouched = request_of(1);
+  untouched.replaces = 1;
+  EXPECT_FALSE(admit(untouched, {&view}, {.own = 99, .others = 1})) << "before its first token";
 }
 
 }  // namespace

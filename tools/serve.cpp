@@ -48,7 +48,10 @@ gateway::GatewayOptions gateway_options(const Settings& settings) {
   options.log_prompts = settings.flag("log-prompts");
   options.http.cors_origins = settings.text("cors-origins");
   if (!settings.text("store-dir").empty()) {
-    options.other_descriptors = limits::kv_store_descriptors;
+    options.other_descriptors += limits::kv_store_descriptors;
+  }
+  if (settings.text("cluster") != "off") {
+    options.other_descriptors += limits::cluster_descriptors;
   }
   options.drain_timeout_ms = static_cast<uint32_t>(settings.count("drain-timeout-s") * 1000);
   return options;

@@ -28,7 +28,7 @@ struct LookerState {
   bool look(const schema::WorkerList& list) {
     for (const schema::WorkerInfo& worker : list.workers) {
       const schema::Announce& announce = worker.announce;
-      if (announce.role != schema::Role::target) continue;
+      if (announce.role != schema::Role::target || worker.load.leaving) continue;
       if (announce.model == wanted.model && announce.tokenizer == wanted.tokenizer) {
         (*found)->fulfill(schema::Announce(announce));
         return true;

@@ -1,0 +1,192 @@
+#include "actors/peer_line.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/block_wire.hpp"
+#include "base/limits.hpp"
+
+namespace outrider::actors {
+namespace {
+
+constexpr Duration k_hand_over = std::chrono::milliseconds(limits::hand_over_ms);
+/// How much the last use says of the next.
+constexpr double k_speed_weight = 0.5;
+/// To find each other.
+constexpr double k_first_s = 0.01;
+
+std::vector<int32_t> tokens_of(const model::TierLoad& load) {
+  std::vector<int32_t> tokens = load.peer->before;
+  for (const model::TierLoad::Wanted& block : load.blocks) {
+    tokens.insert(tokens.end(), block.tokens.begin(), block.tokens.end());
+  }
+  return tokens;
+}
+
+uint64_t bytes_of(const model::TierLoad& load) {
+  return load.blocks.size() * load.block_bytes;
+}
+
+}  // namespace
+
+void LineSpeed::observe(double bytes_per_s) {
+  const double before = bytes_per_s_;
+  bytes_per_s_ = before + k_speed_weight * (bytes_per_s - before);
+}
+
+PeerLine::PeerLine(Setup setup) : setup_(std::move(setup)) {
+  need();
+  thread_ = std::thread([this] { run(); });
+}
+
+PeerLine::~PeerLine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+    if (link_) link_->close();
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void PeerLine::need() {
+  const std::lock_guard lock(mutex_);
+  ++needed_by_;
+  needed_since_ = setup_.lines.clock->now();
+}
+
+void PeerLine::through() {
+  const std::lock_guard lock(mutex_);
+  if (needed_by_ > 0 && --needed_by_ == 0) wake_.notify_all();
+}
+
+bool PeerLine::is_over() const {
+  const std::lock_guard lock(mutex_);
+  return is_over_;
+}
+
+bool PeerLine::has_failed() const {
+  const std::lock_guard lock(mutex_);
+  return has_failed_;
+}
+
+bool PeerLine::load(model::TierLoad& load, model::TierHandlers& handlers) {
+  const std::lock_guard lock(mutex_);
+  if (is_over_ || !is_needed()) return false;
+  const double bytes = static_cast<double>(waiting_bytes_ + bytes_of(load));
+  const double seconds = k_first_s + bytes / setup_.speed->bytes_per_s();
+  if (load.recompute && seconds > to_seconds(*load.recompute)) return false;
+  waiting_bytes_ += bytes_of(load);
+  const TimePoint by = setup_.lines.clock->now() + load.timeout.value_or(k_hand_over);
+  jobs_.push_back({std::move(load), std::move(handlers), by});
+  wake_.notify_all();
+  return true;
+}
+
+bool PeerLine::is_needed() const {
+  return needed_by_ > 0 && setup_.lines.clock->now() - needed_since_ < k_hand_over;
+}
+
+void PeerLine::run() {
+  bool is_good = connect();
+  std::unique_lock lock(mutex_);
+  while (is_good && !stops_) {
+    if (!jobs_.empty()) {
+      Job job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      is_good = fetch(std::move(job));
+      lock.lock();
+    } else if (is_needed()) {
+      wake_.wait_for(lock, setup_.lines.patience);
+    } else {
+      break;
+    }
+  }
+  is_over_ = true;
+  has_failed_ = !is_good;
+  link_ = nullptr;
+  std::deque<Job> left = std::exchange(jobs_, {});
+  lock.unlock();
+  for (Job& job : left) setup_.below(std::move(job.load), std::move(job.handlers));
+}
+
+bool PeerLine::connect() {
+  const LineName name = setup_.lines.new_name();
+  setup_.tell(name);
+  auto link = setup_.lines.dial(setup_.gate, name);
+  if (!link) {
+    setup_.log->warn("no line to a worker that leaves: {}", link.error().message);
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  link_ = std::move(*link);
+  if (stops_) link_->close();
+  return true;
+}
+
+bool PeerLine::fetch(Job job) {
+  const uint64_t bytes = bytes_of(job.load);
+  uint32_t got = 0;
+  End end = End::stopped;
+  if (setup_.lines.clock->now() < job.by) {
+    end = link_ || connect() ? take(job, got) : End::broken;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_bytes_ -= bytes;
+    // More may be on its way than is wanted: the next request has a line of its own.
+    if (end != End::whole) link_ = nullptr;
+  }
+  if (got > 0) {
+    setup_.log->debug("took {} of {} blocks from the worker before", got, job.load.blocks.size());
+  }
+  if (got == job.load.blocks.size()) {
+    job.handlers.done();
+  } else {
+    job.load.blocks.erase(job.load.blocks.begin(), job.load.blocks.begin() + got);
+    setup_.below(std::move(job.load), std::move(job.handlers));
+  }
+  return end != End::broken;
+}
+
+/// Blocks that come; `got` of them did.
+PeerLine::End PeerLine::take(const Job& job, uint32_t& got) {
+  const model::TierLoad& load = job.load;
+  const Clock& clock = *setup_.lines.clock;
+  model::CachedQuery query{.kv_namespace = load.kv_namespace,
+                           .tenant = load.peer->tenant,
+                           .cache_salt = load.peer->cache_salt,
+                           .tokens = tokens_of(load),
+                           .first = 0};
+  const auto block_tokens = static_cast<uint32_t>(load.blocks.front().tokens.size());
+  query.first = static_cast<uint32_t>(load.peer->before.size()) / block_tokens;
+  if (!link_->send(0, {k_query_tag, link::Bytes(encode(query))},
+                   clock.now() + setup_.lines.patience)) {
+    return End::broken;
+  }
+  TimePoint first{0};
+  while (true) {
+    const TimePoint now = clock.now();
+    if ((load.cancelled && load.cancelled->load()) || now >= job.by) return End::stopped;
+    auto message = link_->receive(0, std::min(now + setup_.lines.patience, job.by));
+    if (!message) return clock.now() >= job.by ? End::stopped : End::broken;
+    if (message->tag == k_end_tag) return End::whole;
+    if (message->tag == k_wait_tag) continue;
+    const auto block = decode_block(message->bytes.view());
+    if (!block || message->tag != query.first + got || got == load.blocks.size()) {
+      return End::broken;
+    }
+    auto owner = std::make_shared<link::Bytes>(message->bytes);
+    job.handlers.blocks({{std::move(owner), block->k, block->v}});
+    ++*setup_.taken;
+    const TimePoint at = clock.now();
+    if (got++ == 0) first = at;
+    if (got == load.blocks.size() && got > 1) {
+      const double seconds = std::max(to_seconds(at - first), 1e-6);
+      setup_.speed->observe(static_cast<double>((got - 1) * load.block_bytes) / seconds);
+    }
+  }
+}
+
+}  // namespace outrider::actors
