@@ -26,8 +26,11 @@ constexpr double k_cost_max = 0.02;
 constexpr double k_pause_min = 1;
 constexpr int k_first_pause = 160;
 /// After so many steps a try that is so much slower is over.
-constexpr uint32_t k_glance_steps = 6;
-constexpr double k_glance = 0.6;
+struct Glance {
+  uint32_t steps;
+  double gain;
+};
+constexpr Glance k_glances[] = {{6, 0.6}, {12, 0.8}};
 /// Drafting must gain so much before it begins, and so little before it ends.
 constexpr double k_gain_to_begin = 1.03;
 constexpr double k_gain_to_stay = 1.0;
@@ -85,7 +88,7 @@ bool DraftDuty::choose_load(uint32_t sequences) {
 }
 
 void DraftDuty::wait(Load& load, const StepReport& step) {
-  load.until_try -= step.time;
+  if (step.hints_could_pay) load.until_try -= step.time;
   if (++load.steps <= k_switch_steps || !step.decodes_only) return;
   load.now.add(step);
   if (load.now.steps < k_window_steps) return;
@@ -101,6 +104,7 @@ void DraftDuty::wait(Load& load, const StepReport& step) {
     load.until_try = Duration(0);  // It was not slower: it is tried as soon as it could pay.
     return;
   }
+  if (load.pays && load.last.rate() < load.plain) load.until_try = Duration(0);
   if (promising < k_promising_to_try || load.until_try > Duration(0)) return;
   load.tries = true;
   load.ready = false;
@@ -133,7 +137,9 @@ void DraftDuty::attempt(Load& load, const StepReport& step, bool ready) {
     if (load.steps > k_warmup_steps_max) conclude(load, std::min(gain, 1.0));
     return;
   }
-  const bool is_slow = drafts && gain < k_glance && load.now.steps >= k_glance_steps;
+  const bool is_slow = drafts && std::ranges::any_of(k_glances, [&](const Glance& glance) {
+                         return load.now.steps >= glance.steps && gain < glance.gain;
+                       });
   if (is_slow || is_measured) {
     conclude(load, gain);
   } else if (load.steps > k_try_steps_max) {
@@ -142,6 +148,7 @@ void DraftDuty::attempt(Load& load, const StepReport& step, bool ready) {
 }
 
 void DraftDuty::conclude(Load& load, double gain) {
+  load.plain = load.pays ? load.now.rate() : load.last.rate();
   load.pays = gain > (load.pays ? k_gain_to_stay : k_gain_to_begin);
   end_try(load, gain);
 }

@@ -11,9 +11,10 @@ namespace outrider::actors {
 /// with drafts and without are measured in windows next to each other, for each number of streams
 /// (by powers of two), and the faster way is taken; the other is tried again, as often as costs no
 /// more than a small share of the tokens: soon where it was hardly slower, so that a draft which
-/// was late for a while is used again. Where hints could pay in less than half of the steps nothing
-/// is tried, and where they could in hardly any what paid before is given up. Pure: fed with what
-/// steps took.
+/// was late for a while is used again; and at once when drafting becomes slower than the other way
+/// was. The cost of tries is shared out over steps in which hints could pay. Where hints could pay
+/// in less than half of the steps nothing is tried, and where they could in hardly any what paid
+/// before is given up. Pure: fed with what steps took.
 class DraftDuty {
  public:
   struct Options {
@@ -48,6 +49,7 @@ class DraftDuty {
     bool begun = false;  ///< The first window is over.
     bool ready = false;  ///< Of a try with drafts: they have come.
     Window last;         ///< The last whole window of the usual way.
+    double plain = 0;    ///< Tokens per second without drafts, when that was last measured.
     Window now;          ///< The one that fills.
     uint32_t steps = 0;  ///< Since drafts were last begun or ended.
     Window tried;        ///< All of the try that a window could have, also while it waits.

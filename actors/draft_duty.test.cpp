@@ -121,6 +121,28 @@ TEST(DraftDuty, NoticesSoonThatDraftsAreInTimeAgain) {
   EXPECT_TRUE(target.duty.on());
 }
 
+TEST(DraftDuty, FindsAtOnceThatItIsSlowerThanPlainDecodingWas) {
+  FakeTarget target;
+  target.run(seconds(20));
+  ASSERT_TRUE(target.duty.on());
+  target.tokens_of_drafted = 1;
+  target.run(seconds(1));
+  EXPECT_FALSE(target.duty.on());
+}
+
+TEST(DraftDuty, ATryCostsAShareOfTheTimeInWhichHintsCouldPay) {
+  FakeTarget target;
+  target.tokens_of_drafted = 1;
+  uint64_t tokens = 0;
+  for (int turn = 0; turn < 100; ++turn) {
+    target.could_pay = turn % 2 == 0;
+    const uint64_t before = target.tokens;
+    target.run(seconds(5));
+    if (target.could_pay) tokens += target.tokens - before;
+  }
+  EXPECT_GT(tokens, 0.97 * 250 * 100);
+}
+
 TEST(DraftDuty, FindsThatItNoLongerPays) {
   FakeTarget target;
   target.run(seconds(20));
