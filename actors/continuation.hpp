@@ -12,6 +12,7 @@ namespace outrider::actors {
 struct ChoiceProgress {
   std::vector<int32_t> ids;
   bool finished = false;
+  uint32_t source = 0;  ///< Generation of the attempt that sent the last of it.
 };
 
 struct SessionProgress {

@@ -104,7 +104,12 @@ void DraftDuty::wait(Load& load, const StepReport& step) {
     load.until_try = Duration(0);  // It was not slower: it is tried as soon as it could pay.
     return;
   }
-  if (load.pays && load.last.rate() < load.plain) load.until_try = Duration(0);
+  if (load.pays && load.last.rate() < load.plain) {
+    // Once, and compared with the next window: this one was chosen because it is slow.
+    load.plain = 0;
+    load.until_try = Duration(0);
+    return;
+  }
   if (promising < k_promising_to_try || load.until_try > Duration(0)) return;
   load.tries = true;
   load.ready = false;

@@ -126,7 +126,7 @@ TEST(DraftDuty, FindsAtOnceThatItIsSlowerThanPlainDecodingWas) {
   target.run(seconds(20));
   ASSERT_TRUE(target.duty.on());
   target.tokens_of_drafted = 1;
-  target.run(seconds(1));
+  target.run(milliseconds(1300));
   EXPECT_FALSE(target.duty.on());
 }
 

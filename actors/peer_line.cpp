@@ -12,6 +12,8 @@ namespace {
 constexpr Duration k_hand_over = std::chrono::milliseconds(limits::hand_over_ms);
 /// How much the last use says of the next.
 constexpr double k_speed_weight = 0.5;
+/// What comes in less lay in buffers, and says nothing.
+constexpr double k_measured_s = 0.01;
 /// To find each other.
 constexpr double k_first_s = 0.01;
 
@@ -128,8 +130,9 @@ bool PeerLine::connect() {
 bool PeerLine::fetch(Job job) {
   const uint64_t bytes = bytes_of(job.load);
   uint32_t got = 0;
-  End end = End::stopped;
-  if (setup_.lines.clock->now() < job.by) {
+  End end = End::whole;
+  const bool is_cancelled = job.load.cancelled && job.load.cancelled->load();
+  if (!is_cancelled && setup_.lines.clock->now() < job.by) {
     end = link_ || connect() ? take(job, got) : End::broken;
   }
   {
@@ -183,8 +186,9 @@ PeerLine::End PeerLine::take(const Job& job, uint32_t& got) {
     const TimePoint at = clock.now();
     if (got++ == 0) first = at;
     if (got == load.blocks.size() && got > 1) {
-      const double seconds = std::max(to_seconds(at - first), 1e-6);
-      setup_.speed->observe(static_cast<double>((got - 1) * load.block_bytes) / seconds);
+      const double seconds = to_seconds(at - first);
+      const auto bytes = static_cast<double>((got - 1) * load.block_bytes);
+      if (seconds >= k_measured_s) setup_.speed->observe(bytes / seconds);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "actors/peer_tier.hpp"
 
+#include <system_error>
 #include <utility>
 
 #include "base/limits.hpp"
@@ -47,7 +48,11 @@ void PeerTier::know(uint64_t worker, std::string gate, std::function<void(LineNa
                         .speed = speed_,
                         .taken = taken_,
                         .log = log_};
-  peers_.emplace(worker, std::make_shared<PeerLine>(std::move(setup)));
+  try {
+    peers_.emplace(worker, std::make_shared<PeerLine>(std::move(setup)));
+  } catch (const std::system_error& error) {
+    log_->warn("no thread for a line: {}", error.what());
+  }
 }
 
 void PeerTier::through(uint64_t worker) {

@@ -174,14 +174,18 @@ TEST_F(SessionFaults, ChoicesOfALeavingTargetMoveAsFarAsTheyAreByThen) {
   tell(session_, tokens(old, 0, {10, 11}, 0));
   tell(session_, finishing(tokens(old, 0, {20}, 1)));
   reply(second);
-  ASSERT_EQ(router_log_->places.size(), 3u) << "now one by one";
+  ASSERT_EQ(router_log_->places.size(), 4u) << "now one by one, charged as such";
+  EXPECT_TRUE(second.log->messages.empty());
+  const RequestKey third = router_log_->places[2].key;
+  EXPECT_EQ(router_log_->places[2].choices, 1u);
+  EXPECT_EQ(placed().key, together);
   EXPECT_EQ(placed().choices, 1u);
+  reply(second);
   EXPECT_TRUE(first.log->all<schema::CancelRequest>().empty()) << "the third has no other yet";
   EXPECT_EQ(second.log->last<schema::SubmitBegin>().committed_tokens, 1u);
   tell(session_, tokens(old, 2, {66}, 0));
   tell(session_, tokens(old, 0, {30}, 2));
-  const RequestKey third = key();
-  reply(second);
+  tell(session_, schema::PlaceReply{third, {}, second.handle, 2, "fp"});
   EXPECT_EQ(first.log->last<schema::CancelRequest>().key, old);
   tell(session_, finishing(tokens(together, 1, {11, 12})));
   tell(session_, schema::Done{together, {}, {}});
@@ -191,6 +195,31 @@ TEST_F(SessionFaults, ChoicesOfALeavingTargetMoveAsFarAsTheyAreByThen) {
   EXPECT_EQ(client_->ids(0), (Ids{10, 11, 12}));
   EXPECT_EQ(client_->ids(1), (Ids{20}));
   EXPECT_EQ(client_->ids(2), (Ids{30, 31}));
+}
+
+TEST_F(SessionFaults, OfAChoiceThatMovedTheLeavingTargetIsNotHeardAgain) {
+  request_.choices = 2;
+  request_.speculation.method = SpeculationMethod::reject_sampling;
+  const Twin first = twin(1);
+  const Twin second = twin(2);
+  start_at(first);
+  const RequestKey old = key();
+  tell(session_, tokens(old, 0, {10}, 0));
+  tell(session_, tokens(old, 0, {20}, 1));
+  tell(session_, schema::Leaving{old});
+  ASSERT_EQ(router_log_->places.size(), 3u);
+  const RequestKey one = router_log_->places[1].key;
+  const RequestKey other = router_log_->places[2].key;
+  tell(session_, schema::PlaceReply{one, {}, second.handle, 2, "fp"});
+  tell(session_, tokens(one, 1, {11}));
+  kill(second.handle);
+  tell(session_, tokens(old, 1, {66, 67}, 0));
+  EXPECT_EQ(client_->ids(0), (Ids{10, 11}));
+  tell(session_, tokens(old, 1, {21}, 1));
+  EXPECT_EQ(client_->ids(1), (Ids{20, 21}));
+  const Twin third = twin(3);
+  tell(session_, schema::PlaceReply{other, {}, third.handle, 3, "fp"});
+  EXPECT_EQ(first.log->last<schema::CancelRequest>().key, old) << "nothing is left for it";
 }
 
 TEST_F(SessionFaults, WhoGaveNothingYetDoesNotHideWhoLeftBefore) {

@@ -130,12 +130,13 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
     attempt.avoid.clear();
     attempt.gap_asked = false;
     attempt.delivered = true;
+    progress.source = generation;
     attempt.due = now + k_answer_timeout;
     deliver(std::move(event));
     if (ended_) return true;
     if (progress.finished) {
       drop_finished();
-      retire(generation);
+      retire_leaving();
       if (attempts_.count(generation) == 0) return true;
     }
   }

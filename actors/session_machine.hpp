@@ -130,7 +130,7 @@ class SessionMachine {
   void replace(uint32_t generation, const Attempt& lost, Attempt common, bool at_once,
                TimePoint now);
   void split(Attempt& attempt, TimePoint now);
-  void retire(uint32_t generation);
+  void retire_leaving();
   void drop_finished();
   bool is_taken_over(uint32_t generation, uint32_t choice) const;
   Duration backoff(uint32_t tries) const;

@@ -21,6 +21,7 @@ void SessionMachine::begin(Attempt begun, bool at_once, TimePoint now) {
 }
 
 void SessionMachine::ask(uint32_t generation, Attempt& attempt, TimePoint now) {
+  split(attempt, now);
   attempt.phase = Phase::placing;
   attempt.due = now + k_answer_timeout;
   const ChoiceProgress& first = progress_.choices[attempt.choices.front()];
@@ -46,6 +47,9 @@ void SessionMachine::on(const schema::PlaceReply& reply, TimePoint now) {
   const ErrorCode why = reply.refusal.none() ? ErrorCode::internal : reply.refusal.error_code();
   if (reply.refusal.none() && (!reply.target || !fits)) {
     try_again(generation, unavailable("the router offered a worker with another fingerprint"), now);
+  } else if (reply.refusal.none() &&
+             plan_attempts(progress_, attempt->choices).front() != attempt->choices) {
+    ask(generation, *attempt, now);  // For less: the rest would stay charged.
   } else if (reply.refusal.none()) {
     attempt->target = reply.target;
     attempt->worker = reply.worker;
@@ -68,7 +72,7 @@ void SessionMachine::split(Attempt& attempt, TimePoint now) {
   for (size_t i = 1; i < parts.size(); ++i) {
     Attempt other = attempt;
     other.phase = Phase::waiting;
-    other.target = nullptr;
+    other.full_since.reset();
     other.choices = std::move(parts[i]);
     begin(std::move(other), true, now);
   }
@@ -80,10 +84,10 @@ void SessionMachine::try_again(uint32_t generation, const schema::Refusal& why, 
   // While its target has not left yet there is nothing to give up for.
   const bool goes_on = attempts_.count(attempt.replaces) != 0;
   const uint32_t tries = attempt.tries + 1;
-  if (tries >= limits::placement_attempts_max && !goes_on) return refuse(why);
-  attempt.tries = std::min(tries, limits::placement_attempts_max - 1);
+  if (!goes_on) attempt.tries = tries;
+  if (attempt.tries >= limits::placement_attempts_max) return refuse(why);
   attempt.phase = Phase::waiting;
-  attempt.due = now + backoff(attempt.tries);
+  attempt.due = now + backoff(tries);
 }
 
 /// Whoever was let in once is not turned away because a worker less has to do for all.
@@ -108,7 +112,6 @@ bool SessionMachine::is_free(const Attempt& attempt) const {
 }
 
 void SessionMachine::submit(uint32_t generation, Attempt& attempt, TimePoint now) {
-  split(attempt, now);
   attempt.phase = Phase::submitted;
   attempt.due = now + k_answer_timeout;
   attempt.full_since = std::nullopt;
@@ -138,7 +141,7 @@ void SessionMachine::submit(uint32_t generation, Attempt& attempt, TimePoint now
   }
   ports_.tell(attempt.target, schema::SubmitEnd{key(generation)});
   if (blocked_) ports_.tell(attempt.target, schema::SetParked{key(generation), true});
-  retire(attempt.replaces);
+  retire_leaving();
 }
 
 /// The target of this attempt is lost: what is unfinished goes elsewhere, under new generations.
@@ -194,26 +197,30 @@ void SessionMachine::replace(uint32_t generation, const Attempt& lost, Attempt c
   }
 }
 
+/// A younger attempt computes it, or did: what this one still says may be other tokens, where
+/// drafts have a say.
 bool SessionMachine::is_taken_over(uint32_t generation, uint32_t choice) const {
-  return std::any_of(attempts_.begin(), attempts_.end(), [&](const auto& entry) {
-    const Attempt& attempt = entry.second;
-    return attempt.replaces == generation && attempt.at_target() && attempt.computes(choice);
+  if (progress_.choices[choice].source > generation) return true;
+  return std::any_of(attempts_.upper_bound(generation), attempts_.end(), [&](const auto& entry) {
+    return entry.second.at_target() && entry.second.computes(choice);
   });
 }
 
-/// Once others have all that is unfinished of it.
-void SessionMachine::retire(uint32_t generation) {
-  const auto found = attempts_.find(generation);
-  if (found == attempts_.end()) return;
-  bool is_replaced = false;
-  for (const uint32_t choice : found->second.choices) {
-    if (progress_.choices[choice].finished) continue;
-    if (!is_taken_over(generation, choice)) return;
-    is_replaced = true;
-  }
-  if (!is_replaced) return;  // It has finished, and says so.
-  ports_.tell(found->second.target, schema::CancelRequest{key(generation)});
-  attempts_.erase(found);
+/// Those that leave are left once others have all that is unfinished of them.
+void SessionMachine::retire_leaving() {
+  const auto is_left = [&](const Attempts::value_type& entry) {
+    const auto& [generation, attempt] = entry;
+    if (!attempt.leaves) return false;
+    bool is_replaced = false;  // Or it has finished, and says so.
+    for (const uint32_t choice : attempt.choices) {
+      if (progress_.choices[choice].finished) continue;
+      if (!is_taken_over(generation, choice)) return false;
+      is_replaced = true;
+    }
+    if (is_replaced) ports_.tell(attempt.target, schema::CancelRequest{key(generation)});
+    return is_replaced;
+  };
+  std::erase_if(attempts_, is_left);
 }
 
 /// What a leaving target has finished after all needs no other one.
