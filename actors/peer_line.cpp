@@ -25,6 +25,10 @@ std::vector<int32_t> tokens_of(const model::TierLoad& load) {
   return tokens;
 }
 
+bool is_cancelled(const model::TierLoad& load) {
+  return load.cancelled && load.cancelled->load();
+}
+
 uint64_t bytes_of(const model::TierLoad& load) {
   return load.blocks.size() * load.block_bytes;
 }
@@ -131,8 +135,7 @@ bool PeerLine::fetch(Job job) {
   const uint64_t bytes = bytes_of(job.load);
   uint32_t got = 0;
   End end = End::whole;
-  const bool is_cancelled = job.load.cancelled && job.load.cancelled->load();
-  if (!is_cancelled && setup_.lines.clock->now() < job.by) {
+  if (!is_cancelled(job.load) && setup_.lines.clock->now() < job.by) {
     end = link_ || connect() ? take(job, got) : End::broken;
   }
   {
@@ -171,7 +174,7 @@ PeerLine::End PeerLine::take(const Job& job, uint32_t& got) {
   TimePoint first{0};
   while (true) {
     const TimePoint now = clock.now();
-    if ((load.cancelled && load.cancelled->load()) || now >= job.by) return End::stopped;
+    if (is_cancelled(load) || now >= job.by) return End::stopped;
     auto message = link_->receive(0, std::min(now + setup_.lines.patience, job.by));
     if (!message) return clock.now() >= job.by ? End::stopped : End::broken;
     if (message->tag == k_end_tag) return End::whole;
