@@ -101,6 +101,7 @@ bool BlockGiver::give(link::TensorLink& link, model::CachedQuery query) {
       ++given_;
     }
     if (found.empty()) break;
+    query.before = found.back().id;
   }
   return link.send(0, {k_end_tag, {}}, lines_.clock->now() + lines_.patience).ok();
 }

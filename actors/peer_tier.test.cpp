@@ -281,8 +281,8 @@ TEST(BlockWire, QueriesAndBlocksAreReadBack) {
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_FALSE(decode_query(std::span(bytes).first(size))) << size;
   }
-  const model::CachedBlock block{std::vector<std::byte>(3, std::byte{1}),
-                                 std::vector<std::byte>(5, std::byte{2})};
+  const model::CachedBlock block{
+      {}, std::vector<std::byte>(3, std::byte{1}), std::vector<std::byte>(5, std::byte{2})};
   const auto sent = encode(block);
   const auto view = decode_block(sent);
   ASSERT_TRUE(view);

@@ -33,6 +33,13 @@ class Target : public World {
     setup.routers = routers;
     setup.drafts.depth_max = draft_depth;
     setup.drafts.duty.always = true;
+    setup.lines.clock = std::make_shared<SteadyClock>();
+    setup.lines.dial = [dialled = dialled_](
+                           const std::string&,
+                           const LineName& line) -> Result<std::unique_ptr<link::TensorLink>> {
+      dialled->push_back(line);
+      return fail(ErrorCode::unavailable, "nobody is there");
+    };
     setup.log = log_;
     setup.engine = [this](EngineListener listener) {
       auto engine = std::make_unique<ManualEngine>(std::move(listener), engine_);
@@ -100,6 +107,8 @@ class Target : public World {
   std::shared_ptr<FakeEngine> engine_ = std::make_shared<FakeEngine>();
   ManualEngine* port_ = nullptr;
   std::shared_ptr<std::vector<Heard>> heard_ = std::make_shared<std::vector<Heard>>();
+  /// By the thread of one line; read when the target is gone.
+  std::shared_ptr<std::vector<LineName>> dialled_ = std::make_shared<std::vector<LineName>>();
   TargetActor target_;
   schema::SessionHandle session_;
   GenerationRequest request_;
@@ -385,6 +394,16 @@ TEST_F(Target, LeavesWhenAllItsRequestsHaveGoneOnElsewhere) {
 TEST_F(Target, LeavesAtOnceWithoutRequests) {
   tell(target_, LeaveNow{});
   EXPECT_FALSE(is_alive());
+}
+
+TEST_F(Target, AnswersLinesOnlyWhenItLeaves) {
+  tell(target_, schema::LineWanted{{1}, router_});
+  submit(key_);
+  tell(target_, LeaveNow{});
+  tell(target_, schema::LineWanted{{2}, router_});
+  advance(limits::hand_over_ms + 100);
+  ASSERT_FALSE(is_alive());
+  EXPECT_EQ(*dialled_, std::vector<LineName>{{2}});
 }
 
 TEST_F(Target, LeavesInTheEndWhateverStays) {

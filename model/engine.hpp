@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/block_id.hpp"
 #include "base/clock.hpp"
 #include "base/hash.hpp"
 #include "base/limits.hpp"
@@ -120,11 +121,13 @@ struct CachedQuery {
   Digest256 kv_namespace{};  ///< Of who asks.
   std::string tenant;
   std::string cache_salt;
-  std::vector<int32_t> tokens;  ///< Of whole blocks, from the first one on.
-  uint32_t first = 0;           ///< Block asked for first.
+  std::vector<int32_t> tokens;      ///< Of whole blocks, from the first one on.
+  uint32_t first = 0;               ///< Block asked for first.
+  std::optional<BlockId> before{};  ///< Of the block before it, if known: it is not hashed again.
 };
 /// The hot bytes, as TierBlock has them.
 struct CachedBlock {
+  BlockId id{};
   std::vector<std::byte> k;
   std::vector<std::byte> v;
 };

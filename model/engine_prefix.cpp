@@ -125,12 +125,18 @@ std::vector<CachedBlock> Engine::read_cached(const CachedQuery& query, uint64_t 
                              {.tenant = query.tenant, .salt = query.cache_salt});
   uint64_t bytes = 0;
   const std::span<const int32_t> tokens(query.tokens);
-  for (uint32_t depth = 0; (depth + 1) * block_tokens <= tokens.size(); ++depth) {
+  uint32_t depth = 0;
+  if (query.before) {
+    id = *query.before;
+    depth = query.first;
+  }
+  for (; (depth + 1) * block_tokens <= tokens.size(); ++depth) {
     id = hasher.child(id, tokens.subspan(size_t{depth} * block_tokens, block_tokens));
     if (depth < query.first) continue;
     const int32_t index = s.cache->index().find(id);
     if (index == PrefixIndex::k_none || bytes >= bytes_max) break;
     CachedBlock& block = blocks.emplace_back();
+    block.id = id;
     block.k.resize(geometry.k_bytes());
     block.v.resize(geometry.v_bytes());
     s.model->ops->read_block(geometry, index, s.cache->memory(), block.k.data(), block.v.data());

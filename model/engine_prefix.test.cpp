@@ -402,6 +402,14 @@ TEST(EnginePrefix, CachedBlocksAreReadByTokensAndScope) {
   const auto last = world.engine->read_cached(query, k_all);
   ASSERT_EQ(last.size(), 2u);
   EXPECT_NE(last[0].k, last[1].k);
+  CachedQuery rest = query;
+  rest.first = 7;
+  rest.before = last[0].id;
+  const auto one = world.engine->read_cached(rest, k_all);
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0].k, last[1].k);
+  rest.before = last[1].id;
+  EXPECT_TRUE(world.engine->read_cached(rest, k_all).empty());
   query.tokens[20] ^= 1;
   EXPECT_TRUE(world.engine->read_cached(query, k_all).empty()) << "other tokens before them";
   query.tokens[20] ^= 1;

@@ -202,8 +202,7 @@ struct Done {
   RequestTimings timings;
 };
 
-// -- target -> a target that is leaving
-// ------------------------------------------------------------
+// -- target -> a target that is leaving ----------------------------------------------------------
 
 /// Who sends it waits at one end of this line, at the gate of that router, and will ask for blocks.
 struct LineWanted {
