@@ -88,7 +88,7 @@ class Server:
         places = dict(re.findall(r"^vllm:spec_decode_num_accepted_tokens_per_pos_total\{.*position="
                                  r"\"(\d+)\".*\} (\S+)", text, re.M))
         drafts = float(total.group(1)) if total else 0
-        return drafts, [float(places[str(i)]) / drafts for i in range(len(places))]
+        return drafts, [float(places[str(i)]) / drafts for i in range(len(places)) if drafts]
 
 
 class LlamaServer(Server):

@@ -255,7 +255,7 @@ static void score_all_codes(const ChunkWork& w, const KvLayer& kv) {
                         .ahead = {w.tiles.values[t], w.tiles.values[other]},
                         .ahead_step = (kv.v_tile_bytes + units - 1) / units};
       for (size_t r = 0; r < w.queries;) {
-        const size_t height = min_of(w.queries - r, k_code_rows);
+        const size_t height = min_of(w.queries - r, k_column_rows);
         table.score[height - 1](job);
         job.q += height * stride;
         job.q_scale += height;
@@ -309,7 +309,7 @@ static void sum_all_codes(const ChunkWork& w, const KvLayer& kv) {
                         .ahead_at = g * ahead_step,
                         .ahead_step = ahead_step};
       for (size_t r = 0; r < w.queries;) {
-        const size_t height = min_of(w.queries - r, k_code_rows);
+        const size_t height = min_of(w.queries - r, k_column_rows);
         table.sum[height - 1](job);
         job.w += height * k_chunk_positions;
         job.w_scale += height;

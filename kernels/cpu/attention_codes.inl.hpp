@@ -138,12 +138,15 @@ template <KvKind kind, size_t rows>
   }
 }
 
-/// Both for 1 … k_code_rows rows, by number of rows less one.
+/// Rows of the tallest tile of two columns.
+constexpr size_t k_column_rows = min_of(k_code_rows, k_rows_2);
+
+/// Both for 1 … k_column_rows rows, by number of rows less one.
 template <KvKind kind>
 struct CodeTiles {
-  void (*score[k_code_rows])(const CodeScores&);
-  void (*sum[k_code_rows])(const CodeValues&);
-  constexpr CodeTiles() : score(), sum() { fill<k_code_rows>(); }
+  void (*score[k_column_rows])(const CodeScores&);
+  void (*sum[k_column_rows])(const CodeValues&);
+  constexpr CodeTiles() : score(), sum() { fill<k_column_rows>(); }
 
  private:
   template <size_t rows>

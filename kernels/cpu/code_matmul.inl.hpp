@@ -131,6 +131,25 @@ template <PanelKind kind, size_t rows, size_t panels>
   }
 }
 
+/// Both panels of a tile, in one or each by itself, as this instruction set has registers.
+template <PanelKind kind, size_t rows>
+static void code_tiles(const MatmulArgs& a, const CodeTile& both) {
+  if constexpr (k_code_panels == 2) {
+    code_tile<kind, rows, 2>(a, both);
+  } else {
+    CodeTile one = both;
+    one.jump = 0;
+    one.count = min_of(both.count, 1);
+    code_tile<kind, rows, 1>(a, one);
+    if (both.count == 1) return;
+    one.panel[0] = both.panel[1];
+    one.jump = both.jump;
+    one.index += 1;
+    one.acc += both.acc_stride;
+    code_tile<kind, rows, 1>(a, one);
+  }
+}
+
 /// Any number of rows: in the tallest tiles, the rest in the smallest one that holds it.
 template <PanelKind kind>
 static void wide_tiles(const MatmulArgs& a, const CodeTile& whole) {
@@ -140,13 +159,13 @@ static void wide_tiles(const MatmulArgs& a, const CodeTile& whole) {
     tile.acc += 16 * (row - whole.rows.begin);
     const size_t height = tile.rows.end - row;
     if (height == 1) {
-      code_tile<kind, 1, 2>(a, tile);
+      code_tiles<kind, 1>(a, tile);
     } else if (height == 2) {
-      code_tile<kind, 2, 2>(a, tile);
+      code_tiles<kind, 2>(a, tile);
     } else if (height <= min_of(4, k_code_rows)) {
-      code_tile<kind, min_of(4, k_code_rows), 2>(a, tile);
+      code_tiles<kind, min_of(4, k_code_rows)>(a, tile);
     } else {
-      code_tile<kind, k_code_rows, 2>(a, tile);
+      code_tiles<kind, k_code_rows>(a, tile);
     }
   }
 }

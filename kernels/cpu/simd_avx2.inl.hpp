@@ -10,8 +10,10 @@ constexpr size_t k_rows_2 = 3;
 constexpr size_t k_rows_4 = 1;
 #if defined(__AVXVNNI__)
 constexpr size_t k_code_rows = 2;
+constexpr size_t k_code_panels = 2;
 #else
-constexpr size_t k_code_rows = 4;  // Some are kept in memory: the products need more room anyway.
+constexpr size_t k_code_rows = 6;
+constexpr size_t k_code_panels = 1;
 #endif
 // Up to so many queries convert keys and values in registers, again for each tile of queries; more
 // share one conversion.
@@ -216,8 +218,11 @@ OUTRIDER_INLINE Ints dot_pairs(Ints acc, Ints a, Ints pairs) {
   return {_mm256_dpwssd_avx_epi32(acc.lo, a.lo, pairs.lo),
           _mm256_dpwssd_avx_epi32(acc.hi, a.hi, pairs.hi)};
 #else
-  return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, pairs.lo)),
-          _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, pairs.hi))};
+  acc = {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, pairs.lo)),
+         _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, pairs.hi))};
+  // Or the compiler reorders the sums, computes all products first and keeps them in memory.
+  asm("" : "+x"(acc.lo), "+x"(acc.hi));
+  return acc;
 #endif
 }
 

@@ -9,6 +9,7 @@ constexpr size_t k_rows_1 = 8;
 constexpr size_t k_rows_2 = 8;
 constexpr size_t k_rows_4 = 7;
 constexpr size_t k_code_rows = 8;
+constexpr size_t k_code_panels = 2;
 // Up to so many queries convert keys and values in registers, again for each tile of queries; more
 // share one conversion.
 constexpr size_t k_direct_queries = ~size_t{0};  // Loads that convert are free here.

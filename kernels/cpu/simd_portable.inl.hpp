@@ -9,6 +9,7 @@ constexpr size_t k_rows_1 = 2;
 constexpr size_t k_rows_2 = 1;
 constexpr size_t k_rows_4 = 0;
 constexpr size_t k_code_rows = 2;
+constexpr size_t k_code_panels = 2;
 // Up to so many queries convert keys and values in registers, again for each tile of queries; more
 // share one conversion.
 constexpr size_t k_direct_queries = 2 * k_rows_2;
