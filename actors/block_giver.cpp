@@ -58,21 +58,39 @@ void BlockGiver::run(Line& line, const std::string& gate, const LineName& name) 
     log_->warn("no line for blocks: {}", link.error().message);
     return;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    line.link = std::move(*link);
-  }
-  answer(*line.link);
+  if (!take(line, std::move(*link))) return;
+  answer(line);
   line.link->close();
 }
 
-void BlockGiver::answer(link::TensorLink& link) {
-  while (true) {
-    auto asked = link.receive(0, lines_.clock->now() + k_hand_over);
-    if (!asked || asked->tag != k_query_tag) return;
+bool BlockGiver::take(Line& line, std::shared_ptr<link::TensorLink> link) {
+  const std::lock_guard lock(mutex_);
+  if (!stopping_) line.link = std::move(link);
+  return !stopping_;
+}
+
+bool BlockGiver::answer_nccl(Line& line, const link::Message& offer) {
+  auto moved = link::answer_nccl(line.link, offer, lines_.nccl);
+  if (!moved) {
+    log_->warn("a line for blocks: {}", moved.error().message);
+    return false;
+  }
+  log_->info("a line for blocks goes over {}",
+             moved->why_not.empty() ? "NCCL" : "TCP: " + moved->why_not);
+  return take(line, std::move(moved->link));
+}
+
+void BlockGiver::answer(Line& line) {
+  for (bool is_first = true;; is_first = false) {
+    const auto asked = line.link->receive(0, lines_.clock->now() + k_hand_over);
+    if (!asked) return;
+    if (is_first && link::is_nccl_offer(*asked)) {
+      if (!answer_nccl(line, *asked)) return;
+      continue;
+    }
+    if (asked->tag != k_query_tag) return;
     auto query = decode_query(asked->bytes.view());
-    if (!query || !give(link, std::move(*query))) return;
+    if (!query || !give(*line.link, std::move(*query))) return;
   }
 }
 

@@ -33,12 +33,15 @@ class BlockGiver {
 
  private:
   struct Line {
-    std::unique_ptr<link::TensorLink> link;  ///< Under the mutex.
+    std::shared_ptr<link::TensorLink> link;  ///< Under the mutex.
     std::atomic<bool> ended = false;
     std::thread thread;
   };
   void run(Line& line, const std::string& gate, const LineName& name);
-  void answer(link::TensorLink& link);
+  /// From now on the line's. False: there shall be none.
+  bool take(Line& line, std::shared_ptr<link::TensorLink> link);
+  bool answer_nccl(Line& line, const link::Message& offer);
+  void answer(Line& line);
   bool give(link::TensorLink& link, model::CachedQuery query);
 
   const std::shared_ptr<EnginePort> engine_;

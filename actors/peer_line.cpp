@@ -125,8 +125,24 @@ bool PeerLine::connect() {
     setup_.log->warn("no line to a worker that leaves: {}", link.error().message);
     return false;
   }
+  {
+    const std::lock_guard lock(mutex_);
+    link_ = std::move(*link);
+    if (stops_) link_->close();
+  }
+  return !setup_.lines.nccl.nccl || offer_nccl();
+}
+
+bool PeerLine::offer_nccl() {
+  auto moved = link::offer_nccl(link_, setup_.lines.nccl);
+  if (!moved) {
+    setup_.log->warn("a line to a worker that leaves: {}", moved.error().message);
+    return false;
+  }
+  setup_.log->info("a line to a worker that leaves goes over {}",
+                   moved->why_not.empty() ? "NCCL" : "TCP: " + moved->why_not);
   const std::lock_guard lock(mutex_);
-  link_ = std::move(*link);
+  link_ = std::move(moved->link);
   if (stops_) link_->close();
   return true;
 }

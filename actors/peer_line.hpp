@@ -69,6 +69,7 @@ class PeerLine {
   void run();
   bool is_needed() const;
   bool connect();
+  bool offer_nccl();
   /// False: the line is of no more use.
   bool fetch(Job job);
   End take(const Job& job, uint32_t& got);

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/limits.hpp"
 #include "base/result.hpp"
+#include "link/nccl_upgrade.hpp"
 #include "link/tensor_link.hpp"
 
 namespace outrider::actors {
@@ -27,6 +28,9 @@ struct PeerLines {
   std::shared_ptr<const Clock> clock;  ///< The links', too.
   /// For the other end's next word, at each.
   Duration patience = std::chrono::milliseconds(limits::peer_wait_ms);
+  /// With NCCL in it who asks on a line offers to move it there; who answers says yes or no. Its
+  /// setup is the dialled links', always.
+  link::NcclTerms nccl;
 };
 
 }  // namespace outrider::actors

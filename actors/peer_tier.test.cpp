@@ -10,6 +10,7 @@
 #include "actors/engine_loop.hpp"
 #include "actors/real_world.test.hpp"
 #include "base/log.hpp"
+#include "link/emulated_nccl.test.hpp"
 #include "link/tcp_link.hpp"
 
 namespace outrider::actors {
@@ -18,13 +19,16 @@ namespace {
 /// A gate that joins two ends in this process.
 class Lines {
  public:
-  PeerLines made(Duration patience = std::chrono::seconds(2)) {
+  PeerLines made(Duration patience = std::chrono::seconds(2),
+                 std::shared_ptr<link::Nccl> nccl = nullptr) {
     return {.dial = [this](const std::string&, const LineName& name) { return dial(name); },
             .new_name = [this] { return LineName{++names_}; },
             .clock = clock_,
-            .patience = patience};
+            .patience = patience,
+            .nccl = {std::move(nccl), {{.streams = 1}, clock_, nccl_counters_}}};
   }
   uint64_t messages() const { return counters_->messages_sent; }
+  uint64_t messages_over_nccl() const { return nccl_counters_->messages_sent; }
 
   std::atomic<uint32_t> dialled = 0;
   std::atomic<bool> broken = false;
@@ -55,6 +59,7 @@ class Lines {
   std::map<LineName, link::OwnedFd> waiting_;
   std::shared_ptr<SteadyClock> clock_ = std::make_shared<SteadyClock>();
   std::shared_ptr<link::LinkCounters> counters_ = std::make_shared<link::LinkCounters>();
+  std::shared_ptr<link::LinkCounters> nccl_counters_ = std::make_shared<link::LinkCounters>();
 };
 
 constexpr uint64_t k_worker = 7;
@@ -183,6 +188,30 @@ TEST_F(PeerTierTest, ATwinGoesOnWithTheBlocksThatTheOtherHas) {
   while (giver_->open() > 0) std::this_thread::yield();
   const Said again = run(*taking_, continued(whole.tokens, 35), {1, 3});
   EXPECT_EQ(again.tokens.size(), 5u);
+}
+
+TEST_F(PeerTierTest, BlocksGoOverNcclWhereBothHaveItAndElseOverTheLineAsItIs) {
+  compute_there();
+  auto reference = make_engine(clock_);
+  const Said whole = run(*reference, request_, {1, 1});
+  const auto world = std::make_shared<link::testing_support::EmulatedWorld>();
+  const auto device = [&](uint8_t number) {
+    return std::make_shared<link::testing_support::EmulatedNccl>(world, number);
+  };
+  const Duration patience = std::chrono::seconds(2);
+  for (const bool both : {true, false}) {
+    giver_ = std::make_unique<BlockGiver>(giver_engine_,
+                                          lines_.made(patience, both ? device(2) : nullptr), log_);
+    tier_ = std::make_shared<PeerTier>(nullptr, lines_.made(patience, device(1)), log_);
+    taking_ = make_engine(clock_);
+    taking_->attach_tier(tier_);
+    const uint64_t before = lines_.messages_over_nccl();
+    const Said rest = run(*taking_, continued(whole.tokens, 30), {1, 2});
+    EXPECT_TRUE(std::equal(rest.tokens.begin(), rest.tokens.end(), whole.tokens.begin() + 30));
+    EXPECT_EQ(tier_->taken(), 6u);
+    const uint64_t over_nccl = lines_.messages_over_nccl() - before;
+    EXPECT_TRUE(both ? over_nccl >= 7 : over_nccl == 0) << over_nccl;
+  }
 }
 
 TEST_F(PeerTierTest, ALongStepOfTheOtherIsWaitedForAndHoldsUpNoOtherPeer) {

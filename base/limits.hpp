@@ -340,6 +340,15 @@ inline constexpr uint32_t link_silence_ms = 5'000;
 inline constexpr uint32_t link_pause_ms = 15'000;
 /// How late deadlines are noticed.
 inline constexpr uint32_t link_tick_ms = 100;
+/// Frames of data that a link over NCCL has under way in each direction, each with its place in
+/// pinned memory and in the device's: 2 MiB of either for a link.
+inline constexpr uint32_t link_nccl_slots = 4;
+/// While some are, it looks at them so often: NCCL wakes nobody.
+inline constexpr uint32_t link_nccl_poll_us = 50;
+/// For two ends to set up a communicator, which takes NCCL about a second; then they go on without.
+inline constexpr uint32_t link_nccl_join_ms = 4'000;
+/// Communicators of one device that are being aborted, and do not end: there are no more then.
+inline constexpr uint32_t link_nccl_retiring_max = 4;
 
 static_assert(split_match_steps_max >= 4 * template_output_bytes_max);
 static_assert(retry_after_ms < retry_after_max_ms);
@@ -363,6 +372,9 @@ static_assert(link_streams_max * link_window_bytes_max <= uint64_t{1} << 30,
 static_assert(link_frame_bytes_max <= link_message_bytes_max);
 static_assert(link_silence_ms >= 4 * link_ping_ms, "three pings may be late");
 static_assert(link_pause_ms > 2 * link_silence_ms && link_tick_ms * 4 <= link_ping_ms);
+static_assert(link_nccl_join_ms < link_silence_ms,
+              "an end that waits for the other's communicator has not given it up");
+static_assert(2 * link_nccl_join_ms < hand_over_ms, "and blocks have time to move after that");
 static_assert(http_header_bytes_max < http_body_bytes_max);
 static_assert(http_bodies_bytes_max >= text_jobs_max * http_body_bytes_max);
 static_assert(sse_ping_interval_ms < http_body_timeout_ms);

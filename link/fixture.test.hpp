@@ -115,8 +115,8 @@ inline FdPair loopback_pair() {
 
 /// Two connected links that share a clock and counters.
 struct LinkPair {
-  std::unique_ptr<TensorLink> a;
-  std::unique_ptr<TensorLink> b;
+  std::shared_ptr<TensorLink> a;
+  std::shared_ptr<TensorLink> b;
 };
 
 inline std::unique_ptr<TensorLink> open_tcp(OwnedFd fd, const LinkSetup& setup) {

@@ -23,8 +23,9 @@ enum class LinkEnd : uint8_t {
   silent,     ///< No whole frame came for limits::link_silence_ms.
   stalled,    ///< It took no frame for as long, or left a message for limits::link_pause_ms.
   io,         ///< The operating system refused.
+  device,     ///< NCCL or its GPU reported an error; or the peer's did, and it went.
 };
-inline constexpr size_t k_link_ends = 14;
+inline constexpr size_t k_link_ends = 15;
 const char* to_string(LinkEnd end);
 
 /// Sums over all links that share them. Thread-safe.

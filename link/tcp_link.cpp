@@ -8,10 +8,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <system_error>
@@ -23,20 +21,8 @@
 namespace outrider::link {
 namespace {
 
-constexpr Duration k_tick = std::chrono::milliseconds(limits::link_tick_ms);
-
 Error system_error(const char* doing) {
   return fail(ErrorCode::io, std::string(doing) + ": " + std::strerror(errno));
-}
-
-Error over(LinkEnd end) {
-  return fail(ErrorCode::unavailable, std::string("the link is over: ") + to_string(end));
-}
-
-Error no_stream(uint32_t stream, uint32_t streams) {
-  return fail(ErrorCode::invalid_argument,
-              "stream " + std::to_string(stream) + " of a link with " + std::to_string(streams),
-              "stream");
 }
 
 /// Refuses what is no stream socket; nothing on it blocks any more.
@@ -80,10 +66,7 @@ Result<std::unique_ptr<TcpLink>> TcpLink::open(OwnedFd socket, LinkSetup setup) 
 }
 
 TcpLink::TcpLink(OwnedFd socket, OwnedFd waker, LinkSetup setup)
-    : socket_(std::move(socket)),
-      waker_(std::move(waker)),
-      setup_(std::move(setup)),
-      session_(setup_.settings, setup_.clock->now()) {}
+    : socket_(std::move(socket)), waker_(std::move(waker)), session_(std::move(setup)) {}
 
 TcpLink::~TcpLink() {
   close();
@@ -91,67 +74,24 @@ TcpLink::~TcpLink() {
 }
 
 Result<void> TcpLink::send(uint32_t stream, Message message, TimePoint deadline) {
-  const LinkSettings& settings = setup_.settings;
-  if (stream >= settings.streams) return no_stream(stream, settings.streams);
-  const uint64_t bytes = message.bytes.size();
-  if (bytes > settings.message_bytes_max()) {
-    return fail(ErrorCode::too_large, "a message of " + std::to_string(bytes) + " bytes; at most " +
-                                          std::to_string(settings.message_bytes_max()));
-  }
-  {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      if (session_.end() != LinkEnd::none) return over(session_.end());
-      if (session_.push(stream, message)) break;
-      if (!wait(lock, deadline)) {
-        return fail(ErrorCode::overloaded,
-                    "stream " + std::to_string(stream) + " of the link takes no message now");
-      }
-    }
-  }
-  setup_.counters->messages_sent += 1;
-  setup_.counters->bytes_sent += bytes;
+  OUTRIDER_TRY(session_.send(stream, std::move(message), deadline));
   wake();
   return {};
 }
 
 Result<Message> TcpLink::receive(uint32_t stream, TimePoint deadline) {
-  if (stream >= setup_.settings.streams) return no_stream(stream, setup_.settings.streams);
-  std::optional<Message> message;
-  {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      message = session_.pop(stream);
-      if (message) break;
-      if (session_.end() != LinkEnd::none) return over(session_.end());
-      if (!wait(lock, deadline)) {
-        return fail(ErrorCode::deadline_exceeded,
-                    "no message on stream " + std::to_string(stream) + " of the link in time");
-      }
-    }
-  }
-  setup_.counters->messages_received += 1;
-  setup_.counters->bytes_received += message->bytes.size();
-  wake();  // there is credit to give back
-  return std::move(*message);
+  auto message = session_.receive(stream, deadline);
+  if (message) wake();  // there is credit to give back
+  return message;
 }
 
 void TcpLink::close() {
-  finish(LinkEnd::closed);
+  session_.finish(LinkEnd::closed);
   wake();
 }
 
 LinkEnd TcpLink::end() const {
-  const std::lock_guard lock(mutex_);
   return session_.end();
-}
-
-bool TcpLink::wait(std::unique_lock<std::mutex>& lock, TimePoint deadline) {
-  const TimePoint now = setup_.clock->now();
-  if (now >= deadline) return false;
-  // The clock need not be the machine's: look at it again before long.
-  condition_.wait_for(lock, std::min(k_tick, deadline - now));
-  return true;
 }
 
 void TcpLink::wake() {
@@ -160,25 +100,12 @@ void TcpLink::wake() {
   [[maybe_unused]] const ssize_t written = ::write(waker_.get(), &one, sizeof(one));
 }
 
-void TcpLink::changed() {
-  if (session_.end() != LinkEnd::none && !std::exchange(is_counted_, true)) {
-    setup_.counters->ended[static_cast<size_t>(session_.end())] += 1;
-  }
-  condition_.notify_all();
-}
-
-void TcpLink::finish(LinkEnd reason) {
-  const std::lock_guard lock(mutex_);
-  session_.finish(reason);
-  changed();
-}
-
 void TcpLink::run() {
   TimePoint looked{};
   do {
     // What came until now is heard before it is asked whether the peer is silent: this thread may
     // be the one that is late.
-    looked = setup_.clock->now();
+    looked = session_.now();
     fetch();
     const bool wants_to_write = piece_ && can_write_;
     std::array<pollfd, 2> polled{};
@@ -191,27 +118,15 @@ void TcpLink::run() {
     }
     if ((polled[0].revents & ~POLLOUT) != 0) read();
     if ((polled[0].revents & POLLOUT) != 0) write();
-  } while (!is_over(looked));
+  } while (!session_.is_over(looked));
   ::shutdown(socket_.get(), SHUT_RDWR);
-}
-
-bool TcpLink::is_over(TimePoint now) {
-  const std::lock_guard lock(mutex_);
-  session_.tick(now);
-  if (session_.end() == LinkEnd::none) return false;
-  changed();
-  return true;
 }
 
 /// The next piece, sealed.
 void TcpLink::fetch() {
   if (piece_) return;
-  {
-    const std::lock_guard lock(mutex_);
-    piece_ = session_.next(setup_.clock->now());
-    if (!piece_) return;
-    changed();  // a queue may have a place
-  }
+  piece_ = session_.next();
+  if (!piece_) return;
   header_ = encode(piece_->frame);
   written_ = 0;
 }
@@ -220,22 +135,13 @@ void TcpLink::read() {
   const auto room = reader_.room();
   const ssize_t bytes = ::recv(socket_.get(), room.data(), room.size(), 0);
   if (bytes < 0) {
-    if (!is_passing(errno)) finish(is_gone(errno) ? LinkEnd::cut : LinkEnd::io);
+    if (!is_passing(errno)) session_.finish(is_gone(errno) ? LinkEnd::cut : LinkEnd::io);
     return;
   }
-  if (bytes == 0) {
-    const std::lock_guard lock(mutex_);
-    session_.peer_left(reader_.is_between_frames());
-    changed();
-    return;
-  }
+  if (bytes == 0) return session_.peer_left(reader_.is_between_frames());
   reader_.filled(static_cast<size_t>(bytes));
-  while (const auto frame = reader_.next()) {  // check sums without the lock
-    const std::lock_guard lock(mutex_);
-    session_.received(*frame, setup_.clock->now());
-    changed();
-  }
-  if (reader_.end() != LinkEnd::none) finish(reader_.end());
+  while (const auto frame = reader_.next()) session_.received(*frame);
+  if (reader_.end() != LinkEnd::none) session_.finish(reader_.end());
 }
 
 void TcpLink::write() {
@@ -251,15 +157,14 @@ void TcpLink::write() {
   const ssize_t bytes = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
   if (bytes < 0) {
     if (is_passing(errno)) return;
-    if (!is_gone(errno)) return finish(LinkEnd::io);
+    if (!is_gone(errno)) return session_.finish(LinkEnd::io);
     can_write_ = false;  // what the peer said before it went is read first
     return;
   }
   written_ += static_cast<size_t>(bytes);
   if (written_ < k_header_bytes + payload.size()) return;
   piece_.reset();
-  const std::lock_guard lock(mutex_);
-  session_.written(setup_.clock->now());
+  session_.written();
 }
 
 }  // namespace outrider::link

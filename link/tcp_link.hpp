@@ -1,16 +1,14 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "base/clock.hpp"
 #include "link/frame.hpp"
 #include "link/owned_fd.hpp"
-#include "link/session.hpp"
+#include "link/shared_session.hpp"
 #include "link/tensor_link.hpp"
 
 namespace outrider::link {
@@ -39,22 +37,11 @@ class TcpLink final : public TensorLink {
   void fetch();
   void read();
   void write();
-  bool is_over(TimePoint now);
-  void finish(LinkEnd reason);
-  /// After each change of the session: counts its end, tells who waits.
-  void changed();
-  /// False: the deadline has passed.
-  bool wait(std::unique_lock<std::mutex>& lock, TimePoint deadline);
   void wake();
 
   const OwnedFd socket_;
   const OwnedFd waker_;  ///< An eventfd: there is something to write, or to end for.
-  const LinkSetup setup_;
-
-  mutable std::mutex mutex_;
-  std::condition_variable condition_;
-  Session session_;          ///< Under the mutex,
-  bool is_counted_ = false;  ///< as is this: its end.
+  SharedSession session_;
 
   // The thread's own.
   FrameReader reader_;

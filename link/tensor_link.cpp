@@ -45,6 +45,8 @@ const char* to_string(LinkEnd end) {
       return "stalled";
     case LinkEnd::io:
       return "io";
+    case LinkEnd::device:
+      return "device";
   }
   return "unknown";
 }

@@ -13,6 +13,7 @@
 
 #include "base/philox.hpp"
 #include "link/fixture.test.hpp"
+#include "link/nccl_fixture.test.hpp"
 
 namespace outrider::link {
 namespace {
@@ -38,6 +39,9 @@ struct TcpOverLoopback {
     return testing_support::tcp_pair(testing_support::loopback_pair(), setup);
   }
 };
+struct NcclEmulated {
+  static LinkPair make(const LinkSetup& setup) { return testing_support::nccl_pair(setup); }
+};
 
 template <class Maker>
 class AnyLink : public testing::Test {
@@ -53,7 +57,7 @@ class AnyLink : public testing::Test {
   LinkPair pair_;
 };
 
-using Makers = testing::Types<TcpOverUnixPair, TcpOverLoopback>;
+using Makers = testing::Types<TcpOverUnixPair, TcpOverLoopback, NcclEmulated>;
 TYPED_TEST_SUITE(AnyLink, Makers);
 
 TYPED_TEST(AnyLink, AMessageOfAnySizeComesAsItWasSent) {

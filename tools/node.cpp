@@ -38,6 +38,7 @@ const std::vector<std::string>& node_setting_names() {
                                     "cluster-tls-key",
                                     "cluster-tls-ca",
                                     "cluster-tls-name",
+                                    "cluster-nccl",
                                     "model-name",
                                     "max-seqs",
                                     "max-waiting",

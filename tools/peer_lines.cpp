@@ -46,7 +46,7 @@ actors::PeerLines peer_lines(std::shared_ptr<cluster::Gate> gate,
     const cluster::LineToken token = cluster::random_line_token();
     return actors::LineName(token.begin(), token.end());
   };
-  return {.dial = dial, .new_name = new_name, .clock = clock};
+  return {.dial = dial, .new_name = new_name, .clock = clock, .nccl = {.nccl = {}, .setup = setup}};
 }
 
 }  // namespace outrider::tools

@@ -32,6 +32,9 @@ constexpr Need k_needs[] = {
      "without store-dir or cluster"},
     {"cluster-tls-name", [](const Settings&) { return false; }, "but in outrider node", false},
     {"cluster-tls-", is_of_a_cluster, "without cluster"},
+    {"cluster-nccl",
+     [](const Settings& s) { return is_of_a_cluster(s) && s.text("device") != "cpu"; },
+     "without cluster, and unless device is a GPU"},
     {"kv-candidates", is_automatic, "unless kv-kind is auto"},
     {"kv-gate-", is_automatic, "unless kv-kind is auto"},
     {"kv-probe-", is_automatic, "unless kv-kind is auto"},
@@ -91,7 +94,7 @@ bool is_of_an_engine(const std::string& name) {
   const auto& names = engine_setting_names();
   return name != "model" && (std::find(names.begin(), names.end(), name) != names.end() ||
                              name.starts_with("store-") || name.starts_with("draft") ||
-                             name == "max-seqs" || name == "max-waiting");
+                             name == "max-seqs" || name == "max-waiting" || name == "cluster-nccl");
 }
 
 /// A draft node answers nobody: it has no store, no plan, no drafts of its own.

@@ -107,6 +107,11 @@ TEST(SettingsTogether, ADraftModelNeedsADrafterAndTheOtherWayRound) {
 }
 
 TEST(SettingsTogether, WarnOfWhatHasNoEffect) {
+  EXPECT_THAT(*checked({{"cluster-nccl", "auto"}, {"cluster", ":8090"}, {"device", "cuda:1"}}),
+              IsEmpty());
+  EXPECT_THAT(
+      *checked({{"cluster-nccl", "auto"}, {"cluster", ":8090"}}),
+      ElementsAre("cluster-nccl has no effect without cluster, and unless device is a GPU"));
   EXPECT_THAT(*checked({{"cluster-secret-file", "secret"}}),
               ElementsAre("cluster-secret-file has no effect without store-dir or cluster"));
   EXPECT_THAT(*checked({{"cluster", ":8090"}, {"cluster-secret-file", "secret"}}), IsEmpty());

@@ -81,6 +81,14 @@ std::vector<Setting> cluster_settings() {
        .help = "who must have signed the others' certificates, PEM"},
       {.name = "cluster-tls-name",
        .help = "node: name in the server's certificate (default: the host of join)"},
+      {.name = "cluster-nccl",
+       .kind = Kind::choice,
+       .default_value = "off",
+       .help =
+           "how a target on a GPU takes blocks of one that leaves; off: over the cluster's port; "
+           "auto: over NCCL, if both have it, which opens connections of its own between their "
+           "hosts, without TLS or secret",
+       .choices = {"off", "auto"}},
       {.name = "roles",
        .kind = Kind::choice,
        .default_value = "auto",

@@ -3,11 +3,26 @@
 #include <utility>
 
 #include "base/system.hpp"
+#include "link/nccl_api.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/kv_plan.hpp"
 #include "tools/kv_store.hpp"
 
 namespace outrider::tools {
+namespace {
+
+/// For lines to other targets. Null: nobody wants it, or there is none, and a warning says why.
+std::shared_ptr<link::Nccl> nccl_for(const Settings& settings, spdlog::logger& log) {
+  constexpr std::string_view k_gpu = "cuda:";
+  const std::string& device = settings.text("device");
+  if (settings.text("cluster-nccl") != "auto" || !device.starts_with(k_gpu)) return nullptr;
+  auto nccl = link::open_nccl(static_cast<uint32_t>(std::stoul(device.substr(k_gpu.size()))));
+  if (nccl) return *nccl;
+  log.warn("cluster-nccl: lines go over TCP: {}", nccl.error().message);
+  return nullptr;
+}
+
+}  // namespace
 
 Result<TargetPlan> plan_target(const Settings& settings) {
   TargetPlan plan;
@@ -37,7 +52,9 @@ Result<PreparedTarget> load_target(const Settings& settings, const std::string& 
                               .inform = words.inform,
                               .warn = words.warn},
                              options));
-  return prepare_target(std::move(*model), name, options, around);
+  TargetSurroundings all = around;
+  all.lines.nccl.nccl = nccl_for(settings, log);
+  return prepare_target(std::move(*model), name, options, all);
 }
 
 }  // namespace outrider::tools
