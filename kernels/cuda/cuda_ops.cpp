@@ -65,7 +65,7 @@ struct CudaRopeTable final : RopeTable {
   bool hadamard = false;
 };
 
-class CudaOps final : public Ops {
+class CudaOps final : public Ops, private RowSampler {
  public:
   CudaOps(std::unique_ptr<Device> device, uint32_t threads, std::vector<uint32_t> cpus)
       : device_(std::move(device)),
@@ -101,6 +101,10 @@ class CudaOps final : public Ops {
   void download(const std::byte* from, std::span<std::byte> to) override {
     device_->copy_out(to.data(), from, to.size());
   }
+  Buffer allocate_host(size_t bytes) override { return device_->allocate_host(bytes); }
+  void start_download(const std::byte* from, std::span<std::byte> to) override {
+    device_->start_copy_out(to.data(), from, to.size());
+  }
 
   std::unique_ptr<Matrix> pack(const WeightView& weights) override;
   std::string_view packing() const override { return "cuda units of 16 x 64, 1"; }
@@ -112,6 +116,7 @@ class CudaOps final : public Ops {
   void wait() override { device_->synchronize(); }
 
   void embed(const Matrix& table, std::span<const int32_t> ids, float* out) override;
+  RowSampler* sampler() override { return this; }
   void gather(const float* x, std::span<const uint32_t> rows, size_t width, float* out) override;
   void matmul(const Rows& rows, size_t m, std::span<const Product> products) override;
   void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
@@ -133,6 +138,8 @@ class CudaOps final : public Ops {
                    const std::byte* v, std::byte* pool) override;
 
  private:
+  void sample(const float* logits, size_t vocabulary, std::span<const RowDraw> draws,
+              int32_t* chosen) override;
   void describe() {
     description_ = device_->traits().name + ", " + std::to_string(threads()) +
                    (threads() == 1 ? " host thread" : " host threads");
@@ -146,7 +153,7 @@ class CudaOps final : public Ops {
   std::string description_;
   ThreadPool pool_;
   Staging staging_;
-  Staging::Slot ids_, gathered_, positions_, append_slot_, attention_slot_;
+  Staging::Slot ids_, draws_, gathered_, positions_, append_slot_, attention_slot_;
   DeviceScratch halves_, sums_, inverse_, up_, workspace_, partial_;
   Items<AttentionItem> attention_;
   Items<AppendItem> append_;
@@ -210,6 +217,19 @@ void CudaOps::embed(const Matrix& table, std::span<const int32_t> ids, float* ou
   kernel.k = static_cast<uint32_t>(matrix.cols());
   kernel.out = out;
   device_->run({.x = static_cast<uint32_t>(ids.size()), .threads = Embed::k_threads}, kernel);
+}
+
+void CudaOps::sample(const float* logits, size_t vocabulary, std::span<const RowDraw> draws,
+                     int32_t* chosen) {
+  if (draws.empty()) return;
+  const SampleRows kernel = {.logits = logits,
+                             .draws = staging_.put(draws_, draws),
+                             .vocabulary = static_cast<uint32_t>(vocabulary),
+                             .chosen = chosen};
+  device_->run({.x = static_cast<uint32_t>(draws.size()),
+                .threads = SampleRows::k_threads,
+                .shared_bytes = SampleRows::k_shared_bytes},
+               kernel);
 }
 
 void CudaOps::gather(const float* x, std::span<const uint32_t> rows, size_t width, float* out) {

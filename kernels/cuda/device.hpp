@@ -57,6 +57,8 @@ class Device {
   /// `from` is memory from `allocate_host`, unchanged until synchronize().
   virtual void start_copy_in(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy_out(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  /// `to` is memory from `allocate_host`; there after synchronize().
+  virtual void start_copy_out(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy_within(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy_rows_in(std::byte* to, const std::byte* from, const StridedRows& rows) = 0;
   virtual void copy_rows_out(std::byte* to, const std::byte* from, const StridedRows& rows) = 0;

@@ -7,6 +7,7 @@
 #include <new>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/check.hpp"
 #include "kernels/cpu/buffer.hpp"
@@ -69,7 +70,10 @@ class EmulatedDevice final : public Device {
     count_allocation();
     return make_buffer(bytes);
   }
-  void synchronize() override {}
+  void synchronize() override {
+    for (const Arrival& a : arrivals_) std::memcpy(a.to, a.bytes.data(), a.bytes.size());
+    arrivals_.clear();
+  }
 
   void copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
     if (bytes > 0) on_device([&] { std::memcpy(to, from, bytes); });
@@ -79,6 +83,12 @@ class EmulatedDevice final : public Device {
   }
   void copy_out(std::byte* to, const std::byte* from, size_t bytes) override {
     if (bytes > 0) on_device([&] { std::memcpy(to, from, bytes); });
+  }
+  /// Until it is there, whoever looks finds what is no result.
+  void start_copy_out(std::byte* to, const std::byte* from, size_t bytes) override {
+    Arrival& arrival = arrivals_.emplace_back(Arrival{to, std::vector<std::byte>(bytes)});
+    copy_out(arrival.bytes.data(), from, bytes);
+    std::memset(to, 0xFF, bytes);
   }
   void copy_within(std::byte* to, const std::byte* from, size_t bytes) override {
     if (bytes > 0) on_device([&] { std::memcpy(to, from, bytes); });
@@ -123,6 +133,10 @@ class EmulatedDevice final : public Device {
   }
 
  private:
+  struct Arrival {
+    std::byte* to;
+    std::vector<std::byte> bytes;
+  };
   void count_allocation() {
     if (counted_ != nullptr) ++*counted_;
   }
@@ -153,6 +167,7 @@ class EmulatedDevice final : public Device {
   DeviceTraits traits_;
   bool backwards_;
   uint64_t* counted_;
+  std::vector<Arrival> arrivals_;  ///< of copies that are under way
   std::shared_ptr<Allocations> allocations_ = std::make_shared<Allocations>();
 };
 

@@ -99,6 +99,9 @@ class GpuDevice final : public Device {
     copy(to, from, bytes, cudaMemcpyDeviceToHost);
     synchronize();
   }
+  void start_copy_out(std::byte* to, const std::byte* from, size_t bytes) override {
+    copy(to, from, bytes, cudaMemcpyDeviceToHost);
+  }
   void copy_within(std::byte* to, const std::byte* from, size_t bytes) override {
     copy(to, from, bytes, cudaMemcpyDeviceToDevice);
   }
