@@ -152,7 +152,19 @@ struct StepSizes {
   size_t columns = 0;      ///< of the widest matrix
   size_t gated = 0;        ///< outputs of the largest product with `up`
   size_t heads = 0;
+  size_t vocabulary = 0;
   KvGeometry geometry;
+};
+
+/// What the calls of one step read of the host's, from `embed` to the last layer. Steps whose
+/// `sizes` are those of one Ops::reserve, at their address, and whose pool is the same make the
+/// same calls, but for rows and segments.
+struct Step {
+  std::span<const int32_t> ids;        ///< [rows]
+  std::span<const int32_t> positions;  ///< [rows]
+  std::span<const Segment> segments;
+  std::byte* pool = nullptr;
+  const StepSizes* sizes = nullptr;  ///< activations have room for `rows` of it
 };
 
 /// One back end on one device. Not thread-safe: one step at a time; it uses its own threads inside.
@@ -202,6 +214,11 @@ class Ops {
   virtual void reserve(const StepSizes& sizes) = 0;
   /// Returns when everything that was asked for is done: until then a device may still compute.
   virtual void wait() = 0;
+
+  /// Before the calls of a step. False: it runs without them, as one like it did.
+  virtual bool begin_step(const Step&) { return true; }
+  /// Behind them. False: they are to be made once more.
+  virtual bool end_step() { return true; }
 
   /// out[i, :] = table[ids[i], :]; every id is in [0, table.rows()).
   virtual void embed(const Matrix& table, std::span<const int32_t> ids, float* out) = 0;

@@ -34,13 +34,15 @@ Transformer::Transformer(std::shared_ptr<const LoadedModel> model,
   gated_ = take(size_t{sizes.rows} * config.ffn);
   chosen_ = take(size_t{sizes.logit_rows} * config.hidden);
   logits_ = take(size_t{sizes.logit_rows} * config.vocab);
-  model_->ops->reserve({.rows = sizes.rows,
-                        .segments = std::min(sizes.sequences, sizes.rows),
-                        .positions = sizes.positions,
-                        .columns = std::max({config.hidden, config.q_dim(), config.ffn}),
-                        .gated = config.ffn,
-                        .heads = config.heads,
-                        .geometry = geometry});
+  step_sizes_ = {.rows = sizes.rows,
+                 .segments = std::min(sizes.sequences, sizes.rows),
+                 .positions = sizes.positions,
+                 .columns = std::max({config.hidden, config.q_dim(), config.ffn}),
+                 .gated = config.ffn,
+                 .heads = config.heads,
+                 .vocabulary = config.vocab,
+                 .geometry = geometry};
+  model_->ops->reserve(step_sizes_);
   if (model_->ops->shares_host_memory()) return;
   const auto keep = [&](kernels::Ops::Buffer buffer) {
     return buffers_.emplace_back(std::move(buffer)).get();
@@ -60,10 +62,18 @@ float* Transformer::take(size_t floats) {
 void Transformer::forward(const StepBatch& batch, std::byte* pool) {
   const size_t m = batch.ids.size();
   OUTRIDER_CHECK(m <= sizes_.rows && m == batch.positions.size(), m, sizes_.rows);
+  kernels::Ops& ops = *model_->ops;
+  if (!ops.begin_step({batch.ids, batch.positions, batch.segments, pool, &step_sizes_})) return;
+  do {
+    run_layers(batch, pool);
+  } while (!ops.end_step());
+}
+
+void Transformer::run_layers(const StepBatch& batch, std::byte* pool) {
   model_->ops->embed(*model_->weights.token_embd, batch.ids, hidden_);
   for (uint32_t layer = 0; layer < model_->config.layers; ++layer) {
     attention_block(layer, batch, pool);
-    feed_forward_block(layer, m);
+    feed_forward_block(layer, batch.ids.size());
   }
 }
 

@@ -55,6 +55,7 @@ class Transformer {
   uint32_t logit_rows_max() const { return sizes_.logit_rows; }
 
  private:
+  void run_layers(const StepBatch& batch, std::byte* pool);
   void attention_block(uint32_t layer, const StepBatch& batch, std::byte* pool);
   void feed_forward_block(uint32_t layer, size_t m);
   float* take(size_t floats);
@@ -62,6 +63,7 @@ class Transformer {
   std::shared_ptr<const LoadedModel> model_;
   kernels::KvGeometry geometry_;
   Sizes sizes_;
+  kernels::StepSizes step_sizes_;
   std::unique_ptr<kernels::RopeTable> rope_;
   std::vector<kernels::Ops::Buffer> buffers_;
   float* hidden_ = nullptr;    ///< [rows, hidden] the residual stream
