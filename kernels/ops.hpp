@@ -124,6 +124,26 @@ class RopeTable {
   virtual ~RopeTable() = default;
 };
 
+/// How a token is drawn of one of several rows of logits: at temperature 0 the highest logit, else
+/// the highest (logit - highest logit) / temperature + noise; the lowest id wins a tie.
+struct RowDraw {
+  uint64_t seed = 0;
+  uint64_t position = 0;  ///< of the token, in its sequence
+  float temperature = 0;
+  uint32_t row = 0;
+};
+
+/// Draws tokens where the logits are: the host needs none of them then.
+class RowSampler {
+ public:
+  virtual ~RowSampler() = default;
+  /// chosen[i] is the token of draws[i], bit for bit what model/sampler's `sample` chooses without
+  /// filters, penalties and bias; -1: a logit of its row is not a finite number. `logits` [rows,
+  /// vocabulary] and `chosen` are memory from Ops::allocate.
+  virtual void sample(const float* logits, size_t vocabulary, std::span<const RowDraw> draws,
+                      int32_t* chosen) = 0;
+};
+
 /// The largest step of an engine.
 struct StepSizes {
   uint32_t rows = 0;       ///< of a call, at most
@@ -132,7 +152,19 @@ struct StepSizes {
   size_t columns = 0;      ///< of the widest matrix
   size_t gated = 0;        ///< outputs of the largest product with `up`
   size_t heads = 0;
+  size_t vocabulary = 0;
   KvGeometry geometry;
+};
+
+/// What the calls of one step read of the host's, from `embed` to the last layer. Steps whose
+/// `sizes` are those of one Ops::reserve, at their address, and whose pool is the same make the
+/// same calls, but for rows and segments.
+struct Step {
+  std::span<const int32_t> ids;        ///< [rows]
+  std::span<const int32_t> positions;  ///< [rows]
+  std::span<const Segment> segments;
+  std::byte* pool = nullptr;
+  const StepSizes* sizes = nullptr;  ///< activations have room for `rows` of it
 };
 
 /// One back end on one device. Not thread-safe: one step at a time; it uses its own threads inside.
@@ -162,6 +194,9 @@ class Ops {
   /// From the host's memory to memory from `allocate`, and back.
   virtual void upload(std::span<const std::byte> from, std::byte* to) = 0;
   virtual void download(const std::byte* from, std::span<std::byte> to) = 0;
+  /// Memory of the host for `start_download`, whose bytes are there after `wait`.
+  virtual Buffer allocate_host(size_t bytes) = 0;
+  virtual void start_download(const std::byte* from, std::span<std::byte> to) = 0;
 
   /// Copies a weight matrix into this back end's layout.
   virtual std::unique_ptr<Matrix> pack(const WeightView& weights) = 0;
@@ -180,8 +215,16 @@ class Ops {
   /// Returns when everything that was asked for is done: until then a device may still compute.
   virtual void wait() = 0;
 
+  /// Before the calls of a step. False: it runs without them, as one like it did.
+  virtual bool begin_step(const Step&) { return true; }
+  /// Behind them. False: they are to be made once more.
+  virtual bool end_step() { return true; }
+
   /// out[i, :] = table[ids[i], :]; every id is in [0, table.rows()).
   virtual void embed(const Matrix& table, std::span<const int32_t> ids, float* out) = 0;
+
+  /// Null: the host draws tokens.
+  virtual RowSampler* sampler() { return nullptr; }
 
   /// out[i, :] = x[rows[i], :], each `width` floats; out lies elsewhere.
   virtual void gather(const float* x, std::span<const uint32_t> rows, size_t width, float* out) = 0;

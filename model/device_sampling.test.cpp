@@ -14,8 +14,8 @@
 namespace outrider::model {
 namespace {
 
+using kernels::RowDraw;
 using kernels::cuda::Device;
-using kernels::cuda::RowDraw;
 using kernels::cuda::SampleRows;
 
 constexpr uint64_t k_sampling_seed = 0x5A3B;
@@ -29,7 +29,7 @@ struct Rows {
         const float x = (random.uniform() + random.uniform() - 1.0f) * 9.0f;
         logits.push_back(row % 3 == 0 ? std::nearbyint(x) : x);
       }
-      draws.push_back({random.next_u64(), random.below(100'000), k_temperatures[row % 7]});
+      draws.push_back({random.next_u64(), random.below(100'000), k_temperatures[row % 7], row});
     }
   }
   std::span<const float> row(size_t i) const {

@@ -47,12 +47,19 @@ Duration Engine::time_step(uint32_t rows, uint32_t context, uint32_t sampled) {
                         .first_position = context});
   std::vector<uint32_t> read(sampled);
   std::iota(read.begin(), read.end(), rows - sampled);
+  const size_t at_once = s.transformer.logit_rows_max();
+  std::vector<kernels::RowDraw> draws(std::min<size_t>(at_once, sampled));
+  for (size_t i = 0; i < draws.size(); ++i) {
+    draws[i] = {.temperature = 1, .row = static_cast<uint32_t>(i)};
+  }
   const TimePoint start = s.clock.now();
   s.transformer.forward({s.ids, s.positions, s.segments}, s.cache->memory());
-  const size_t at_once = s.transformer.logit_rows_max();
   for (size_t first = 0; first < read.size(); first += at_once) {
-    s.transformer.logits(std::span(read).subspan(first, std::min(at_once, read.size() - first)));
+    const size_t count = std::min(at_once, read.size() - first);
+    s.transformer.compute_logits(std::span(read).subspan(first, count));
+    s.transformer.read({}, std::span(draws).first(s.transformer.samples() ? count : 0));
   }
+  s.transformer.wait();
   return s.clock.now() - start;
 }
 

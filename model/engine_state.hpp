@@ -73,10 +73,18 @@ struct Engine::State {
     Choice* choice = nullptr;
     uint32_t scored = 0;
     uint32_t hints = 0;
-    std::span<const float> logits;  ///< [1 + hints, vocabulary]
+    uint32_t row = 0;                      ///< Its first, of those computed together.
+    std::optional<size_t> drawn_at = {};   ///< Its first of `row_draws`: the device draws.
+    std::span<const float> logits = {};    ///< [1 + hints, vocabulary]
+    std::span<const int32_t> chosen = {};  ///< [1 + hints] tokens, by the device.
     std::vector<TokenOut> tokens = {};
     std::vector<DraftDistribution> drawn_from = {};  ///< Of a draft's token.
     std::optional<Error> error = {};                 ///< Of the token after these.
+
+    uint64_t seed() const { return request->request.sampling.seed + choice->index; }
+    uint64_t position(size_t ahead) const {
+      return uint64_t{request->prompt_size()} + choice->output.size() + ahead;
+    }
   };
   /// A view's choice.
   struct Scheduled {
@@ -86,7 +94,9 @@ struct Engine::State {
 
   void add_rows(const Scheduled& scheduled, uint32_t rows);
   void preempt(const Scheduled& scheduled);
-  void add_draws(const Reading& reading, std::span<const float> logits);
+  void add_draws(const Reading& reading, uint32_t row);
+  bool wants_token_only(const Draw& draw) const;
+  void fetch_results();
   void draw_all();
   void compute(Draw& draw, SampleScratch& scratch) const;
   Result<TokenOut> compute_one(Draw& draw, size_t row, const TokenCounts& counts,
@@ -137,6 +147,8 @@ struct Engine::State {
   std::vector<kernels::Segment> segments;
   std::vector<Reading> readings;     ///< ascending rows
   std::vector<uint32_t> logit_rows;  ///< of those that are read at a time
+  std::vector<uint32_t> host_rows;   ///< of logit_rows, by index: the host looks at them
+  std::vector<kernels::RowDraw> row_draws;
   std::vector<ChoiceUpdate> updates;
 };
 

@@ -172,29 +172,66 @@ void Engine::State::read_results() {
       const Reading& reading = readings[end++];
       for (uint32_t i = 0; i <= reading.hints; ++i) logit_rows.push_back(reading.row + i);
     }
-    std::span<const float> logits = transformer.logits(logit_rows);
+    transformer.compute_logits(logit_rows);
     draws.clear();
+    uint32_t row = 0;
     for (size_t i = first; i < end; ++i) {
-      const size_t size = size_t{1 + readings[i].hints} * model->config.vocab;
-      add_draws(readings[i], logits.first(size));
-      logits = logits.subspan(size);
+      add_draws(readings[i], row);
+      row += 1 + readings[i].hints;
     }
+    fetch_results();
     draw_all();
     for (Draw& draw : draws) use(draw);
     first = end;
   }
 }
 
-void Engine::State::add_draws(const Reading& reading, std::span<const float> logits) {
+void Engine::State::add_draws(const Reading& reading, uint32_t row) {
   ActiveRequest& request = *reading.request;
   if (reading.choice->stage == Stage::done) return;
   if (reading.choice->index == 0) report_prompt_start(request, *reading.choice);
   if (reading.scored > 0 || request.over || !request.forks_pending()) {
-    draws.push_back({&request, reading.choice, reading.scored, reading.hints, logits});
+    draws.push_back({&request, reading.choice, reading.scored, reading.hints, row});
     return;
   }
   fork_choices(request);
-  for (Choice& choice : request.choices) draws.push_back({&request, &choice, 0, 0, logits});
+  for (Choice& choice : request.choices) draws.push_back({&request, &choice, 0, 0, row});
+}
+
+/// Nobody looks at its logits but to draw from them, as a device can.
+bool Engine::State::wants_token_only(const Draw& draw) const {
+  const GenerationRequest& wanted = draw.request->request;
+  return draw.scored == 0 && wanted.logprobs < 0 && wanted.draft == DraftKind::none &&
+         !verifies_by_rejection(wanted) && is_plain(wanted.sampling) &&
+         draw.request->forbidden(*draw.choice).empty();
+}
+
+/// Draws on the device what it can draw, as it draws the same, and brings the logits of the others.
+void Engine::State::fetch_results() {
+  const size_t drawn_max = transformer.samples() ? transformer.logit_rows_max() : 0;
+  host_rows.clear();
+  row_draws.clear();
+  for (Draw& draw : draws) {
+    if (draw.scored == 0 && draw.request->over) continue;
+    if (row_draws.size() + draw.hints < drawn_max && wants_token_only(draw)) {
+      draw.drawn_at = row_draws.size();
+      for (uint32_t i = 0; i <= draw.hints; ++i) {
+        row_draws.push_back({draw.seed(), draw.position(i),
+                             draw.request->request.sampling.temperature, draw.row + i});
+      }
+      continue;
+    }
+    for (uint32_t row = draw.row; row <= draw.row + draw.hints; ++row) {
+      if (host_rows.empty() || host_rows.back() < row) host_rows.push_back(row);
+    }
+  }
+  const Transformer::Results results = transformer.read(host_rows, row_draws);
+  const size_t vocabulary = model->config.vocab;
+  for (Draw& draw : draws) {
+    const size_t rows = size_t{1} + draw.hints;
+    draw.logits = results.logits.subspan(draw.row * vocabulary, rows * vocabulary);
+    if (draw.drawn_at) draw.chosen = results.chosen.subspan(*draw.drawn_at, rows);
+  }
 }
 
 /// Draws look at their own row and request only, so threads may take them in any order.
@@ -242,14 +279,17 @@ Result<TokenOut> Engine::State::compute_one(Draw& draw, size_t row, const TokenC
     out.id = wanted.prompt[draw.scored];
     return with_logprob(std::move(out), logits, wanted.prompt_logprobs, scratch);
   }
-  const Choice& choice = *draw.choice;
-  const SampleRow sampled = {
-      .logits = logits,
-      .params = wanted.sampling,
-      .seed = wanted.sampling.seed + choice.index,
-      .position = uint64_t{request.prompt_size()} + choice.output.size() + row,
-      .counts = &counts,
-      .forbidden = request.forbidden(choice, row)};
+  if (!draw.chosen.empty()) {
+    out.id = draw.chosen[row];
+    if (out.id < 0) return logit_not_finite();
+    return out;
+  }
+  const SampleRow sampled = {.logits = logits,
+                             .params = wanted.sampling,
+                             .seed = draw.seed(),
+                             .position = draw.position(row),
+                             .counts = &counts,
+                             .forbidden = request.forbidden(*draw.choice, row)};
   OUTRIDER_ASSIGN(out.id, choose_token(draw, sampled, row, scratch));
   if (wanted.draft != DraftKind::same_noise) {
     return with_logprob(std::move(out), logits, wanted.logprobs, scratch);

@@ -17,10 +17,6 @@ using Candidate = SampleScratch::Candidate;
 
 constexpr float k_forbidden = -std::numeric_limits<float>::infinity();
 
-Error not_finite() {
-  return fail(ErrorCode::internal, "the model gave a logit that is not a finite number");
-}
-
 /// The row after penalties, bias and forbidden ids; the row itself when nothing changes it.
 std::span<const float> adjust(const SampleRow& row, SampleScratch& scratch) {
   const bool penalties = TokenCounts::needed(row.params);
@@ -58,7 +54,7 @@ int32_t gumbel_max(std::span<const Candidate> candidates, uint64_t seed, uint64_
 /// The row as it is sampled: after penalties, bias and forbidden ids.
 Result<RowScan> prepare(const SampleRow& row, SampleScratch& scratch) {
   RowScan scan(row.logits, scratch.peaks);
-  if (!scan.all_finite()) return not_finite();
+  if (!scan.all_finite()) return logit_not_finite();
   const std::span<const float> adjusted = adjust(row, scratch);
   if (adjusted.data() != row.logits.data()) scan = RowScan(adjusted, scratch.peaks);
   if (scan.highest() > std::numeric_limits<float>::max()) {
@@ -107,6 +103,14 @@ bool has_filters(const SamplingParams& params) {
 
 }  // namespace
 
+bool is_plain(const SamplingParams& params) {
+  return !has_filters(params) && !TokenCounts::needed(params) && params.logit_bias.empty();
+}
+
+Error logit_not_finite() {
+  return fail(ErrorCode::internal, "the model gave a logit that is not a finite number");
+}
+
 bool TokenCounts::needed(const SamplingParams& params) {
   return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
          params.frequency_penalty != 0.0f;
@@ -148,7 +152,7 @@ Result<TokenLogprob> token_logprob(std::span<const float> logits, int32_t id, in
                                    SampleScratch& scratch) {
   OUTRIDER_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size(), id, logits.size());
   const RowScan row(logits, scratch.peaks);
-  if (!row.all_finite()) return not_finite();
+  if (!row.all_finite()) return logit_not_finite();
   const ScoreScale scale = {.highest = row.highest()};
   const double log_sum = log_f64(row.sum_of_exponentials(scale));
   const auto logprob = [&](float logit) {

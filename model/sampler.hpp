@@ -39,6 +39,11 @@ struct SampleRow {
   std::span<const int32_t> forbidden{};  ///< EOS and stop ids before min_tokens.
 };
 
+/// Whether a row's token depends on its logits, temperature and noise alone.
+bool is_plain(const SamplingParams& params);
+/// The error of such a logit.
+Error logit_not_finite();
+
 /// Memory that a caller keeps between rows; holds no state.
 struct SampleScratch {
   struct Candidate {

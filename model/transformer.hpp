@@ -38,12 +38,24 @@ class Transformer {
   /// the next call.
   std::span<const float> logits(std::span<const uint32_t> rows);
 
+  /// The same in two steps: only what is asked for is brought to the host.
+  void compute_logits(std::span<const uint32_t> rows);
+  struct Results {
+    std::span<const float> logits;    ///< [rows, vocab], of which those that were read are there
+    std::span<const int32_t> chosen;  ///< of each draw (RowSampler)
+  };
+  /// `rows` are those computed whose logits are wanted, ascending; `draws` at most
+  /// logit_rows_max(), and none unless it samples().
+  Results read(std::span<const uint32_t> rows, std::span<const kernels::RowDraw> draws);
+  bool samples() const { return model_->ops->sampler() != nullptr; }
+
   /// Returns when the last `forward` has run, wherever it runs.
   void wait() { model_->ops->wait(); }
 
   uint32_t logit_rows_max() const { return sizes_.logit_rows; }
 
  private:
+  void run_layers(const StepBatch& batch, std::byte* pool);
   void attention_block(uint32_t layer, const StepBatch& batch, std::byte* pool);
   void feed_forward_block(uint32_t layer, size_t m);
   float* take(size_t floats);
@@ -51,6 +63,7 @@ class Transformer {
   std::shared_ptr<const LoadedModel> model_;
   kernels::KvGeometry geometry_;
   Sizes sizes_;
+  kernels::StepSizes step_sizes_;
   std::unique_ptr<kernels::RopeTable> rope_;
   std::vector<kernels::Ops::Buffer> buffers_;
   float* hidden_ = nullptr;    ///< [rows, hidden] the residual stream
@@ -61,8 +74,12 @@ class Transformer {
   float* gated_ = nullptr;     ///< [rows, ffn]
   float* chosen_ = nullptr;    ///< [logit_rows, hidden]
   float* logits_ = nullptr;    ///< [logit_rows, vocab]
+  size_t computed_ = 0;        ///< rows of logits_
+  std::vector<uint32_t> all_rows_;
+  int32_t* drawn_ = nullptr;  ///< [logit_rows]
   /// Likewise, for the host, where it cannot read those.
-  std::vector<float> host_logits_;
+  float* host_logits_ = nullptr;
+  int32_t* host_drawn_ = nullptr;
 };
 
 /// Layout of the KV pool for a model.

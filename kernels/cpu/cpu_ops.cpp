@@ -78,6 +78,10 @@ class CpuOps final : public Ops {
   void download(const std::byte* from, std::span<std::byte> to) override {
     std::memcpy(to.data(), from, to.size());
   }
+  Buffer allocate_host(size_t bytes) override { return allocate(bytes); }
+  void start_download(const std::byte* from, std::span<std::byte> to) override {
+    download(from, to);
+  }
 
   std::unique_ptr<Matrix> pack(const WeightView& weights) override {
     return std::make_unique<PackedMatrix>(weights, pool_);

@@ -24,7 +24,7 @@ struct AttentionItem {
   uint32_t first_row = 0;       ///< the sequence's first, of the batch
   uint32_t first_position = 0;  ///< of that row
   uint32_t first_query = 0;
-  uint32_t queries = 0;
+  uint32_t queries = 0;  ///< 0: there is nothing to do
 };
 
 /// What attention and the merging of its chunks share.
@@ -41,7 +41,7 @@ struct AttentionCall {
   /// Null: a block goes over all chunks. Else [items][kv_heads][chunks_max][queries][2 + head_dim]:
   /// maximum, sum and values of each chunk.
   float* partial = nullptr;
-  uint32_t chunks_max = 0;
+  uint32_t chunks_max = 0;  ///< at least those of any item
 
   OUTRIDER_KERNEL uint32_t group() const { return heads / kv_heads; }
   OUTRIDER_KERNEL uint32_t position(const AttentionItem& item, uint32_t i) const {
@@ -126,6 +126,7 @@ struct AttentionOf : Attention {
   template <class Block>
   OUTRIDER_KERNEL void operator()(Block& block) const {
     const AttentionItem& item = items[block.x()];
+    if (item.queries == 0) return;
     Work work;
     work.item = &item;
     work.kv_head = block.y();

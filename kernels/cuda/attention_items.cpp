@@ -1,7 +1,9 @@
 #include "kernels/cuda/attention_items.hpp"
 
 #include <algorithm>
+#include <bit>
 
+#include "base/check.hpp"
 #include "kernels/kv_codec.hpp"
 
 namespace outrider::kernels::cuda {
@@ -87,6 +89,28 @@ void attention_items(const KvGeometry& geometry, std::span<const Segment> segmen
   }
 }
 
+size_t append_items_max(size_t rows, size_t segments) {
+  return rows / 16 + 2 * segments;
+}
+
+size_t attention_items_max(size_t queries, size_t segments) {
+  return queries / k_queries_min + segments;
+}
+
+Attention attention_call(const KvGeometry& geometry, std::span<const Segment> segments,
+                         size_t heads, size_t shared_bytes_max) {
+  OUTRIDER_CHECK(heads % geometry.kv_heads == 0, heads, geometry.kv_heads);
+  Attention call;
+  call.queries_max = queries_of_item(geometry, segments, heads, shared_bytes_max);
+  call.stages = attention_stages(geometry, call.queries_max, shared_bytes_max);
+  OUTRIDER_CHECK(call.stages.tiles > 0, geometry.head_dim, shared_bytes_max);
+  call.head_dim = geometry.head_dim;
+  call.heads = static_cast<uint32_t>(heads);
+  call.kv_heads = geometry.kv_heads;
+  call.window = geometry.window;
+  return call;
+}
+
 uint32_t queries_of_item(const KvGeometry& geometry, std::span<const Segment> segments,
                          size_t heads, size_t shared_bytes_max) {
   uint32_t rows = 1;
@@ -117,7 +141,7 @@ AttentionStages attention_stages(const KvGeometry& geometry, uint32_t queries_ma
 
 size_t partial_floats_max(const StepSizes& sizes, uint32_t multiprocessors) {
   const size_t blocks = 2 * size_t{multiprocessors};
-  const size_t chunks = sizes.positions / k_chunk + size_t{1};
+  const size_t chunks = std::bit_ceil(sizes.positions / k_chunk + size_t{1});
   return std::min(k_partial_floats_max,
                   blocks * chunks * k_queries_max * (2 + size_t{sizes.geometry.head_dim}));
 }
@@ -125,28 +149,33 @@ size_t partial_floats_max(const StepSizes& sizes, uint32_t multiprocessors) {
 size_t step_items_bytes_max(const StepSizes& sizes) {
   const size_t blocks = sizes.positions / sizes.geometry.block_tokens + size_t{1};
   const size_t queries = sizes.rows * (sizes.heads / sizes.geometry.kv_heads);
-  const size_t items = queries / k_queries_min + 2 * size_t{sizes.segments} + sizes.rows / 16;
   return sizes.segments * blocks * sizeof(int32_t) +
-         items * std::max(sizeof(AttentionItem), sizeof(AppendItem));
+         std::max(attention_items_max(queries, sizes.segments) * sizeof(AttentionItem),
+                  append_items_max(sizes.rows, sizes.segments) * sizeof(AppendItem));
 }
 
-AttentionPlan plan_attention(const Attention& call, std::span<const AttentionItem> items,
+uint32_t chunks_of(const AttentionCall& call, std::span<const AttentionItem> items) {
+  uint32_t chunks = 0;
+  for (const AttentionItem& item : items) {
+    chunks = std::max(chunks, call.end_chunk(item) - call.first_chunk(item));
+  }
+  return chunks;
+}
+
+AttentionPlan plan_attention(const Attention& call, AttentionShape shape,
                              uint32_t multiprocessors) {
   AttentionPlan plan;
-  plan.launch = {.x = static_cast<uint32_t>(items.size()),
+  plan.launch = {.x = shape.items,
                  .y = call.kv_heads,
                  .threads = k_chunk,
                  .shared_bytes = state_bytes(call.head_dim, call.queries_max) +
                                  size_t{call.stages.count} * call.stages.bytes};
-  for (const AttentionItem& item : items) {
-    plan.chunks_max = std::max(plan.chunks_max, call.end_chunk(item) - call.first_chunk(item));
-  }
-  const size_t floats =
-      items.size() * call.kv_heads * plan.chunks_max * call.queries_max * (2 + call.head_dim);
-  const bool few = items.size() * call.kv_heads < 2 * size_t{multiprocessors};
-  if (!few || plan.chunks_max < 2 || floats > k_partial_floats_max) return plan;
+  const size_t blocks = size_t{shape.items} * call.kv_heads;
+  const size_t floats = blocks * shape.chunks * call.queries_max * (2 + call.head_dim);
+  const bool few = blocks < 2 * size_t{multiprocessors};
+  if (!few || shape.chunks < 2 || floats > k_partial_floats_max) return plan;
   plan.partial_floats = floats;
-  plan.launch.z = plan.chunks_max;
+  plan.launch.z = shape.chunks;
   return plan;
 }
 

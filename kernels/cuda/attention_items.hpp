@@ -26,6 +26,13 @@ void append_items(const KvGeometry& geometry, std::span<const Segment> segments,
 void attention_items(const KvGeometry& geometry, std::span<const Segment> segments, size_t heads,
                      uint32_t queries_max, Items<AttentionItem>& out);
 
+/// How many of each kind a step's rows and queries may need.
+size_t append_items_max(size_t rows, size_t segments);
+size_t attention_items_max(size_t queries, size_t segments);
+
+/// What a layer's call takes of its shape: all but the pool, items and floats.
+Attention attention_call(const KvGeometry& geometry, std::span<const Segment> segments,
+                         size_t heads, size_t shared_bytes_max);
 /// Query vectors of an item: 8, or 4 where more would stay empty or not fit into shared memory.
 uint32_t queries_of_item(const KvGeometry& geometry, std::span<const Segment> segments,
                          size_t heads, size_t shared_bytes_max);
@@ -36,13 +43,18 @@ AttentionStages attention_stages(const KvGeometry& geometry, uint32_t queries_ma
 /// Blocks for items, and whether chunks are spread over them.
 struct AttentionPlan {
   Launch launch;
-  uint32_t chunks_max = 0;
   size_t partial_floats = 0;  ///< 0: a block takes all chunks of its item
 };
 /// The most that a plan's `partial_floats` may be, and the bytes that a step's items take.
 size_t partial_floats_max(const StepSizes& sizes, uint32_t multiprocessors);
 size_t step_items_bytes_max(const StepSizes& sizes);
-AttentionPlan plan_attention(const Attention& call, std::span<const AttentionItem> items,
-                             uint32_t multiprocessors);
+/// The most chunks that an item goes over.
+uint32_t chunks_of(const AttentionCall& call, std::span<const AttentionItem> items);
+/// At least so many as there are.
+struct AttentionShape {
+  uint32_t items = 0;
+  uint32_t chunks = 0;  ///< of an item
+};
+AttentionPlan plan_attention(const Attention& call, AttentionShape shape, uint32_t multiprocessors);
 
 }  // namespace outrider::kernels::cuda

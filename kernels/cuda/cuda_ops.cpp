@@ -16,6 +16,7 @@
 #include "kernels/cuda/pack_units.hpp"
 #include "kernels/cuda/product_plan.hpp"
 #include "kernels/cuda/staging.hpp"
+#include "kernels/cuda/step_graphs.hpp"
 
 namespace outrider::kernels::cuda {
 namespace {
@@ -65,19 +66,20 @@ struct CudaRopeTable final : RopeTable {
   bool hadamard = false;
 };
 
-class CudaOps final : public Ops {
+class CudaOps final : public Ops, private RowSampler {
  public:
   CudaOps(std::unique_ptr<Device> device, uint32_t threads, std::vector<uint32_t> cpus)
       : device_(std::move(device)),
         numerics_("cuda-f16-1 " + device_->traits().numerics),
         pool_(threads, std::move(cpus)),
         staging_(*device_, k_staging_bytes),
-        halves_(*device_),
-        sums_(*device_),
-        inverse_(*device_),
-        up_(*device_),
-        workspace_(*device_),
-        partial_(*device_) {
+        halves_(*device_, growths_),
+        sums_(*device_, growths_),
+        inverse_(*device_, growths_),
+        up_(*device_, growths_),
+        workspace_(*device_, growths_),
+        partial_(*device_, growths_),
+        graphs_(*device_, staging_, growths_) {
     describe();
   }
   ~CudaOps() override { device_->synchronize(); }
@@ -101,6 +103,10 @@ class CudaOps final : public Ops {
   void download(const std::byte* from, std::span<std::byte> to) override {
     device_->copy_out(to.data(), from, to.size());
   }
+  Buffer allocate_host(size_t bytes) override { return device_->allocate_host(bytes); }
+  void start_download(const std::byte* from, std::span<std::byte> to) override {
+    device_->start_copy_out(to.data(), from, to.size());
+  }
 
   std::unique_ptr<Matrix> pack(const WeightView& weights) override;
   std::string_view packing() const override { return "cuda units of 16 x 64, 1"; }
@@ -110,8 +116,11 @@ class CudaOps final : public Ops {
 
   void reserve(const StepSizes& sizes) override;
   void wait() override { device_->synchronize(); }
+  bool begin_step(const Step& step) override { return graphs_.begin(step); }
+  bool end_step() override { return graphs_.end(); }
 
   void embed(const Matrix& table, std::span<const int32_t> ids, float* out) override;
+  RowSampler* sampler() override { return this; }
   void gather(const float* x, std::span<const uint32_t> rows, size_t width, float* out) override;
   void matmul(const Rows& rows, size_t m, std::span<const Product> products) override;
   void rope(const RopeTable& table, const int32_t* positions, size_t m, size_t heads,
@@ -133,9 +142,16 @@ class CudaOps final : public Ops {
                    const std::byte* v, std::byte* pool) override;
 
  private:
+  void sample(const float* logits, size_t vocabulary, std::span<const RowDraw> draws,
+              int32_t* chosen) override;
   void describe() {
     description_ = device_->traits().name + ", " + std::to_string(threads()) +
                    (threads() == 1 ? " host thread" : " host threads");
+  }
+  /// Those that a call computes: a step's are padded.
+  uint32_t rows_of(size_t called) const {
+    const StepInputs* const step = graphs_.inputs();
+    return step != nullptr ? step->rows : static_cast<uint32_t>(called);
   }
   /// The rows of a call as products take them: fills what all its launches share.
   void prepare(const Rows& rows, size_t m, size_t k, bool with_sums, Products& call);
@@ -146,8 +162,10 @@ class CudaOps final : public Ops {
   std::string description_;
   ThreadPool pool_;
   Staging staging_;
-  Staging::Slot ids_, gathered_, positions_, append_slot_, attention_slot_;
+  Staging::Slot ids_, draws_, gathered_, positions_, append_slot_, attention_slot_;
+  uint64_t growths_ = 0;
   DeviceScratch halves_, sums_, inverse_, up_, workspace_, partial_;
+  StepGraphs graphs_;
   Items<AttentionItem> attention_;
   Items<AppendItem> append_;
 };
@@ -195,6 +213,7 @@ void CudaOps::reserve(const StepSizes& sizes) {
   workspace_.take<float>(workspace_floats_max(columns / k_unit_k, multiprocessors));
   partial_.take<float>(partial_floats_max(sizes, multiprocessors));
   staging_.reserve(step_items_bytes_max(sizes));
+  graphs_.reserve(sizes);
 }
 
 void CudaOps::embed(const Matrix& table, std::span<const int32_t> ids, float* out) {
@@ -206,10 +225,24 @@ void CudaOps::embed(const Matrix& table, std::span<const int32_t> ids, float* ou
   Embed kernel;
   kernel.weight_type = matrix.type();
   kernel.table = matrix.view();
-  kernel.ids = staging_.put(ids_, ids);
+  const StepInputs* const step = graphs_.inputs();
+  kernel.ids = step != nullptr ? step->ids : staging_.put(ids_, ids);
   kernel.k = static_cast<uint32_t>(matrix.cols());
   kernel.out = out;
-  device_->run({.x = static_cast<uint32_t>(ids.size()), .threads = Embed::k_threads}, kernel);
+  device_->run({.x = rows_of(ids.size()), .threads = Embed::k_threads}, kernel);
+}
+
+void CudaOps::sample(const float* logits, size_t vocabulary, std::span<const RowDraw> draws,
+                     int32_t* chosen) {
+  if (draws.empty()) return;
+  const SampleRows kernel = {.logits = logits,
+                             .draws = staging_.put(draws_, draws),
+                             .vocabulary = static_cast<uint32_t>(vocabulary),
+                             .chosen = chosen};
+  device_->run({.x = static_cast<uint32_t>(draws.size()),
+                .threads = SampleRows::k_threads,
+                .shared_bytes = SampleRows::k_shared_bytes},
+               kernel);
 }
 
 void CudaOps::gather(const float* x, std::span<const uint32_t> rows, size_t width, float* out) {
@@ -260,6 +293,7 @@ void CudaOps::run_products(const Products& call) {
 void CudaOps::matmul(const Rows& rows, size_t m, std::span<const Product> products) {
   OUTRIDER_CHECK(!products.empty() && products.size() <= k_products_max, products.size());
   if (m == 0) return;
+  m = rows_of(m);
   struct Target {
     const CudaMatrix* matrix;
     ProductTarget target;
@@ -322,7 +356,9 @@ void CudaOps::rope(const RopeTable& table, const int32_t* positions, size_t m, s
   }
   Rope kernel;
   kernel.x = x;
-  kernel.positions = staging_.put(positions_, std::span(positions, m));
+  const StepInputs* const step = graphs_.inputs();
+  kernel.positions =
+      step != nullptr ? step->positions : staging_.put(positions_, std::span(positions, m));
   kernel.cosines = reinterpret_cast<const float*>(rope.values.get());
   kernel.heads = static_cast<uint32_t>(heads);
   kernel.head_dim = static_cast<uint32_t>(head_dim);
@@ -331,7 +367,7 @@ void CudaOps::rope(const RopeTable& table, const int32_t* positions, size_t m, s
   kernel.hadamard = rope.hadamard;
   kernel.shrink = 1.0f / std::sqrt(static_cast<float>(head_dim));
   device_->run({.x = kernel.heads,
-                .y = static_cast<uint32_t>(m),
+                .y = rows_of(m),
                 .threads = Rope::k_threads,
                 .shared_bytes = kernel.shared_bytes()},
                kernel);
@@ -340,48 +376,52 @@ void CudaOps::rope(const RopeTable& table, const int32_t* positions, size_t m, s
 void CudaOps::kv_append(const KvGeometry& geometry, uint32_t layer,
                         std::span<const Segment> segments, const float* k, const float* v,
                         std::byte* pool) {
-  append_items(geometry, segments, append_);
-  if (append_.items.empty()) return;
   KvAppend kernel;
+  uint32_t items = 0;
+  if (const StepInputs* const step = graphs_.inputs()) {
+    items = step->append_items;
+    std::tie(kernel.items, kernel.tables) = std::pair(step->append, step->tables);
+  } else {
+    append_items(geometry, segments, append_);
+    if (append_.items.empty()) return;
+    items = static_cast<uint32_t>(append_.items.size());
+    std::tie(kernel.items, kernel.tables) =
+        staging_.put(append_slot_, std::span<const AppendItem>(append_.items),
+                     std::span<const int32_t>(append_.tables));
+  }
   kernel.pool = kv_pool(geometry, layer, pool);
-  std::tie(kernel.items, kernel.tables) =
-      staging_.put(append_slot_, std::span<const AppendItem>(append_.items),
-                   std::span<const int32_t>(append_.tables));
   kernel.keys = k;
   kernel.values = v;
   kernel.kv_heads = geometry.kv_heads;
-  device_->run({.x = static_cast<uint32_t>(append_.items.size()),
-                .y = geometry.kv_heads,
-                .z = 2,
-                .threads = KvAppend::k_threads},
+  device_->run({.x = items, .y = geometry.kv_heads, .z = 2, .threads = KvAppend::k_threads},
                kernel);
 }
 
 void CudaOps::attention(const KvGeometry& geometry, uint32_t layer,
                         std::span<const Segment> segments, const float* q, size_t heads,
                         float scale, const std::byte* pool, float* out) {
-  OUTRIDER_CHECK(heads % geometry.kv_heads == 0, heads, geometry.kv_heads);
   const DeviceTraits& traits = device_->traits();
-  Attention kernel;
-  kernel.queries_max = queries_of_item(geometry, segments, heads, traits.shared_bytes_max);
-  kernel.stages = attention_stages(geometry, kernel.queries_max, traits.shared_bytes_max);
-  OUTRIDER_CHECK(kernel.stages.tiles > 0, geometry.head_dim, traits.shared_bytes_max);
-  attention_items(geometry, segments, heads, kernel.queries_max, attention_);
-  if (attention_.items.empty()) return;
+  Attention kernel = attention_call(geometry, segments, heads, traits.shared_bytes_max);
+  AttentionPlan plan;
+  if (const StepInputs* const step = graphs_.inputs()) {
+    plan = step->plan;
+    std::tie(kernel.items, kernel.tables) = std::pair(step->attention, step->tables);
+  } else {
+    attention_items(geometry, segments, heads, kernel.queries_max, attention_);
+    if (attention_.items.empty()) return;
+    const auto items = static_cast<uint32_t>(attention_.items.size());
+    plan = plan_attention(kernel, {items, chunks_of(kernel, attention_.items)},
+                          traits.multiprocessors);
+    std::tie(kernel.items, kernel.tables) =
+        staging_.put(attention_slot_, std::span<const AttentionItem>(attention_.items),
+                     std::span<const int32_t>(attention_.tables));
+  }
   kernel.pool = kv_pool(geometry, layer, const_cast<std::byte*>(pool));  // only read
   kernel.q = q;
   kernel.out = out;
-  kernel.head_dim = geometry.head_dim;
-  kernel.heads = static_cast<uint32_t>(heads);
-  kernel.kv_heads = geometry.kv_heads;
-  kernel.window = geometry.window;
   kernel.scale_log2 = scale * 1.44269504f;
-  const AttentionPlan plan = plan_attention(kernel, attention_.items, traits.multiprocessors);
-  kernel.chunks_max = plan.chunks_max;
+  kernel.chunks_max = plan.launch.z;
   if (plan.partial_floats > 0) kernel.partial = partial_.take<float>(plan.partial_floats);
-  std::tie(kernel.items, kernel.tables) =
-      staging_.put(attention_slot_, std::span<const AttentionItem>(attention_.items),
-                   std::span<const int32_t>(attention_.tables));
   device_->run(plan.launch, kernel);
   if (kernel.partial == nullptr) return;
   MergeChunks merge;

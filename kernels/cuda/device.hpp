@@ -36,10 +36,16 @@ struct FewProducts : Products {
 /// Products of many rows by ManyRows<type>.
 struct ManyProducts : Products {};
 
-/// A GPU (cuda_device.cu) or its emulation (emulated_device.hpp). What is started on it runs in the
-/// order of the calls; whatever gives the host something waits for all that was started before it.
-/// Not thread-safe. An error of the hardware ends the process: nothing that the device holds can be
-/// used again, and sessions resume elsewhere.
+/// Kernels with their arguments, as they were recorded; what these point to is read when they run.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+};
+
+/// A GPU (gpu/gpu_device.cu) or its emulation (emulated_device.hpp). What is started on it runs in
+/// the order of the calls; whatever gives the host something waits for all that was started before
+/// it. Not thread-safe. An error of the hardware ends the process: nothing that the device holds
+/// can be used again, and sessions resume elsewhere.
 class Device {
  public:
   virtual ~Device() = default;
@@ -57,9 +63,17 @@ class Device {
   /// `from` is memory from `allocate_host`, unchanged until synchronize().
   virtual void start_copy_in(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy_out(std::byte* to, const std::byte* from, size_t bytes) = 0;
+  /// `to` is memory from `allocate_host`; there after synchronize().
+  virtual void start_copy_out(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy_within(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy_rows_in(std::byte* to, const std::byte* from, const StridedRows& rows) = 0;
   virtual void copy_rows_out(std::byte* to, const std::byte* from, const StridedRows& rows) = 0;
+
+  /// Between the two kernels are recorded instead of run, and nothing else may be asked for. Null:
+  /// there is no memory for the graph.
+  virtual void begin_recording() = 0;
+  virtual std::unique_ptr<Graph> end_recording() = 0;
+  virtual void replay(const Graph& graph) = 0;
 
   virtual void run(const Launch& launch, const PrepareRows& kernel) = 0;
   virtual void run(const Launch& launch, const FewProducts& kernel) = 0;

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/check.hpp"
 #include "kernels/cpu/buffer.hpp"
@@ -41,6 +43,10 @@ void release(std::byte* data) {
   ::munmap(start, bytes + 2 * k_page);
 }
 
+struct EmulatedGraph final : Graph {
+  std::vector<std::function<void()>> kernels;
+};
+
 class EmulatedDevice final : public Device {
  public:
   explicit EmulatedDevice(const EmulatedTraits& traits)
@@ -49,12 +55,14 @@ class EmulatedDevice final : public Device {
                 .multiprocessors = traits.multiprocessors,
                 .shared_bytes_max = traits.shared_bytes_max},
         backwards_(traits.backwards),
-        counted_(traits.allocations) {}
+        graphs_max_(traits.graphs_max),
+        counters_(traits.counters != nullptr ? *traits.counters : own_counters_) {}
 
   const DeviceTraits& traits() const override { return traits_; }
 
   Ops::Buffer allocate(size_t bytes) override {
-    count_allocation();
+    check_idle();
+    ++counters_.allocations;
     const size_t whole = std::max<size_t>(1, (bytes + k_page - 1) / k_page) * k_page;
     void* const start = ::mmap(nullptr, whole + 2 * k_page, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -66,24 +74,36 @@ class EmulatedDevice final : public Device {
     return Ops::Buffer(data, release);
   }
   Ops::Buffer allocate_host(size_t bytes) override {
-    count_allocation();
+    check_idle();
+    ++counters_.allocations;
     return make_buffer(bytes);
   }
-  void synchronize() override {}
+  void synchronize() override {
+    check_idle();
+    for (const Arrival& a : arrivals_) std::memcpy(a.to, a.bytes.data(), a.bytes.size());
+    arrivals_.clear();
+  }
 
   void copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
-    if (bytes > 0) on_device([&] { std::memcpy(to, from, bytes); });
+    copy(to, from, bytes);
   }
   void start_copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
     copy_in(to, from, bytes);
   }
   void copy_out(std::byte* to, const std::byte* from, size_t bytes) override {
-    if (bytes > 0) on_device([&] { std::memcpy(to, from, bytes); });
+    copy(to, from, bytes);
+  }
+  /// Until it is there, whoever looks finds what is no result.
+  void start_copy_out(std::byte* to, const std::byte* from, size_t bytes) override {
+    Arrival& arrival = arrivals_.emplace_back(Arrival{to, std::vector<std::byte>(bytes)});
+    copy_out(arrival.bytes.data(), from, bytes);
+    std::memset(to, 0xFF, bytes);
   }
   void copy_within(std::byte* to, const std::byte* from, size_t bytes) override {
-    if (bytes > 0) on_device([&] { std::memcpy(to, from, bytes); });
+    copy(to, from, bytes);
   }
   void copy_rows_in(std::byte* to, const std::byte* from, const StridedRows& rows) override {
+    check_idle();
     on_device([&] {
       for (size_t i = 0; i < rows.rows; ++i) {
         std::memcpy(to + i * rows.pitch, from + i * rows.width, rows.width);
@@ -91,11 +111,28 @@ class EmulatedDevice final : public Device {
     });
   }
   void copy_rows_out(std::byte* to, const std::byte* from, const StridedRows& rows) override {
+    check_idle();
     on_device([&] {
       for (size_t i = 0; i < rows.rows; ++i) {
         std::memcpy(to + i * rows.width, from + i * rows.pitch, rows.width);
       }
     });
+  }
+
+  void begin_recording() override {
+    check_idle();
+    recorded_ = std::make_unique<EmulatedGraph>();
+  }
+  std::unique_ptr<Graph> end_recording() override {
+    OUTRIDER_CHECK(recorded_ != nullptr);
+    if (counters_.graphs == graphs_max_) recorded_.reset();
+    if (recorded_ != nullptr) ++counters_.graphs;
+    return std::move(recorded_);
+  }
+  void replay(const Graph& graph) override {
+    check_idle();
+    ++counters_.replays;
+    for (const auto& kernel : static_cast<const EmulatedGraph&>(graph).kernels) on_device(kernel);
   }
 
   void run(const Launch& launch, const PrepareRows& kernel) override { start(launch, kernel); }
@@ -115,16 +152,25 @@ class EmulatedDevice final : public Device {
   }
   void run(const Launch& launch, const FewProducts& kernel) override {
     check(launch);
-    on_device([&] { emulate_products(launch, kernel, backwards_); });
+    perform(
+        [launch, kernel, backwards = backwards_] { emulate_products(launch, kernel, backwards); });
   }
   void run(const Launch& launch, const ManyProducts& kernel) override {
     check(launch);
-    on_device([&] { emulate_products(launch, kernel, backwards_); });
+    perform(
+        [launch, kernel, backwards = backwards_] { emulate_products(launch, kernel, backwards); });
   }
 
  private:
-  void count_allocation() {
-    if (counted_ != nullptr) ++*counted_;
+  struct Arrival {
+    std::byte* to;
+    std::vector<std::byte> bytes;
+  };
+  /// What a GPU refuses while kernels are recorded, and what cannot be part of a graph here.
+  void check_idle() const { OUTRIDER_CHECK(recorded_ == nullptr); }
+  void copy(std::byte* to, const std::byte* from, size_t bytes) {
+    check_idle();
+    if (bytes > 0) on_device([&] { std::memcpy(to, from, bytes); });
   }
   static void protect(const Allocation& allocation, int access) {
     OUTRIDER_CHECK(::mprotect(allocation.data, allocation.bytes, access) == 0);
@@ -147,12 +193,26 @@ class EmulatedDevice final : public Device {
   void start(const Launch& launch, const Kernel& kernel) {
     check(launch);
     OUTRIDER_CHECK(launch.threads == Kernel::k_threads, launch.threads);
-    on_device([&] { emulate(launch, kernel, backwards_); });
+    perform([launch, kernel, backwards = backwards_] { emulate(launch, kernel, backwards); });
+  }
+  /// `work` has its arguments by value: they stay as they are.
+  template <class Work>
+  void perform(const Work& work) {
+    ++counters_.kernels;
+    if (recorded_ != nullptr) {
+      recorded_->kernels.emplace_back(work);
+    } else {
+      on_device(work);
+    }
   }
 
   DeviceTraits traits_;
   bool backwards_;
-  uint64_t* counted_;
+  uint32_t graphs_max_;
+  EmulatedCounters own_counters_;
+  EmulatedCounters& counters_;
+  std::unique_ptr<EmulatedGraph> recorded_;  ///< Null: nothing is being recorded.
+  std::vector<Arrival> arrivals_;            ///< of copies that are under way
   std::shared_ptr<Allocations> allocations_ = std::make_shared<Allocations>();
 };
 

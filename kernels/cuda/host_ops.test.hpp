@@ -57,6 +57,10 @@ class HostOps final : public Ops {
   void download(const std::byte* from, std::span<std::byte> to) override {
     inner_->download(from, to);
   }
+  Buffer allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
+  void start_download(const std::byte* from, std::span<std::byte> to) override {
+    inner_->start_download(from, to);
+  }
   std::unique_ptr<Matrix> pack(const WeightView& weights) override { return inner_->pack(weights); }
   std::string_view packing() const override { return inner_->packing(); }
   std::unique_ptr<Matrix> adopt(const WeightView& shape, size_t bytes,

@@ -9,7 +9,7 @@ struct AppendItem {
   uint32_t table_at = 0;  ///< of its sequence, in the tables
   uint32_t first_row = 0;
   uint32_t first_position = 0;
-  uint32_t rows = 0;
+  uint32_t rows = 0;  ///< 0: there is nothing to do
 };
 
 /// Rounds keys and values into their tiles as kv_store does. Blocks: x an item, y a kv head, z keys
@@ -28,6 +28,7 @@ struct KvAppend {
   template <class Block>
   OUTRIDER_KERNEL void operator()(Block& block) const {
     const AppendItem& item = items[block.x()];
+    if (item.rows == 0) return;
     const bool is_values = block.z() == 1;
     const KvTiles& tiles = pool.of[is_values ? 1 : 0];
     std::byte* const tile =

@@ -108,6 +108,10 @@ TEST(CudaPlans, ItemsCoverTheRowsOnce) {
   EXPECT_EQ(queries.size(), 38u * 3u);
 }
 
+AttentionPlan plan_of(const Attention& call, const std::vector<AttentionItem>& items) {
+  return plan_attention(call, {static_cast<uint32_t>(items.size()), chunks_of(call, items)}, 132);
+}
+
 TEST(CudaPlans, QueriesAndTilesFitIntoSharedMemory) {
   const int32_t table[8] = {};
   const Segment prompt = {table, 0, 60, 0}, token = {table, 0, 1, 59};
@@ -123,7 +127,7 @@ TEST(CudaPlans, QueriesAndTilesFitIntoSharedMemory) {
         EXPECT_GT(call.stages.tiles, 0u);
         Items<AttentionItem> items;
         attention_items(geometry(head_dim), {&s, 1}, 8, call.queries_max, items);
-        EXPECT_LE(plan_attention(call, items.items, 132).launch.shared_bytes, shared) << head_dim;
+        EXPECT_LE(plan_of(call, items.items).launch.shared_bytes, shared) << head_dim;
       }
     }
   }
@@ -146,11 +150,11 @@ TEST(CudaPlans, ChunksAreSpreadWhereItemsAreFew) {
   call.queries_max = 4;
   Items<AttentionItem> items;
   attention_items(geometry(128), {&long_one, 1}, 8, 4, items);
-  const AttentionPlan plan = plan_attention(call, items.items, 132);
+  const AttentionPlan plan = plan_of(call, items.items);
   EXPECT_EQ(plan.launch.z, 16u);
   EXPECT_EQ(plan.partial_floats, 2u * 16u * 4u * 130u);
   const std::vector<AttentionItem> many(200, items.items[0]);
-  EXPECT_EQ(plan_attention(call, many, 132).launch.z, 1u);
+  EXPECT_EQ(plan_of(call, many).launch.z, 1u);
 }
 
 TEST(CudaPlans, PlanesOfAMatrixDoNotOverlap) {

@@ -2,19 +2,11 @@
 
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/math.hpp"
+#include "kernels/ops.hpp"
 
 namespace outrider::kernels::cuda {
 
-/// How one row chooses its token.
-struct RowDraw {
-  uint64_t seed = 0;
-  uint64_t position = 0;
-  float temperature = 0;  ///< 0: the highest logit
-};
-
-/// Tokens of rows without filters, penalties and bias: what model/sampler's `sample` chooses, with
-/// the same noise. The highest (logit - highest logit) / temperature + gumbel; the lowest id wins a
-/// tie. A block a row.
+/// RowSampler's draws, a block each.
 struct SampleRows {
   static constexpr uint32_t k_threads = 512;
   static constexpr size_t k_shared_bytes = 2 * k_threads * sizeof(uint32_t);
@@ -22,12 +14,12 @@ struct SampleRows {
   const float* logits = nullptr;  ///< [rows, vocabulary]
   const RowDraw* draws = nullptr;
   uint32_t vocabulary = 0;
-  int32_t* chosen = nullptr;  ///< [rows] id; -1: a logit is not a finite number
+  int32_t* chosen = nullptr;  ///< of each draw
 
   template <class Block>
   OUTRIDER_KERNEL void operator()(Block& block) const {
-    const float* const row = logits + size_t{block.x()} * vocabulary;
     const RowDraw& draw = draws[block.x()];
+    const float* const row = logits + size_t{draw.row} * vocabulary;
     auto keys = block.template shared<uint32_t>(k_threads);
     auto ids = block.template shared<uint32_t>(k_threads);
     auto best = block.template local<Best>();

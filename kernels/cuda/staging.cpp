@@ -20,6 +20,7 @@ std::byte* DeviceScratch::take_bytes(size_t bytes) {
     size_ = 0;
     memory_ = device_.allocate(larger);
     size_ = larger;
+    ++growths_;
   }
   return memory_.get();
 }
@@ -55,15 +56,19 @@ const std::byte* Staging::put_bytes(Slot& slot, std::span<const std::byte> bytes
   slot.next_.assign(bytes.begin(), bytes.end());
   slot.next_.insert(slot.next_.end(), others.begin(), others.end());
   if (slot.lap_ == lap_ && slot.next_ == slot.bytes_) return slot.at_;
-  const size_t room = rounded(slot.next_.size());
-  make_room(room);
-  std::memcpy(host_.get() + used_, slot.next_.data(), slot.next_.size());
-  device_.start_copy_in(twin_.get() + used_, host_.get() + used_, slot.next_.size());
-  slot.bytes_.swap(slot.next_);
+  make_room(rounded(slot.next_.size()));
   slot.at_ = twin_.get() + used_;
   slot.lap_ = lap_;
-  used_ += room;
+  copy(twin_.get() + used_, slot.next_);
+  slot.bytes_.swap(slot.next_);
   return slot.at_;
+}
+
+void Staging::copy(std::byte* to, std::span<const std::byte> bytes) {
+  make_room(rounded(bytes.size()));
+  std::memcpy(host_.get() + used_, bytes.data(), bytes.size());
+  device_.start_copy_in(to, host_.get() + used_, bytes.size());
+  used_ += rounded(bytes.size());
 }
 
 }  // namespace outrider::kernels::cuda

@@ -9,10 +9,12 @@
 
 namespace outrider::kernels::cuda {
 
-/// Memory on the device that grows to the largest demand so far. What it held is lost then.
+/// Memory on the device that grows to the largest demand so far, which `growths` counts. What it
+/// held is lost then.
 class DeviceScratch {
  public:
-  explicit DeviceScratch(Device& device) : device_(device), memory_(nullptr, [](std::byte*) {}) {}
+  DeviceScratch(Device& device, uint64_t& growths)
+      : device_(device), growths_(growths), memory_(nullptr, [](std::byte*) {}) {}
 
   template <class T>
   T* take(size_t count) {
@@ -24,6 +26,7 @@ class DeviceScratch {
   std::byte* take_bytes(size_t bytes);
 
   Device& device_;
+  uint64_t& growths_;
   Ops::Buffer memory_;
   size_t size_ = 0;
 };
@@ -45,6 +48,8 @@ class Staging {
   Staging(Device& device, size_t bytes);
   /// So that no put of so many bytes makes it grow. What it held is lost.
   void reserve(size_t bytes);
+  /// To memory of the device.
+  void copy(std::byte* to, std::span<const std::byte> bytes);
 
   /// On the device: for kernels that are started before the next put. Not empty.
   template <class T>

@@ -24,6 +24,10 @@ class ForwardingOps : public kernels::Ops {
   void download(const std::byte* from, std::span<std::byte> to) override {
     inner_->download(from, to);
   }
+  Buffer allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
+  void start_download(const std::byte* from, std::span<std::byte> to) override {
+    inner_->start_download(from, to);
+  }
   void parallel_for(size_t count, const std::function<void(size_t)>& body) override {
     inner_->parallel_for(count, body);
   }
@@ -76,7 +80,7 @@ class ForwardingOps : public kernels::Ops {
     inner_->write_block(geometry, block, k, v, pool);
   }
 
- private:
+ protected:
   std::unique_ptr<kernels::Ops> inner_;
 };
 

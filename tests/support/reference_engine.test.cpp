@@ -148,10 +148,9 @@ TEST_P(Reference, TheEngineWritesTheSameGreedyTokens) {
 
 /// Neither the host's memory nor the device's: it is reserved when the engine is made.
 TEST_P(Reference, AStepOnADeviceAllocatesNothing) {
-  uint64_t allocations = 0;
+  kernels::cuda::EmulatedCounters counters;
   std::shared_ptr<kernels::Ops> ops = kernels::cuda::make_ops(
-      kernels::cuda::make_emulated_device({.multiprocessors = 132, .allocations = &allocations}),
-      1);
+      kernels::cuda::make_emulated_device({.multiprocessors = 132, .counters = &counters}), 1);
   const SteadyClock clock;
   model::EngineOptions options;
   options.context_tokens = 192;
@@ -161,7 +160,7 @@ TEST_P(Reference, AStepOnADeviceAllocatesNothing) {
   options.decode_plan.is_automatic = false;
   auto engine = model::Engine::create(load_tiny(GetParam(), std::move(ops)), options, clock);
   ASSERT_TRUE(engine) << engine.error().message;
-  const uint64_t before = allocations;
+  const uint64_t before = counters.allocations;
   EXPECT_GT(before, 0u);
   Random random(9);
   for (uint32_t i = 0; i < 5; ++i) {
@@ -172,7 +171,7 @@ TEST_P(Reference, AStepOnADeviceAllocatesNothing) {
     ASSERT_TRUE((*engine)->submit({1, i}, std::move(request)));
   }
   while (!(*engine)->idle()) (*engine)->step();
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(counters.allocations, before);
 }
 
 INSTANTIATE_TEST_SUITE_P(TinyModels, Reference, ::testing::Values("tiny-llama", "tiny-qwen2"),

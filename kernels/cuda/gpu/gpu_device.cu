@@ -25,27 +25,44 @@ void free_of_device(std::byte* data) {
   (void)cudaFree(data);
 }
 
-void load_kernels() {
+void load_kernels(size_t shared_bytes_max) {
   for (const WeightType type :
        {WeightType::q4_0, WeightType::q4_1, WeightType::q5_0, WeightType::q5_1, WeightType::q8_0,
         WeightType::q4_k, WeightType::q5_k, WeightType::q6_k, WeightType::f16, WeightType::bf16,
         WeightType::f32}) {
     with_weight_type(type, [&]<WeightType t>() {
-      load_products<t>();
-      load_kernel<EmbedOf<t>>();
+      load_products<t>(shared_bytes_max);
+      load_kernel<EmbedOf<t>>(shared_bytes_max);
     });
   }
-  load_kernel<PrepareRows>();
-  load_kernel<AddSegments>();
-  load_kernel<Swiglu>();
-  load_kernel<Rope>();
-  load_kernel<Gather>();
-  load_kernel<KvAppend>();
-  load_kernel<AttentionOf<4>>();
-  load_kernel<AttentionOf<8>>();
-  load_kernel<MergeChunks>();
-  load_kernel<SampleRows>();
+  load_kernel<PrepareRows>(shared_bytes_max);
+  load_kernel<AddSegments>(shared_bytes_max);
+  load_kernel<Swiglu>(shared_bytes_max);
+  load_kernel<Rope>(shared_bytes_max);
+  load_kernel<Gather>(shared_bytes_max);
+  load_kernel<KvAppend>(shared_bytes_max);
+  load_kernel<AttentionOf<4>>(shared_bytes_max);
+  load_kernel<AttentionOf<8>>(shared_bytes_max);
+  load_kernel<MergeChunks>(shared_bytes_max);
+  load_kernel<SampleRows>(shared_bytes_max);
 }
+
+class GpuGraph final : public Graph {
+ public:
+  GpuGraph(int device, cudaGraphExec_t kernels) : kernels(kernels), device_(device) {}
+  GpuGraph(const GpuGraph&) = delete;
+  GpuGraph& operator=(const GpuGraph&) = delete;
+  /// One that still runs is freed when it has run.
+  ~GpuGraph() override {
+    (void)cudaSetDevice(device_);
+    (void)cudaGraphExecDestroy(kernels);
+  }
+
+  const cudaGraphExec_t kernels;
+
+ private:
+  int device_;
+};
 
 /// One stream of one GPU. Calls come from one thread at a time, but not always the same.
 class GpuDevice final : public Device {
@@ -53,7 +70,7 @@ class GpuDevice final : public Device {
   GpuDevice(int index, DeviceTraits traits, bool yields)
       : index_(index), traits_(std::move(traits)) {
     select();
-    load_kernels();
+    load_kernels(traits_.shared_bytes_max);
     int least = 0, greatest = 0;
     must(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities");
     must(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, yields ? least : greatest),
@@ -99,6 +116,9 @@ class GpuDevice final : public Device {
     copy(to, from, bytes, cudaMemcpyDeviceToHost);
     synchronize();
   }
+  void start_copy_out(std::byte* to, const std::byte* from, size_t bytes) override {
+    copy(to, from, bytes, cudaMemcpyDeviceToHost);
+  }
   void copy_within(std::byte* to, const std::byte* from, size_t bytes) override {
     copy(to, from, bytes, cudaMemcpyDeviceToDevice);
   }
@@ -115,6 +135,33 @@ class GpuDevice final : public Device {
                            cudaMemcpyDeviceToHost, stream_),
          "copy rows out");
     synchronize();
+  }
+
+  void begin_recording() override {
+    select();
+    must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "record");
+  }
+  std::unique_ptr<Graph> end_recording() override {
+    cudaGraph_t recorded = nullptr;
+    must(cudaStreamEndCapture(stream_, &recorded), "end of recording");
+    cudaGraphExec_t kernels = nullptr;
+    cudaError_t error = cudaGraphInstantiate(&kernels, recorded, 0);
+    must(cudaGraphDestroy(recorded), "free what was recorded");
+    std::unique_ptr<Graph> graph;
+    if (error == cudaSuccess) {
+      graph = std::make_unique<GpuGraph>(index_, kernels);
+      error = cudaGraphUpload(kernels, stream_);
+    }
+    if (error == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      return nullptr;
+    }
+    must(error, "graph");
+    return graph;
+  }
+  void replay(const Graph& graph) override {
+    select();
+    must(cudaGraphLaunch(static_cast<const GpuGraph&>(graph).kernels, stream_), "graph");
   }
 
   void run(const Launch& launch, const PrepareRows& kernel) override { start(launch, kernel); }

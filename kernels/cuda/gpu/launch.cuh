@@ -15,9 +15,6 @@ inline void must(cudaError_t error, const char* what) {
   OUTRIDER_CHECK(error == cudaSuccess, what, cudaGetErrorString(error));
 }
 
-/// More than this a kernel has to ask for.
-inline constexpr size_t k_shared_bytes_granted = size_t{48} << 10;
-
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::k_threads)
     run_kernel(const __grid_constant__ Kernel kernel) {
@@ -25,10 +22,10 @@ __global__ void __launch_bounds__(Kernel::k_threads)
   kernel(block);
 }
 
-/// The driver loads code when it is first used, which takes memory: not in the middle of a step.
-/// Throws std::bad_alloc.
+/// The driver loads code when it is first used, which takes memory: not in the middle of a step. A
+/// block may then have as much shared memory as there is. Throws std::bad_alloc.
 template <class Kernel>
-void load_kernel() {
+void load_kernel(size_t shared_bytes_max) {
   cudaFuncAttributes code;
   const cudaError_t error = cudaFuncGetAttributes(&code, run_kernel<Kernel>);
   if (error == cudaErrorMemoryAllocation) {
@@ -36,15 +33,13 @@ void load_kernel() {
     throw std::bad_alloc();
   }
   must(error, "load");
+  must(cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                            static_cast<int>(shared_bytes_max - code.sharedSizeBytes)),
+       "shared memory");
 }
 
 template <class Kernel>
 void launch_kernel(const Launch& launch, const Kernel& kernel, cudaStream_t stream) {
-  if (launch.shared_bytes > k_shared_bytes_granted) {
-    must(cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(launch.shared_bytes)),
-         "shared memory");
-  }
   run_kernel<Kernel>
       <<<dim3(launch.x, launch.y, launch.z), launch.threads, launch.shared_bytes, stream>>>(kernel);
   must(cudaGetLastError(), "launch");
@@ -56,6 +51,6 @@ void launch_products(const Launch& launch, const FewProducts& call, cudaStream_t
 template <WeightType type>
 void launch_products(const Launch& launch, const ManyProducts& call, cudaStream_t stream);
 template <WeightType type>
-void load_products();
+void load_products(size_t shared_bytes_max);
 
 }  // namespace outrider::kernels::cuda

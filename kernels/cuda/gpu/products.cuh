@@ -14,11 +14,11 @@ void launch_products(const Launch& launch, const ManyProducts& call, cudaStream_
 }
 
 template <WeightType type>
-void load_products() {
-  load_kernel<FewRows<type, 1, 1>>();
-  load_kernel<FewRows<type, 2, 1>>();
-  load_kernel<FewRows<type, 2, 4>>();
-  load_kernel<ManyRows<type>>();
+void load_products(size_t shared_bytes_max) {
+  load_kernel<FewRows<type, 1, 1>>(shared_bytes_max);
+  load_kernel<FewRows<type, 2, 1>>(shared_bytes_max);
+  load_kernel<FewRows<type, 2, 4>>(shared_bytes_max);
+  load_kernel<ManyRows<type>>(shared_bytes_max);
 }
 
 }  // namespace outrider::kernels::cuda
@@ -29,4 +29,4 @@ void load_products() {
       const Launch&, const FewProducts&, cudaStream_t);                                        \
   template void outrider::kernels::cuda::launch_products<outrider::kernels::WeightType::type>( \
       const Launch&, const ManyProducts&, cudaStream_t);                                       \
-  template void outrider::kernels::cuda::load_products<outrider::kernels::WeightType::type>()
+  template void outrider::kernels::cuda::load_products<outrider::kernels::WeightType::type>(size_t)
