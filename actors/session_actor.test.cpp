@@ -37,6 +37,20 @@ TEST_F(Session, PlacesSubmitsStreamsAndEndsWithOneDone) {
   EXPECT_EQ(target.log->all<schema::DoneAck>().size(), 1u);
 }
 
+TEST_F(Session, TargetsThatLeaveAfterTheyLetItInAreNotCounted) {
+  open();
+  for (uint32_t i = 0; i < 3 * limits::placement_attempts_max; ++i) {
+    reply(twin(i + 1));
+    accept(key());
+    tell(session_, schema::Leaving{key()});
+    ASSERT_FALSE(client_->done()) << i;
+  }
+  reply(twin(99));
+  tell(session_, finishing(tokens(key(), 0, {10})));
+  tell(session_, schema::Done{key(), {}, {}});
+  EXPECT_EQ(client_->outcome(), Outcome::done);
+}
+
 TEST_F(Session, SendsALongPromptInNumberedParts) {
   request_.prompt.assign(limits::prompt_part_tokens_max + 5, 4);
   const Twin target = twin(1);

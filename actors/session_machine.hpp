@@ -87,7 +87,7 @@ class SessionMachine {
     AttemptChoices choices;
     Phase phase = Phase::waiting;
     TimePoint due{0};
-    uint32_t tries = 0;   ///< Placements since the last progress.
+    uint32_t tries = 0;   ///< Placements that failed since the last progress.
     uint32_t silent = 0;  ///< Probes without an answer.
     bool gap_asked = false;
     bool leaves = false;                  ///< Others go on for it as soon as they have targets.
@@ -100,6 +100,10 @@ class SessionMachine {
     schema::TargetHandle kv_target;  ///< Who leaves and has its keys and values; null: nobody.
     uint64_t kv_worker = 0;          ///< The same.
 
+    /// Whoever leaves after it has let it in has not failed it.
+    uint32_t tries_with_it() const {
+      return leaves && phase == Phase::streaming ? tries : tries + 1;
+    }
     bool at_target() const { return phase == Phase::submitted || phase == Phase::streaming; }
     bool computes(uint32_t choice) const {
       return std::find(choices.begin(), choices.end(), choice) != choices.end();

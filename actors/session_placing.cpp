@@ -173,10 +173,10 @@ void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimeP
 void SessionMachine::hand_over(uint32_t generation, TimePoint now) {
   Attempt& leaving = attempts_.at(generation);
   if (leaving.leaves) return;
-  if (leaving.tries + 1 >= limits::placement_attempts_max) {
+  leaving.leaves = true;
+  if (leaving.tries_with_it() >= limits::placement_attempts_max) {
     return refuse(unavailable("the worker is leaving"));
   }
-  leaving.leaves = true;
   const bool has_blocks = leaving.delivered || !leaving.kv_target;
   Attempt common;
   common.kv_target = has_blocks ? leaving.target : leaving.kv_target;
@@ -186,7 +186,7 @@ void SessionMachine::hand_over(uint32_t generation, TimePoint now) {
 
 void SessionMachine::replace(uint32_t generation, const Attempt& lost, Attempt common, bool at_once,
                              TimePoint now) {
-  common.tries = lost.tries + 1;
+  common.tries = lost.tries_with_it();
   common.avoid = lost.avoid;
   common.avoid.push_back(lost.worker);
   common.replaces = generation;

@@ -228,9 +228,14 @@ void RouterState::tick() {
   while (!held_.empty() && held_.front().until <= now()) {
     const schema::PlaceRequest request = std::move(held_.front().request);
     held_.pop_front();
-    refuse(request, schema::Refusal::of(fail(ErrorCode::unavailable,
-                                             "no worker serves this model and so long a prompt"),
-                                        limits::retry_after_ms));
+    const bool any = std::any_of(table_.workers().begin(), table_.workers().end(), [](auto& entry) {
+      return entry.second.announce.role == schema::Role::target;
+    });
+    refuse(request,
+           schema::Refusal::of(
+               fail(ErrorCode::unavailable, any ? "no target serves this model and so long a prompt"
+                                                : "no target is there"),
+               limits::retry_after_ms));
   }
   self_->delayed_send(caf::actor_cast<RouterActor>(self_), k_tick, caf::tick_atom_v);
 }

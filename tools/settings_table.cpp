@@ -309,7 +309,7 @@ std::vector<Setting> drafting_settings() {
        .kind = Kind::count,
        .unit = "tokens",
        .default_value = "16",
-       .help = "at most so many of them",
+       .help = "without spec-k: at most so many of them",
        .minimum = 1,
        .maximum = limits::draft_depth_max},
       {.name = "spec-disable-below-accept",
