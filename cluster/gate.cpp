@@ -40,7 +40,8 @@ const char* explain(Refusal refusal) {
     case Refusal::version:
       return "it speaks another version of the cluster's protocol: run the same release";
     case Refusal::secret:
-      return "its cluster secret is another: give both the same --cluster-secret-file";
+      return "its cluster secret is another, or it has none: give both the same "
+             "--cluster-secret-file";
     case Refusal::full:
       return "as many members as it takes are connected already";
     case Refusal::none:

@@ -221,7 +221,7 @@ void RouterState::tick() {
   const auto silent = table_.age_out(now());
   for (const schema::Announce& worker : silent) {
     ++counted_.silent;
-    log_->warn("{} is silent: done without", worker.name);
+    log_->warn("{} is silent: what it had goes on elsewhere", worker.name);
     send(leases_.drop(worker.worker, table_));
   }
   if (!silent.empty()) tell_drafts();

@@ -189,7 +189,7 @@ std::string cluster_text(const nlohmann::json& cluster) {
   std::string out = "sessions open: " + whole(cluster, "sessions_open") + "\n";
   if (cluster.contains("kv_kind")) out += "KV kind: " + word(cluster, "kv_kind") + "\n";
   const nlohmann::json& members = member_of(cluster, "members");
-  if (!members.is_array() || members.empty()) out += "no members yet\n";
+  if (!members.is_array() || members.empty()) out += "no members\n";
   for (const auto& member : members) out += member_text(member);
   out += gate_text(member_of(cluster, "gate"));
   out += drafts_text(member_of(cluster, "drafts"));

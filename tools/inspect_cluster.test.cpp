@@ -52,7 +52,7 @@ TEST(InspectCluster, TellsOfTheStoreWhatItDoesAndForWhom) {
   EXPECT_EQ(cluster_text(nlohmann::json::parse(store)),
             "sessions open: 0\n"
             "KV kind: q8_0\n"
-            "no members yet\n"
+            "no members\n"
             "KV store: open; 7 blocks, 8 MiB; files 9 MiB, 2 MiB to be written\n"
             "  an earlier database was given up: it was cut short\n"
             "  since the start: 5 blocks loaded, 6 stored\n"
