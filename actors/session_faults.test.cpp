@@ -275,7 +275,7 @@ TEST_F(SessionFaults, ButNotForEver) {
   EXPECT_EQ(client_->error(), ErrorCode::overloaded);
 }
 
-TEST_F(SessionFaults, TargetsThatOnlyLeaveEndARequestAfterABoundedNumberOfTries) {
+TEST_F(SessionFaults, TargetsThatLeaveBeforeTheyLetItInEndARequestInTheEnd) {
   open();
   for (uint32_t i = 0; i < limits::placement_attempts_max; ++i) {
     ASSERT_FALSE(client_->done()) << i;

@@ -228,14 +228,14 @@ void RouterState::tick() {
   while (!held_.empty() && held_.front().until <= now()) {
     const schema::PlaceRequest request = std::move(held_.front().request);
     held_.pop_front();
-    const bool any = std::any_of(table_.workers().begin(), table_.workers().end(), [](auto& entry) {
-      return entry.second.announce.role == schema::Role::target;
-    });
+    const bool has_targets =
+        std::any_of(table_.workers().begin(), table_.workers().end(),
+                    [](auto& entry) { return entry.second.announce.role == schema::Role::target; });
     refuse(request,
-           schema::Refusal::of(
-               fail(ErrorCode::unavailable, any ? "no target serves this model and so long a prompt"
+           schema::Refusal::of(fail(ErrorCode::unavailable,
+                                    has_targets ? "no target serves this model and so long a prompt"
                                                 : "no target is there"),
-               limits::retry_after_ms));
+                               limits::retry_after_ms));
   }
   self_->delayed_send(caf::actor_cast<RouterActor>(self_), k_tick, caf::tick_atom_v);
 }

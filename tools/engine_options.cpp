@@ -225,17 +225,22 @@ DraftThreads plan_draft_threads(const Settings& settings) {
   return plan;
 }
 
+std::optional<uint32_t> gpu_of(const std::string& device) {
+  constexpr std::string_view k_gpu = "cuda:";
+  if (!device.starts_with(k_gpu)) return std::nullopt;
+  return static_cast<uint32_t>(std::stoul(device.substr(k_gpu.size())));
+}
+
 namespace {
 
 using Loaded = Result<std::shared_ptr<const model::LoadedModel>>;
 
-/// The back end that `device` names, "cpu" or "cuda:N".
+/// The back end that `device` names.
 Result<std::unique_ptr<kernels::Ops>> open_ops(const std::string& device, kernels::Isa isa,
                                                const ThreadPlan& plan, bool yields) {
-  constexpr std::string_view k_gpu = "cuda:";
-  if (!device.starts_with(k_gpu)) return kernels::open_cpu_ops(plan.threads, isa, plan.cpus);
-  const auto index = static_cast<uint32_t>(std::stoul(device.substr(k_gpu.size())));
-  return kernels::open_cuda_ops(index, plan.threads, plan.cpus, yields);
+  const auto gpu = gpu_of(device);
+  if (!gpu) return kernels::open_cpu_ops(plan.threads, isa, plan.cpus);
+  return kernels::open_cuda_ops(*gpu, plan.threads, plan.cpus, yields);
 }
 
 /// Of the model that the setting of this name names, "model" or "draft".

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,8 @@ DraftThreads plan_draft_threads(const Settings& settings);
 
 /// As `device` writes it.
 const std::string& draft_device(const Settings& settings);
+/// Of a device "cuda:N"; none: it is "cpu".
+std::optional<uint32_t> gpu_of(const std::string& device);
 
 /// Hears what people should know: what goes on, and what did not work as asked for.
 struct LoadWords {

@@ -13,10 +13,9 @@ namespace {
 
 /// For lines to other targets. Null: nobody wants it, or there is none, and a warning says why.
 std::shared_ptr<link::Nccl> nccl_for(const Settings& settings, spdlog::logger& log) {
-  constexpr std::string_view k_gpu = "cuda:";
-  const std::string& device = settings.text("device");
-  if (settings.text("cluster-nccl") != "auto" || !device.starts_with(k_gpu)) return nullptr;
-  auto nccl = link::open_nccl(static_cast<uint32_t>(std::stoul(device.substr(k_gpu.size()))));
+  const auto gpu = gpu_of(settings.text("device"));
+  if (settings.text("cluster-nccl") != "auto" || !gpu) return nullptr;
+  auto nccl = link::open_nccl(*gpu);
   if (nccl) return *nccl;
   log.warn("cluster-nccl: lines go over TCP: {}", nccl.error().message);
   return nullptr;

@@ -46,11 +46,19 @@ GenerationRequest plain_request(Random& random) {
   return request;
 }
 
+std::vector<GenerationRequest> plain_requests(Random& random, size_t count, uint32_t max_tokens) {
+  std::vector<GenerationRequest> requests(count);
+  for (GenerationRequest& request : requests) {
+    request = plain_request(random);
+    request.stop.max_tokens = max_tokens;
+  }
+  return requests;
+}
+
 /// Of each kind one: those that need no more than tokens, and all reasons to look at logits.
 std::vector<GenerationRequest> mixed_requests() {
   Random random(k_seed);
-  std::vector<GenerationRequest> all(14);
-  for (GenerationRequest& request : all) request = plain_request(random);
+  std::vector<GenerationRequest> all = plain_requests(random, 14, 8);
   all[1].choices = 3;
   all[2].sampling.top_k = 5;
   all[3].sampling.top_p = 0.8f;
@@ -116,11 +124,7 @@ void give_hints(DeviceEngine& world, const GenerationRequest& request, const Tol
 
 TEST(Exactness, AnEmulatedDeviceDrawsTheTokensOfTheHostBehindHints) {
   Random random(k_seed + 2);
-  std::vector<GenerationRequest> requests(5);
-  for (GenerationRequest& request : requests) {
-    request = plain_request(random);
-    request.stop.max_tokens = 14;
-  }
+  std::vector<GenerationRequest> requests = plain_requests(random, 5, 14);
   requests[1].sampling.top_k = 3;
   requests[2].sampling.presence_penalty = 0.4f;
   const Transcript expected =
@@ -173,11 +177,7 @@ class OddLogitsOps final : public WatchedOps {
 
 TEST(Exactness, AnEmulatedDeviceTreatsOddLogitsAsTheHostDoes) {
   Random random(k_seed + 3);
-  std::vector<GenerationRequest> requests(7);
-  for (GenerationRequest& request : requests) {
-    request = plain_request(random);
-    request.stop.max_tokens = 10;
-  }
+  std::vector<GenerationRequest> requests = plain_requests(random, 7, 10);
   requests[4].sampling.top_k = 4;
   const auto device = std::make_shared<OddLogitsOps>(true);
   const Transcript expected =
