@@ -151,9 +151,11 @@ inline constexpr uint32_t router_pending_max = 1024;
 inline constexpr uint32_t model_name_bytes_max = 256;
 /// Events between a session and its client: above it the session's row is parked.
 inline constexpr uint32_t client_stream_events_max = 64;
-/// Heartbeat of a worker, and the silence after which it counts as lost.
+/// Heartbeat of a worker, the silence after which it gets requests only if there is no other, and
+/// that after which it counts as lost.
 inline constexpr uint32_t heartbeat_interval_ms = 500;
-inline constexpr uint32_t heartbeat_timeout_ms = 3'000;
+inline constexpr uint32_t heartbeat_late_ms = 1'250;
+inline constexpr uint32_t heartbeat_timeout_ms = 2'500;
 /// Answer to one control request.
 inline constexpr uint32_t control_timeout_ms = 3'000;
 /// How often a session is placed again before it fails. All pauses between take longer than a
@@ -362,6 +364,7 @@ static_assert(placement_backoff_ms << 5 >= placement_backoff_max_ms,
               "pauses are longest from the sixth on");
 static_assert(heartbeat_timeout_ms >= 4 * heartbeat_interval_ms,
               "a worker may lose three heartbeats before it counts as lost");
+static_assert(heartbeat_late_ms > 2 * heartbeat_interval_ms, "one heartbeat may be lost");
 static_assert(prompt_part_tokens_max * sizeof(int32_t) <= control_message_bytes_max / 2,
               "a prompt part and its envelope fit one control message");
 static_assert(answer_logprobs_max * answer_logprob_bytes <= client_reply_bytes_max / 2);

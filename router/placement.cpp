@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/hash.hpp"
+#include "base/limits.hpp"
 
 namespace outrider::router {
 namespace {
@@ -63,18 +64,19 @@ PlacementCost placement_cost(const schema::PlaceRequest& request, const WorkerVi
       rows * rows / 2 * static_cast<double>(worker.announce.attention_pair_ps) * 1e-9;
   const double over = std::max(0.0, kv_use(worker) - k_kv_knee);
   cost.kv_pressure_ms = k_kv_pressure_ms * over * over;
-  cost.avoided =
-      std::find(request.avoid.begin(), request.avoid.end(), cost.worker) != request.avoid.end();
+  cost.avoided = std::ranges::find(request.avoid, cost.worker) != request.avoid.end();
   return cost;
 }
 
 std::optional<PlacementCost> place(const schema::PlaceRequest& request,
-                                   const std::vector<const WorkerView*>& candidates) {
+                                   const std::vector<const WorkerView*>& candidates,
+                                   TimePoint now) {
   std::optional<PlacementCost> best;
   const Better better{request.key.session};
   for (const WorkerView* worker : candidates) {
     if (worker->full()) continue;
-    const PlacementCost cost = placement_cost(request, *worker);
+    PlacementCost cost = placement_cost(request, *worker);
+    cost.avoided |= now - worker->heard > std::chrono::milliseconds(limits::heartbeat_late_ms);
     if (!best || better(cost, *best)) best = cost;
   }
   return best;

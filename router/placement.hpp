@@ -18,17 +18,18 @@ struct PlacementCost {
   double prefill_ms = 0;      ///< Its own prompt, row by row.
   double attention_ms = 0;    ///< Its own prompt's rows looking at each other.
   double kv_pressure_ms = 0;  ///< Above 90 % of the blocks, preemption comes near.
-  bool avoided = false;       ///< The session just failed there: only if there is no other.
+  bool avoided = false;       ///< The session just failed there, or it is late with two heartbeats.
 
   double total_ms() const { return queue_ms + prefill_ms + attention_ms + kv_pressure_ms; }
 };
 
 PlacementCost placement_cost(const schema::PlaceRequest& request, const WorkerView& worker);
 
-/// The candidate with the least cost that is not full; equal costs are decided by a hash of session
-/// and worker, so that routers without common memory still spread. None if all are full.
+/// The candidate with the least cost that is not full, one that is avoided only if there is no
+/// other; equal costs are decided by a hash of session and worker, so that routers without common
+/// memory still spread. None if all are full.
 std::optional<PlacementCost> place(const schema::PlaceRequest& request,
-                                   const std::vector<const WorkerView*>& candidates);
+                                   const std::vector<const WorkerView*>& candidates, TimePoint now);
 
 /// What a placement promises before the worker reports it.
 Charge charge_for(const schema::PlaceRequest& request, uint64_t worker, TimePoint now);

@@ -53,9 +53,9 @@ TEST(Placement, TakesTheCheapestWorkerThatHasRoom) {
   views[0].load.queued_rows = 900;
   views[1].load.running = 16;
   views[2].load.queued_rows = 800;
-  EXPECT_EQ(place(request_of(1), pointers(views))->worker, 3u);
+  EXPECT_EQ(place(request_of(1), pointers(views), {})->worker, 3u);
   views[0].load.running = views[2].load.running = 16;
-  EXPECT_FALSE(place(request_of(1), pointers(views)));
+  EXPECT_FALSE(place(request_of(1), pointers(views), {}));
 }
 
 TEST(Placement, AvoidsAWorkerThatJustFailedUnlessItIsTheOnlyOne) {
@@ -63,9 +63,20 @@ TEST(Placement, AvoidsAWorkerThatJustFailedUnlessItIsTheOnlyOne) {
   views[1].load.queued_rows = 100'000;
   schema::PlaceRequest request = request_of(1);
   request.avoid = {1};
-  EXPECT_EQ(place(request, pointers(views))->worker, 2u);
+  EXPECT_EQ(place(request, pointers(views), {})->worker, 2u);
   views.pop_back();
-  EXPECT_EQ(place(request, pointers(views))->worker, 1u);
+  EXPECT_EQ(place(request, pointers(views), {})->worker, 1u);
+}
+
+TEST(Placement, WhoIsLateWithTwoHeartbeatsGetsWhatNobodyElseCanTake) {
+  std::vector<WorkerView> views = {view_of(1), view_of(2)};
+  views[1].load.queued_rows = 100'000;
+  views[1].heard = milliseconds(100);
+  const milliseconds now(limits::heartbeat_late_ms);
+  EXPECT_EQ(place(request_of(1), pointers(views), now)->worker, 1u);
+  EXPECT_EQ(place(request_of(1), pointers(views), now + milliseconds(1))->worker, 2u);
+  views[1].load.running = 16;
+  EXPECT_EQ(place(request_of(1), pointers(views), now + milliseconds(1))->worker, 1u);
 }
 
 TEST(Placement, EqualWorkersAreChosenByTheRequestAlone) {
@@ -74,8 +85,8 @@ TEST(Placement, EqualWorkersAreChosenByTheRequestAlone) {
   const std::vector<const WorkerView*> reversed(order.rbegin(), order.rend());
   std::set<uint64_t> used;
   for (uint64_t session = 0; session < 100; ++session) {
-    const uint64_t worker = place(request_of(session), order)->worker;
-    EXPECT_EQ(worker, place(request_of(session), reversed)->worker);
+    const uint64_t worker = place(request_of(session), order, {})->worker;
+    EXPECT_EQ(worker, place(request_of(session), reversed, {})->worker);
     used.insert(worker);
   }
   EXPECT_EQ(used.size(), 3u);
@@ -92,7 +103,7 @@ TEST(Placement, AThousandRequestsBetweenHeartbeatsDoNotHerd) {
   std::map<uint64_t, uint32_t> placed;
   for (uint64_t session = 0; session < 1000; ++session) {
     const auto request = request_of(session, 50 + static_cast<uint32_t>(session * 37 % 200));
-    const auto cost = place(request, table.candidates(request));
+    const auto cost = place(request, table.candidates(request), {});
     ASSERT_TRUE(cost);
     ++placed[cost->worker];
     table.charge(charge_for(request, cost->worker, milliseconds(1)));

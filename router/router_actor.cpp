@@ -51,7 +51,7 @@ bool RouterState::try_place(const schema::PlaceRequest& request) {
     refuse(request, std::move(*refusal));
     return true;
   }
-  const auto cost = router::place(request, candidates);
+  const auto cost = router::place(request, candidates, now());
   if (!cost) return false;
   log_->debug("session {:x}.{}: {}", request.key.session, request.key.generation, explain(*cost));
   admit_client(request);
