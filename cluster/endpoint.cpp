@@ -28,9 +28,13 @@ std::string to_string(const Endpoint& endpoint) {
   return (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
 }
 
-bool is_loopback(const std::string& host) {
+bool is_address(const std::string& host) {
   constexpr std::string_view k_digits = "0123456789.";
-  const bool is_v4 = host.find_first_not_of(k_digits) == host.npos && host.starts_with("127.");
+  return host.find(':') != host.npos || host.find_first_not_of(k_digits) == host.npos;
+}
+
+bool is_loopback(const std::string& host) {
+  const bool is_v4 = is_address(host) && host.starts_with("127.");
   return host == "localhost" || host == "::1" || is_v4;
 }
 

@@ -17,6 +17,8 @@ struct Endpoint {
 Result<Endpoint> parse_endpoint(const std::string& text, const std::string& field);
 std::string to_string(const Endpoint& endpoint);
 
+/// Whether it is an IPv4 or IPv6 address, and no name.
+bool is_address(const std::string& host);
 /// Whether only this machine reaches a host of that name.
 bool is_loopback(const std::string& host);
 

@@ -27,6 +27,15 @@ TEST(Endpoint, ErrorsNameTheField) {
   }
 }
 
+TEST(Endpoint, AddressesAreNoNames) {
+  for (const char* address : {"127.0.0.1", "10.0.0.1", "::", "fe80::1"}) {
+    EXPECT_TRUE(is_address(address)) << address;
+  }
+  for (const char* name : {"localhost", "node-7", "10.example", "127.0.0.1.example"}) {
+    EXPECT_FALSE(is_address(name)) << name;
+  }
+}
+
 TEST(Endpoint, LoopbackIsThisMachineOnly) {
   for (const char* own : {"localhost", "::1", "127.0.0.1", "127.1.2.3"}) {
     EXPECT_TRUE(is_loopback(own)) << own;

@@ -54,13 +54,13 @@ Result<std::unique_ptr<Gateway>> Gateway::open(kj::AsyncIoContext& io,
   auto http_port = bind_port(io, options.http_address, "http");
   if (!http_port) return http_port.error();
   auto& timer = io.provider->getTimer();
-  std::unique_ptr<Gateway> gateway(
-      new Gateway(timer, options,
-                  Serving::Parts{parts.clock, parts.metrics, std::move(parts.log), std::move(keys),
-                                 options.version, options.log_prompts, options.admin_tenant,
-                                 std::move(parts.cluster_json), std::move(parts.before_metrics),
-                                 std::move(parts.has_target), std::move(parts.reset_cache),
-                                 std::move(parts.wall_time), std::move(parts.random_bits)}));
+  std::unique_ptr<Gateway> gateway(new Gateway(
+      timer, options,
+      Serving::Parts{
+          parts.clock, parts.metrics, std::move(parts.log), std::move(keys), options.version,
+          options.log_prompts, options.admin_tenant, std::move(parts.cluster_json),
+          std::move(parts.before_metrics), std::move(parts.has_target), std::move(parts.not_ready),
+          std::move(parts.reset_cache), std::move(parts.wall_time), std::move(parts.random_bits)}));
   gateway->http_ = std::make_unique<HttpServer>(gateway->serving_, timer, gateway->options_.http);
   gateway->http_->listen(std::move(*http_port));
   if (!options.rpc_address.empty()) {

@@ -101,12 +101,14 @@ kj::Promise<Result<CacheResetDone>> Serving::reset_cache(const Caller& caller, b
   LogLine line("reset");
   line.text("rid", caller.request_id).word("tenant", caller.tenant);
   line.text("of", viewer.sees_all ? "all" : "own").text("cold", cold ? "true" : "false");
-  line.write(log());
-  return cache_resets_.start(std::move(what));
+  return cache_resets_.start(std::move(what)).then([this, line](Result<CacheResetDone> done) {
+    if (done) line.write(log());
+    return done;
+  });
 }
 
 Result<void> Serving::admit() const {
-  if (phase_ == Phase::loading) return fail(ErrorCode::unavailable, "the model is still loading");
+  if (phase_ == Phase::loading) return fail(ErrorCode::unavailable, parts_.not_ready);
   if (phase_ == Phase::draining) return fail(ErrorCode::unavailable, "the server is draining");
   if (open_requests_ >= limits::open_requests_max) {
     return fail(ErrorCode::overloaded,

@@ -107,6 +107,14 @@ std::string problem_of(const std::vector<std::pair<std::string, std::string>>& v
   return checked.errors.front().message;
 }
 
+TEST(ConfigCheck, ANodesFileIsAPartOfAClusterToo) {
+  EXPECT_EQ(problem_of({{"roles", "target"}, {"join", "server-1:8090"}}), "");
+  EXPECT_EQ(problem_of({{"roles", "draft"}}), "");
+  EXPECT_THAT(problem_of({{"roles", "gateway"}}), testing::StartsWith("roles: a gateway needs"));
+  EXPECT_THAT(problem_of({{"roles", "gateway"}, {"join", "server-1:8090"}}),
+              testing::StartsWith("roles: a node is a target or a draft"));
+}
+
 TEST(ConfigCheck, ReadsTheModelsHeader) {
   const std::string path = testing::TempDir() + "outrider_config_model.gguf";
   for (const char* content : {"", "no GGUF at all, but long enough for the head of one"}) {

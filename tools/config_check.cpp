@@ -396,7 +396,7 @@ CheckedSettings check_configuration(const Settings& settings) {
       checked.warnings.push_back(usable.error().message + ": nothing is stored (read_only)");
     }
   }
-  look_at_serving(settings, serving_command(settings), checked);
+  look_at_serving(settings, command_of(settings), checked);
   check_privacy("api-key-file", settings.text("api-key-file"), checked.warnings);
   check_privacy("store-dir", settings.text("store-dir"), checked.warnings);
   check_privacy("cluster-tls-key", settings.text("cluster-tls-key"), checked.warnings);

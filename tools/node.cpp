@@ -80,6 +80,30 @@ Result<std::vector<cluster::Endpoint>> router_addresses(const Settings& settings
   return routers;
 }
 
+/// A certificate is looked at for a name: with an address none would ever fit.
+Result<void> check_tls_names(const cluster::Credentials& credentials,
+                             const std::vector<cluster::Endpoint>& routers) {
+  if (!credentials.has_tls()) return {};
+  const std::string& name = credentials.tls_name;
+  if (!name.empty()) {
+    if (!cluster::is_address(name)) return {};
+    return fail(ErrorCode::invalid_argument,
+                "cluster-tls-name: \"" + name +
+                    "\" is an address; it is a name in the server's "
+                    "certificate",
+                "cluster-tls-name");
+  }
+  for (const cluster::Endpoint& router : routers) {
+    if (!cluster::is_address(router.host)) continue;
+    return fail(ErrorCode::invalid_argument,
+                "join: " + cluster::to_string(router) +
+                    " has no name to look for in the server's "
+                    "certificate: join it by name, or say --cluster-tls-name NAME",
+                "join");
+  }
+  return {};
+}
+
 /// One of the roles.
 struct Prepared {
   std::shared_ptr<kvstore::ColdStore> store;
@@ -206,6 +230,8 @@ int run_node(const Settings& settings) {
   if (!routers) return report(routers.error());
   auto credentials = cluster_credentials(settings);
   if (!credentials) return report(credentials.error());
+  const auto named = check_tls_names(*credentials, *routers);
+  if (!named) return report(named.error());
   auto opened = cluster::Gate::open({std::move(*credentials), *log});
   if (!opened) return report(opened.error());
   const std::shared_ptr<cluster::Gate> gate = std::move(*opened);

@@ -203,6 +203,7 @@ int serve(const Settings& settings) {
            [&cluster](const gateway::Viewer& viewer) { return cluster.describe(viewer); },
        .before_metrics = [&cluster] { cluster.update_metrics(); },
        .has_target = [&cluster] { return cluster.has_target(); },
+       .not_ready = is_gateway ? "no target has joined yet" : "the model is still loading",
        .reset_cache =
            [&cluster](gateway::CacheReset what, gateway::CacheResetAnswer answer) {
              cluster.reset_cache(what, std::move(answer));

@@ -132,6 +132,12 @@ Command serving_command(const Settings& settings) {
   return settings.text("roles") == "gateway" ? Command::gateway : Command::serve;
 }
 
+Command command_of(const Settings& settings) {
+  const std::string& role = settings.text("roles");
+  const bool is_node = role == "target" || role == "draft" || !settings.text("join").empty();
+  return is_node ? Command::node : serving_command(settings);
+}
+
 Result<std::vector<std::string>> check_together(const Settings& settings, Command command) {
   const bool is_node = command == Command::node;
   const bool is_draft = is_node && settings.text("roles") != "target";

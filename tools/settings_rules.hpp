@@ -15,6 +15,8 @@ enum class Command : uint8_t { serve, gateway, node, local };
 
 /// `serve` as its setting `roles` has it.
 Command serving_command(const Settings& settings);
+/// Of a file: a node's where it names a node's role, or a server to join.
+Command command_of(const Settings& settings);
 
 /// Looks at settings that are good one by one. A contradiction is an error that names the setting;
 /// what was given and has no effect is a warning.

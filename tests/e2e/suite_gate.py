@@ -165,6 +165,17 @@ class GateSuite(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(word, done.stderr)
 
+    def test_a_node_wants_a_name_to_look_for_in_a_certificate(self):
+        own = Authority(self.directory, "own")
+        command = [str(binary), "node", "--roles", "target", "--model", str(model), *own.flags("member")]
+        for flags, word in ((["--join", "127.0.0.1:1"], "join: 127.0.0.1:1 has no name"),
+                            (["--join", "server:1,[::1]:1"], "join: [::1]:1 has no name"),
+                            (["--join", "127.0.0.1:1", "--cluster-tls-name", "127.0.0.1"],
+                             'cluster-tls-name: "127.0.0.1" is an address')):
+            done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(word, done.stderr)
+
     def hostile(self, port, generator):
         """One connection that is no member's, or what a member's must not do."""
         kind = generator.randrange(8)

@@ -12,7 +12,7 @@
 namespace outrider::exactness {
 namespace {
 
-constexpr uint64_t k_seed = 0xD4A3;
+constexpr uint64_t k_sampling_seed = 0xD4A3;
 constexpr uint32_t k_vocabulary = 512;
 
 /// An emulated device that counts what is drawn on it, or does not draw.
@@ -57,7 +57,7 @@ std::vector<GenerationRequest> plain_requests(Random& random, size_t count, uint
 
 /// Of each kind one: those that need no more than tokens, and all reasons to look at logits.
 std::vector<GenerationRequest> mixed_requests() {
-  Random random(k_seed);
+  Random random(k_sampling_seed);
   std::vector<GenerationRequest> all = plain_requests(random, 14, 8);
   all[1].choices = 3;
   all[2].sampling.top_k = 5;
@@ -92,7 +92,7 @@ TEST(Exactness, AnEmulatedDeviceDrawsTheTokensOfTheHostInMixedBatches) {
 
 /// More draws than logits are computed at a time: what the device has no room for the host draws.
 TEST(Exactness, AnEmulatedDeviceDrawsAsManyAsItHasRoomFor) {
-  Random random(k_seed + 1);
+  Random random(k_sampling_seed + 1);
   GenerationRequest request = plain_request(random);
   request.choices = 12;
   request.stop.max_tokens = 3;
@@ -123,7 +123,7 @@ void give_hints(DeviceEngine& world, const GenerationRequest& request, const Tol
 }
 
 TEST(Exactness, AnEmulatedDeviceDrawsTheTokensOfTheHostBehindHints) {
-  Random random(k_seed + 2);
+  Random random(k_sampling_seed + 2);
   std::vector<GenerationRequest> requests = plain_requests(random, 5, 14);
   requests[1].sampling.top_k = 3;
   requests[2].sampling.presence_penalty = 0.4f;
@@ -176,7 +176,7 @@ class OddLogitsOps final : public WatchedOps {
 };
 
 TEST(Exactness, AnEmulatedDeviceTreatsOddLogitsAsTheHostDoes) {
-  Random random(k_seed + 3);
+  Random random(k_sampling_seed + 3);
   std::vector<GenerationRequest> requests = plain_requests(random, 7, 10);
   requests[4].sampling.top_k = 4;
   const auto device = std::make_shared<OddLogitsOps>(true);
