@@ -16,6 +16,8 @@ constexpr double k_speed_weight = 0.5;
 constexpr double k_measured_s = 0.01;
 /// To find each other.
 constexpr double k_first_s = 0.01;
+/// To agree on NCCL.
+constexpr double k_nccl_s = 1;
 
 std::vector<int32_t> tokens_of(const model::TierLoad& load) {
   std::vector<int32_t> tokens = load.peer->before;
@@ -80,7 +82,8 @@ bool PeerLine::load(model::TierLoad& load, model::TierHandlers& handlers) {
   const std::lock_guard lock(mutex_);
   if (is_over_ || !is_needed()) return false;
   const double bytes = static_cast<double>(waiting_bytes_ + bytes_of(load));
-  const double seconds = k_first_s + bytes / setup_.speed->bytes_per_s();
+  const double agreed = setup_.lines.nccl.nccl && !is_ready_ ? k_nccl_s : 0;
+  const double seconds = k_first_s + agreed + bytes / setup_.speed->bytes_per_s();
   if (load.recompute && seconds > to_seconds(*load.recompute)) return false;
   waiting_bytes_ += bytes_of(load);
   const TimePoint by = setup_.lines.clock->now() + load.timeout.value_or(k_hand_over);
@@ -143,6 +146,7 @@ bool PeerLine::offer_nccl() {
                    moved->why_not.empty() ? "NCCL" : "TCP: " + moved->why_not);
   const std::lock_guard lock(mutex_);
   link_ = std::move(moved->link);
+  is_ready_ = true;
   if (stops_) link_->close();
   return true;
 }
@@ -158,7 +162,10 @@ bool PeerLine::fetch(Job job) {
     const std::lock_guard lock(mutex_);
     waiting_bytes_ -= bytes;
     // More may be on its way than is wanted: the next request has a line of its own.
-    if (end != End::whole) link_ = nullptr;
+    if (end != End::whole) {
+      link_ = nullptr;
+      is_ready_ = false;
+    }
   }
   if (got > 0) {
     setup_.log->debug("took {} of {} blocks from the worker before", got, job.load.blocks.size());

@@ -45,6 +45,7 @@ struct EmulatedWorld {
   uint32_t ranks = 0;      ///< Not destroyed.
 
   bool joins = true;        ///< Else joining never ends.
+  bool moves = true;        ///< Else what is sent never arrives.
   bool aborts = true;       ///< Else a rank's destructor waits.
   bool fails = false;       ///< Ranks report an error.
   uint32_t damages = 0;     ///< So many of the next payloads lose a bit.
@@ -60,6 +61,18 @@ struct EmulatedWorld {
   void wait_for_ranks(uint32_t count) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return ranks == count; });
+  }
+  /// That so many ranks have started something, which does not move.
+  void wait_for_probes(uint32_t count) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] {
+      uint32_t started = 0;
+      for (auto& [id, it] : communicators) {
+        started += static_cast<uint32_t>(
+            std::ranges::count_if(it.seats, [](const Seat& seat) { return !seat.stream.empty(); }));
+      }
+      return started == count;
+    });
   }
 
   /// Lets go over what both sides have first: a send and the receive of its size. Another order or
@@ -84,7 +97,8 @@ struct EmulatedWorld {
     return i;
   }
   bool match(Seat& from, Seat& to) {
-    if (from.is_gone || to.is_gone || from.stream.empty() || to.stream.empty()) return false;
+    if (!moves || from.is_gone || to.is_gone || from.stream.empty() || to.stream.empty())
+      return false;
     Group& a = from.stream.front();
     Group& b = to.stream.front();
     const size_t send = first_waiting(a, true), receive = first_waiting(b, false);
@@ -175,6 +189,7 @@ class EmulatedRank final : public NcclRank {
     me().stream.push_back({{group.begin(), group.end()}, std::vector<bool>(group.size())});
     busy_ = world_->busy_looks;
     world_->match(*it_);
+    world_->changed.notify_all();
   }
   void follow(const NcclTransfer& t) override {
     const std::lock_guard lock(world_->mutex);
@@ -209,12 +224,12 @@ class EmulatedNccl final : public Nccl {
       : world_(std::move(world)), identity_{version, {std::byte{device}}} {}
 
   const NcclIdentity& identity() const override { return identity_; }
-  Result<NcclId> new_id() override {
+
+ private:
+  Result<NcclId> draw_id() override {
     const std::lock_guard lock(world_->mutex);
     return NcclId{std::byte{++world_->ids}};
   }
-
- private:
   std::unique_ptr<NcclRank> begin(const NcclId& id, const NcclSeat& seat) override {
     return std::make_unique<EmulatedRank>(world_, id, seat);
   }

@@ -13,6 +13,19 @@ Nccl::~Nccl() {
                             [this] { return retiring_->count == 0; });
 }
 
+Result<NcclId> Nccl::new_id() {
+  {
+    const std::lock_guard lock(spare_mutex_);
+    if (const auto spare = std::exchange(spare_, std::nullopt)) return *spare;
+  }
+  return draw_id();
+}
+
+void Nccl::give_back(const NcclId& id) {
+  const std::lock_guard lock(spare_mutex_);
+  spare_ = id;
+}
+
 Result<std::unique_ptr<NcclRank>> Nccl::join(const NcclId& id, const NcclSeat& seat) {
   {
     const std::lock_guard lock(retiring_->mutex);

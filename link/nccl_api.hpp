@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -69,7 +70,10 @@ class Nccl {
   /// Waits for what was retired, for limits::link_silence_ms at most.
   virtual ~Nccl();
   virtual const NcclIdentity& identity() const = 0;
-  virtual Result<NcclId> new_id() = 0;
+  Result<NcclId> new_id();
+  /// Of a name that nobody joins by: the next new_id(). NCCL keeps a thread and a port for each
+  /// name until all have joined.
+  void give_back(const NcclId& id);
   /// Begins to join; what becomes of it, its state() says. Errors: overloaded, when
   /// limits::link_nccl_retiring_max ranks were retired and have not ended.
   Result<std::unique_ptr<NcclRank>> join(const NcclId& id, const NcclSeat& seat);
@@ -77,6 +81,7 @@ class Nccl {
   void retire(std::unique_ptr<NcclRank> rank);
 
  private:
+  virtual Result<NcclId> draw_id() = 0;
   virtual std::unique_ptr<NcclRank> begin(const NcclId& id, const NcclSeat& seat) = 0;
 
   struct Retiring {
@@ -85,6 +90,8 @@ class Nccl {
     uint32_t count = 0;
   };
   const std::shared_ptr<Retiring> retiring_ = std::make_shared<Retiring>();
+  std::mutex spare_mutex_;
+  std::optional<NcclId> spare_;
 };
 
 /// On the GPU of this number. Errors: unsupported, why not: the build, the driver, the GPU, the

@@ -16,10 +16,13 @@ using testing_support::LinkPair;
 using testing_support::message_for;
 
 LinkPair two_gpus(std::shared_ptr<Nccl> a, std::shared_ptr<Nccl> b) {
-  constexpr Duration k_cold = std::chrono::seconds(30);  // a process's first communicator is slow
-  return testing_support::nccl_pair(
-      {{}, std::make_shared<SteadyClock>(), std::make_shared<LinkCounters>()}, std::move(a),
-      std::move(b), k_cold);
+  const auto clock = std::make_shared<SteadyClock>();
+  for (const auto& nccl : {a, b}) {
+    const auto warm = warm_up(*nccl, *clock, std::chrono::seconds(30));
+    OUTRIDER_CHECK(warm.ok(), warm.error().message);
+  }
+  return testing_support::nccl_pair({{}, clock, std::make_shared<LinkCounters>()}, std::move(a),
+                                    std::move(b), NcclTerms().patience);
 }
 
 TEST(NcclOnAGpu, ARankThatIsAloneExchangesWithItself) {

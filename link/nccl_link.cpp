@@ -131,7 +131,7 @@ void NcclLink::run() {
   nccl_->retire(transfers_.release());
 }
 
-/// What can still come has come.
+/// What has been said has been heard; a payload that is on its way may be lost, as TCP may lose it.
 void NcclLink::leave() {
   const LinkEnd end = control_->end();
   if (end == LinkEnd::closed || end == LinkEnd::cut) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -66,36 +67,67 @@ bool is_wide_enough(const LinkSettings& settings) {
   return settings.message_bytes_max() >= std::max(sizeof(Offer), k_why_bytes_max);
 }
 
-/// Waits until it has joined: empty, or why it has not. Notes what the other end says meanwhile.
-std::string wait_for(NcclRank& rank, TensorLink& link, const Clock& clock, TimePoint by,
-                     std::optional<Result<Word>>& other) {
+/// A byte each way, in one group.
+class Probe {
+ public:
+  explicit Probe(NcclRank& rank) : rank_(rank) {}
+  /// Whether both are through. Of a rank that is ready.
+  bool step() {
+    if (!std::exchange(has_started_, true)) {
+      rank_.start(k_transfers);
+      return false;
+    }
+    if (!std::exchange(has_followed_, true)) {
+      for (const NcclTransfer& transfer : k_transfers) rank_.follow(transfer);
+    }
+    return rank_.is_through(k_transfers[0].slot) && rank_.is_through(k_transfers[1].slot);
+  }
+  bool has_started() const { return has_started_; }
+
+ private:
+  static constexpr NcclTransfer k_transfers[] = {{true, 0, 1}, {false, limits::link_nccl_slots, 1}};
+  NcclRank& rank_;
+  bool has_started_ = false;
+  bool has_followed_ = false;
+};
+
+/// Waits until it has joined and exchanged a byte: empty, or why it has not. `objection` may say
+/// meanwhile why to stop.
+std::string wait_for(NcclRank& rank, const Clock& clock, TimePoint by,
+                     const std::function<std::string()>& objection) {
+  Probe probe(rank);
   while (true) {
     const NcclState state = rank.state();
-    if (state == NcclState::ready) return {};
     if (state == NcclState::failed) return "NCCL: " + rank.error();
-    if (clock.now() >= by) return "no communicator in time";
-    if (!other) {
-      auto word = hear(link, k_no_wait);
-      if (word || word.error().code != ErrorCode::deadline_exceeded) other = std::move(word);
+    if (state == NcclState::ready && probe.step()) return {};
+    if (clock.now() >= by) {
+      return probe.has_started() ? "no transfer in time" : "no communicator in time";
     }
-    if (other && !*other) return other->error().message;
-    if (other && !(*other)->is_yes) return (*other)->why;
+    if (auto why = objection(); !why.empty()) return why;
     ::poll(nullptr, 0, 1);  // NCCL wakes nobody
   }
 }
 
-/// Joins, says how that went and hears how it went there.
+/// Joins until then, says how that went and hears how it went there.
 Result<NcclUpgrade> settle(std::shared_ptr<TensorLink> link, const NcclTerms& terms,
-                           const NcclId& id, uint32_t number) {
-  const Clock& clock = *terms.setup.clock;
-  const TimePoint by = clock.now() + terms.patience;
+                           const NcclId& id, uint32_t number, TimePoint by) {
+  const TimePoint last_word = by + terms.patience / 4;
   std::optional<Result<Word>> other;
+  const auto objection = [&]() -> std::string {
+    if (!other) {
+      auto word = hear(*link, k_no_wait);
+      if (word || word.error().code != ErrorCode::deadline_exceeded) other = std::move(word);
+    }
+    if (!other) return {};
+    if (!*other) return other->error().message;
+    return (*other)->is_yes ? std::string() : (*other)->why;
+  };
   auto rank = terms.nccl->join(id, {.rank = number});
   const std::string why_not =
-      rank ? wait_for(**rank, *link, clock, by, other) : rank.error().message;
-  const auto said = say(*link, {why_not.empty(), why_not}, by + terms.patience);
+      rank ? wait_for(**rank, *terms.setup.clock, by, objection) : rank.error().message;
+  const auto said = say(*link, {why_not.empty(), why_not}, last_word);
   if (!said) other = Result<Word>(said.error());
-  if (!other) other = hear(*link, by + terms.patience);
+  if (!other) other = hear(*link, last_word);
   if (*other && (*other)->is_yes && why_not.empty()) {
     auto moved = NcclLink::open({link, terms.nccl, std::move(*rank), number == 0}, terms.setup);
     if (!moved) return lost(*link, moved.error());
@@ -140,8 +172,11 @@ Result<NcclUpgrade> offer_nccl(std::shared_ptr<TensorLink> link, const NcclTerms
   if (!sent) return lost(*link, sent.error());
   const auto word = hear(*link, by);
   if (!word) return lost(*link, word.error());
-  if (!word->is_yes) return NcclUpgrade{std::move(link), word->why};
-  return settle(std::move(link), terms, *id, 0);
+  if (!word->is_yes) {
+    terms.nccl->give_back(*id);
+    return NcclUpgrade{std::move(link), word->why};
+  }
+  return settle(std::move(link), terms, *id, 0, by);
 }
 
 Result<NcclUpgrade> answer_nccl(std::shared_ptr<TensorLink> link, const Message& message,
@@ -151,11 +186,23 @@ Result<NcclUpgrade> answer_nccl(std::shared_ptr<TensorLink> link, const Message&
     return lost(*link, fail(ErrorCode::corrupt, "no offer"));
   }
   const std::string why_not = objection(*offer, terms);
-  const auto said =
-      say(*link, {why_not.empty(), why_not}, terms.setup.clock->now() + terms.patience);
+  const TimePoint by = terms.setup.clock->now() + terms.patience;
+  const auto said = say(*link, {why_not.empty(), why_not}, by);
   if (!said) return lost(*link, said.error());
   if (!why_not.empty()) return NcclUpgrade{std::move(link), why_not};
-  return settle(std::move(link), terms, offer->id, 1);
+  return settle(std::move(link), terms, offer->id, 1, by);
+}
+
+Result<void> warm_up(Nccl& nccl, const Clock& clock, Duration patience) {
+  NcclId id;
+  OUTRIDER_ASSIGN(id, nccl.new_id());
+  auto rank = nccl.join(id, {.rank = 0, .ranks = 1});
+  if (!rank) return rank.error();
+  const TimePoint by = clock.now() + patience;
+  const std::string why_not = wait_for(**rank, clock, by, [] { return std::string(); });
+  nccl.retire(std::move(*rank));
+  if (!why_not.empty()) return fail(ErrorCode::unavailable, why_not);
+  return {};
 }
 
 }  // namespace outrider::link

@@ -73,7 +73,7 @@ TEST_F(NcclUpgradeTest, TwoDevicesOfOneVersionMove) {
   expect_to_carry(*made.a->link, *made.b->link);
   expect_to_carry(*made.b->link, *made.a->link);
   const std::lock_guard lock(world_->mutex);
-  EXPECT_EQ(world_->transfers, 2u);
+  EXPECT_EQ(world_->transfers, 2u + 2u) << "a byte each way before them";
 }
 
 TEST_F(NcclUpgradeTest, VersionsThatDifferStayOnTcp) {
@@ -111,6 +111,34 @@ TEST_F(NcclUpgradeTest, JoiningThatNeverEndsStaysOnTcpWhenItsTimeIsOver) {
   world_->wait_for_ranks(2);  // both have begun
   clock_->advance(k_patience);
   expect_tcp(both.get(), "no communicator in time");
+}
+
+TEST_F(NcclUpgradeTest, WaysThatCarryNothingStayOnTcpWhenTheirTimeIsOver) {
+  world_->set(&EmulatedWorld::moves, false);
+  auto both = std::async(std::launch::async, [&] { return upgrade(device(1), device(2)); });
+  world_->wait_for_probes(2);
+  clock_->advance(k_patience);
+  expect_tcp(both.get(), "no transfer in time");
+}
+
+TEST_F(NcclUpgradeTest, ANameThatIsNotWantedIsOfferedAgain) {
+  const auto own = device(1);
+  expect_tcp(upgrade(own, nullptr), "not configured");
+  expect_tcp(upgrade(own, device(1)), "the same GPU");
+  const Upgrades made = upgrade(own, device(2));
+  ASSERT_TRUE(made.a && made.b);
+  EXPECT_EQ(made.a->why_not, "");
+  const std::lock_guard lock(world_->mutex);
+  EXPECT_EQ(world_->ids, 1u);
+}
+
+TEST_F(NcclUpgradeTest, WarmingUpExchangesWithItselfOrSaysWhyNot) {
+  EXPECT_TRUE(warm_up(*device(1), *clock_, k_patience));
+  world_->set(&EmulatedWorld::fails, true);
+  const auto cold = warm_up(*device(2), *clock_, k_patience);
+  ASSERT_FALSE(cold);
+  EXPECT_NE(cold.error().message.find("told to fail"), std::string::npos);
+  world_->wait_for_ranks(0);
 }
 
 TEST_F(NcclUpgradeTest, AnErrorOfNcclStaysOnTcp) {

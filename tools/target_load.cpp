@@ -1,9 +1,11 @@
 #include "tools/target_load.hpp"
 
+#include <chrono>
 #include <utility>
 
 #include "base/system.hpp"
 #include "link/nccl_api.hpp"
+#include "link/nccl_upgrade.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/kv_plan.hpp"
 #include "tools/kv_store.hpp"
@@ -11,11 +13,21 @@
 namespace outrider::tools {
 namespace {
 
+/// For a process's first communicator.
+constexpr Duration k_nccl_cold = std::chrono::seconds(30);
+
 /// For lines to other targets. Null: nobody wants it, or there is none, and a warning says why.
-std::shared_ptr<link::Nccl> nccl_for(const Settings& settings, spdlog::logger& log) {
+std::shared_ptr<link::Nccl> nccl_for(const Settings& settings, const Clock& clock,
+                                     spdlog::logger& log) {
   const auto gpu = gpu_of(settings.text("device"));
   if (settings.text("cluster-nccl") != "auto" || !gpu) return nullptr;
-  auto nccl = link::open_nccl(*gpu);
+  const auto open = [&]() -> Result<std::shared_ptr<link::Nccl>> {
+    std::shared_ptr<link::Nccl> nccl;
+    OUTRIDER_ASSIGN(nccl, link::open_nccl(*gpu));
+    OUTRIDER_TRY(link::warm_up(*nccl, clock, k_nccl_cold));
+    return nccl;
+  };
+  auto nccl = open();
   if (nccl) return *nccl;
   log.warn("cluster-nccl: lines go over TCP: {}", nccl.error().message);
   return nullptr;
@@ -52,7 +64,7 @@ Result<PreparedTarget> load_target(const Settings& settings, const std::string& 
                               .warn = words.warn},
                              options));
   TargetSurroundings all = around;
-  all.lines.nccl.nccl = nccl_for(settings, log);
+  all.lines.nccl.nccl = nccl_for(settings, around.clock, log);
   return prepare_target(std::move(*model), name, options, all);
 }
 

@@ -186,7 +186,9 @@ class GpuNccl final : public Nccl {
       : functions_(functions), device_(device), identity_(identity) {}
 
   const NcclIdentity& identity() const override { return identity_; }
-  Result<NcclId> new_id() override {
+
+ private:
+  Result<NcclId> draw_id() override {
     ncclUniqueId unique;
     Outcome outcome(functions_);
     outcome.cuda(cudaSetDevice(device_), "select");
@@ -196,8 +198,6 @@ class GpuNccl final : public Nccl {
     std::memcpy(id.data(), &unique, sizeof(unique));
     return id;
   }
-
- private:
   std::unique_ptr<NcclRank> begin(const NcclId& id, const NcclSeat& seat) override {
     return std::make_unique<GpuRank>(functions_, device_, id, seat);
   }
