@@ -251,6 +251,7 @@ int run_node(const Settings& settings) {
   } else {
     const auto fits = check_together(settings, Command::node);
     if (!fits) return report(fits.error());
+    for (const std::string& warning : *fits) (*log)->warn("{}", warning);
     load = [&](const std::atomic<bool>& stop) { return load_draft(settings, clock, **log, stop); };
   }
   auto io = kj::setupAsyncIo();

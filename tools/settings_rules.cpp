@@ -150,8 +150,10 @@ Result<std::vector<std::string>> check_together(const Settings& settings, Comman
   }
   if (!is_node && settings.text("spec") == "draft" && settings.text("draft").empty() &&
       settings.text("cluster") == "off") {
-    return fail(ErrorCode::invalid_argument,
-                "spec: draft needs a draft model, by draft, or by cluster from a node", "spec");
+    return fail(
+        ErrorCode::invalid_argument,
+        "spec: draft needs a draft model: --draft FILE, or --cluster and a node that drafts",
+        "spec");
   }
   for (const Setting& setting : settings.all()) {
     if (!settings.is_given(setting.name) || setting.value.empty()) continue;
