@@ -82,8 +82,8 @@ bool PeerLine::load(model::TierLoad& load, model::TierHandlers& handlers) {
   const std::lock_guard lock(mutex_);
   if (is_over_ || !is_needed()) return false;
   const double bytes = static_cast<double>(waiting_bytes_ + bytes_of(load));
-  const double agreed = setup_.lines.nccl.nccl && !is_ready_ ? k_nccl_s : 0;
-  const double seconds = k_first_s + agreed + bytes / setup_.speed->bytes_per_s();
+  const double to_agree_s = setup_.lines.nccl.nccl && !has_agreed_ ? k_nccl_s : 0;
+  const double seconds = k_first_s + to_agree_s + bytes / setup_.speed->bytes_per_s();
   if (load.recompute && seconds > to_seconds(*load.recompute)) return false;
   waiting_bytes_ += bytes_of(load);
   const TimePoint by = setup_.lines.clock->now() + load.timeout.value_or(k_hand_over);
@@ -146,7 +146,7 @@ bool PeerLine::offer_nccl() {
                    moved->why_not.empty() ? "NCCL" : "TCP: " + moved->why_not);
   const std::lock_guard lock(mutex_);
   link_ = std::move(moved->link);
-  is_ready_ = true;
+  has_agreed_ = true;
   if (stops_) link_->close();
   return true;
 }
@@ -164,7 +164,7 @@ bool PeerLine::fetch(Job job) {
     // More may be on its way than is wanted: the next request has a line of its own.
     if (end != End::whole) {
       link_ = nullptr;
-      is_ready_ = false;
+      has_agreed_ = false;
     }
   }
   if (got > 0) {

@@ -76,7 +76,7 @@ class PeerLine {
 
   const Setup setup_;
   std::shared_ptr<link::TensorLink> link_;  ///< The thread's; changed under the mutex.
-  bool is_ready_ = false;                   ///< Nothing has to be agreed on before blocks come.
+  bool has_agreed_ = false;                 ///< With the other end, to go over NCCL or to stay.
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Job> jobs_;

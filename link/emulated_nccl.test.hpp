@@ -62,7 +62,7 @@ struct EmulatedWorld {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return ranks == count; });
   }
-  /// That so many ranks have started something, which does not move.
+  /// For so many ranks that have started what does not move.
   void wait_for_probes(uint32_t count) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] {
@@ -97,8 +97,8 @@ struct EmulatedWorld {
     return i;
   }
   bool match(Seat& from, Seat& to) {
-    if (!moves || from.is_gone || to.is_gone || from.stream.empty() || to.stream.empty())
-      return false;
+    if (!moves || from.is_gone || to.is_gone) return false;
+    if (from.stream.empty() || to.stream.empty()) return false;
     Group& a = from.stream.front();
     Group& b = to.stream.front();
     const size_t send = first_waiting(a, true), receive = first_waiting(b, false);

@@ -224,7 +224,7 @@ TEST_F(NcclPairTest, PayloadsGoOverNcclAFrameEach) {
   ASSERT_TRUE(pair_.b->receive(0, k_no_deadline));
   ASSERT_TRUE(pair_.a->receive(1, k_no_deadline));
   const std::lock_guard lock(world_->mutex);
-  EXPECT_EQ(world_->transfers, 2u + 4u);
+  EXPECT_EQ(world_->transfers, 2u + 4u) << "a byte each way before them";
 }
 
 TEST_F(NcclPairTest, APayloadThatIsNotWhatWasSentEndsIt) {

@@ -38,8 +38,8 @@ bool is_nccl_offer(const Message& message);
 Result<NcclUpgrade> answer_nccl(std::shared_ptr<TensorLink> link, const Message& offer,
                                 const NcclTerms& terms);
 
-/// Exchanges a byte with itself: a process's first communicator takes longest, and should not take
-/// it of a hand-over's time. Errors: unavailable, why NCCL cannot be used.
+/// Exchanges a byte with itself: a process's first communicator takes longest, and a hand-over has
+/// no time for it. Errors: unavailable, why NCCL cannot be used.
 Result<void> warm_up(Nccl& nccl, const Clock& clock, Duration patience);
 
 }  // namespace outrider::link

@@ -89,16 +89,15 @@ Result<void> check_tls_names(const cluster::Credentials& credentials,
     if (!cluster::is_address(name)) return {};
     return fail(ErrorCode::invalid_argument,
                 "cluster-tls-name: \"" + name +
-                    "\" is an address; it is a name in the server's "
-                    "certificate",
+                    "\" is an address; it is a name in the server's certificate",
                 "cluster-tls-name");
   }
   for (const cluster::Endpoint& router : routers) {
     if (!cluster::is_address(router.host)) continue;
     return fail(ErrorCode::invalid_argument,
                 "join: " + cluster::to_string(router) +
-                    " has no name to look for in the server's "
-                    "certificate: join it by name, or say --cluster-tls-name NAME",
+                    " has no name to look for in the server's certificate: join it by name, or "
+                    "say --cluster-tls-name NAME",
                 "join");
   }
   return {};

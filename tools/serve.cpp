@@ -194,20 +194,20 @@ int serve(const Settings& settings) {
   ServingMetrics metrics(name);
   EmbeddedCluster cluster(clock, metrics, *log, std::move(plan->store));
 
-  auto gateway = gateway::Gateway::open(
-      io, gateway_options(settings),
-      {.clock = clock,
-       .metrics = metrics,
-       .log = *log,
-       .cluster_json =
-           [&cluster](const gateway::Viewer& viewer) { return cluster.describe(viewer); },
-       .before_metrics = [&cluster] { cluster.update_metrics(); },
-       .has_target = [&cluster] { return cluster.has_target(); },
-       .not_ready = is_gateway ? "no target has joined yet" : "the model is still loading",
-       .reset_cache =
-           [&cluster](gateway::CacheReset what, gateway::CacheResetAnswer answer) {
-             cluster.reset_cache(what, std::move(answer));
-           }});
+  gateway::Gateway::Parts parts = {
+      .clock = clock,
+      .metrics = metrics,
+      .log = *log,
+      .cluster_json =
+          [&cluster](const gateway::Viewer& viewer) { return cluster.describe(viewer); },
+      .before_metrics = [&cluster] { cluster.update_metrics(); },
+      .has_target = [&cluster] { return cluster.has_target(); },
+      .reset_cache =
+          [&cluster](gateway::CacheReset what, gateway::CacheResetAnswer answer) {
+            cluster.reset_cache(what, std::move(answer));
+          }};
+  if (is_gateway) parts.not_ready = "no target has joined yet";
+  auto gateway = gateway::Gateway::open(io, gateway_options(settings), std::move(parts));
   if (!gateway) return report(with_advice(gateway.error()));
   const auto joined_at = listen_for_nodes(settings, cluster);
   if (!joined_at) return report(with_advice(joined_at.error()));
