@@ -1,15 +1,19 @@
 // What the kernels of a GPU reach of its limits, both measured in this run: decoding and verifying
 // against the memory's bandwidth, prefill against cuBLAS where the machine has it. Shapes of
 // Llama-3-8B.
-//   gpu_bench [device number]
+//   gpu_bench [device number [WORDS]]     with WORDS only the lines that begin so: "q4_0 14336 x
+//   4096 8"
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -26,7 +30,8 @@ constexpr size_t k_cold_bytes = size_t{400} << 20;
 
 class Bench {
  public:
-  explicit Bench(std::unique_ptr<Ops> ops) : ops_(std::move(ops)), probe_(ops_->allocate(4)) {}
+  Bench(std::unique_ptr<Ops> ops, std::string only)
+      : ops_(std::move(ops)), only_(std::move(only)), probe_(ops_->allocate(4)) {}
 
   void run() {
     std::printf("%.*s\n", static_cast<int>(ops_->description().size()), ops_->description().data());
@@ -38,8 +43,19 @@ class Bench {
   }
 
  private:
+  /// Whether a line of these words is asked for, or one that begins with them.
+  bool wanted(const std::string& words) const {
+    return words.starts_with(only_) || only_.starts_with(words);
+  }
+
   /// Seconds of one call, of many that follow each other; `turn` counts them.
   double seconds(const std::function<void(size_t turn)>& call) {
+    return seconds(call, [&] {
+      std::byte bytes[4];
+      ops_->download(probe_.get(), bytes);
+    });
+  }
+  double seconds(const std::function<void(size_t turn)>& call, const std::function<void()>& wait) {
     size_t turn = 0;
     for (size_t count = 2;; count *= 2) {
       wait();
@@ -49,10 +65,6 @@ class Bench {
       const double taken = to_seconds(clock_.now() - start);
       if (taken > 0.1) return taken / static_cast<double>(count);
     }
-  }
-  void wait() {
-    std::byte bytes[4];
-    ops_->download(probe_.get(), bytes);
   }
 
   std::vector<std::byte> random_bytes(const WeightTypeInfo& info, size_t elements) {
@@ -80,6 +92,11 @@ class Bench {
   }
   float* floats(const Ops::Buffer& buffer) { return reinterpret_cast<float*>(buffer.get()); }
 
+  static std::string product_words(WeightType type, size_t n, size_t k) {
+    return std::string(weight_type_info(type)->name) + " " + std::to_string(n) + " x " +
+           std::to_string(k);
+  }
+
   double copy_bandwidth() {
     const KvGeometry geometry = {
         .layers = 1, .kv_heads = 64, .head_dim = 128, .block_tokens = 16 * 1024};
@@ -97,9 +114,12 @@ class Bench {
     for (const WeightType type : {WeightType::q4_0, WeightType::q4_k, WeightType::q6_k,
                                   WeightType::q8_0, WeightType::bf16}) {
       for (const auto& [n, k] : shapes) {
+        const std::string shape = product_words(type, n, k);
+        if (!wanted(shape)) continue;
         const auto all = matrices(type, n, k);
         double of_one = 0;
         for (const size_t m : {1, 4, 8, 16, 32, 64}) {
+          if (!wanted(shape + " " + std::to_string(m))) continue;
           const Ops::Buffer x = ops_->allocate(m * k * 4), y = ops_->allocate(m * n * 4);
           const double taken = seconds([&](size_t turn) {
             const Product product = {.w = all[turn % all.size()].get(), .y = floats(y)};
@@ -109,7 +129,7 @@ class Bench {
           const double speed = static_cast<double>(all[0]->bytes()) / taken;
           std::printf("| %s | %zu x %zu | %zu | %.1f | %.0f | %.0f %% | %.2f |\n",
                       weight_type_info(type)->name.data(), n, k, m, taken * 1e6, speed * 1e-9,
-                      100 * speed / bandwidth_, taken / of_one);
+                      100 * speed / bandwidth_, of_one > 0 ? taken / of_one : 0);
         }
       }
     }
@@ -127,6 +147,10 @@ class Bench {
   }
   void attend(KvKind kind, uint32_t streams, uint32_t rows, uint32_t first) {
     constexpr size_t k_heads = 32;
+    if (!wanted("attention " + std::string(kv_kind_name(kind)) + " " + std::to_string(streams) +
+                " " + std::to_string(rows))) {
+      return;
+    }
     KvGeometry geometry = {
         .layers = 1, .kv_heads = 8, .head_dim = 128, .block_tokens = 16, .k_kind = kind};
     geometry.v_kind = kind;
@@ -153,7 +177,7 @@ class Bench {
   }
 
   void prefill() {
-    const double peak = cublas_flops(2048, k_ffn, k_hidden);
+    const double peak = only_.empty() ? cublas_flops(2048, k_ffn, k_hidden) : 0;
     if (peak > 0) {
       std::printf("\ncuBLAS, bf16, 2048 x %u x %u: %.0f TFLOP/s\n", k_ffn, k_hidden, peak * 1e-12);
     } else {
@@ -163,8 +187,11 @@ class Bench {
     std::printf("|---|---|---|---|---|---|\n");
     for (const WeightType type : {WeightType::q4_0, WeightType::q4_k, WeightType::q6_k,
                                   WeightType::q8_0, WeightType::bf16, WeightType::f16}) {
+      const std::string shape = product_words(type, k_ffn, k_hidden);
+      if (!wanted(shape)) continue;
       const auto all = matrices(type, k_ffn, k_hidden);
       for (const size_t m : {128, 512, 2048}) {
+        if (!wanted(shape + " " + std::to_string(m))) continue;
         const Ops::Buffer x = ops_->allocate(m * k_hidden * 4), y = ops_->allocate(m * k_ffn * 4);
         const double taken = seconds([&](size_t turn) {
           const Product product = {.w = all[turn % all.size()].get(), .y = floats(y)};
@@ -183,6 +210,7 @@ class Bench {
 
   SteadyClock clock_;
   std::unique_ptr<Ops> ops_;
+  std::string only_;
   Ops::Buffer probe_;
   double bandwidth_ = 0;
 };
@@ -215,10 +243,12 @@ double Bench::cublas_flops(int m, int n, int k) {
   }
   const float one = 1, zero = 0;
   bool went_well = true;
-  const double taken = seconds([&](size_t) {
+  const auto multiply = [&](size_t) {
     went_well &= gemm(handle, 0, 0, m, n, k, &one, buffers[0].get(), k_bf16, m, buffers[1].get(),
                       k_bf16, k, &zero, buffers[2].get(), k_bf16, m, k_compute_f32, k_any) == 0;
-    uint16_t number = 0;  // waits for it: cuBLAS has a stream of its own
+  };
+  const double taken = seconds(multiply, [&] {  // on cuBLAS's own stream
+    uint16_t number = 0;
     went_well &= get(1, 2, buffers[2].get(), 1, &number, 1) == 0;
   });
   return went_well ? 2.0 * m * n * k / taken : 0;
@@ -229,11 +259,12 @@ double Bench::cublas_flops(int m, int n, int k) {
 
 int main(int argc, char** argv) {
   const auto index = static_cast<uint32_t>(argc > 1 ? std::atoi(argv[1]) : 0);
-  auto ops = outrider::kernels::open_cuda_ops(index, 4);
+  auto ops =
+      outrider::kernels::open_cuda_ops(index, std::max(1u, std::thread::hardware_concurrency()));
   if (!ops) {
     std::fprintf(stderr, "gpu_bench: %s\n", ops.error().message.c_str());
     return 2;
   }
-  outrider::kernels::Bench(std::move(ops).value()).run();
+  outrider::kernels::Bench(std::move(ops).value(), argc > 2 ? argv[2] : "").run();
   return 0;
 }

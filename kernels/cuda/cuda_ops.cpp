@@ -262,6 +262,7 @@ void CudaOps::prepare(const Rows& rows, size_t m, size_t k, bool with_sums, Prod
   kernel.k = static_cast<uint32_t>(k);
   kernel.k_padded = ceil_div(k, k_unit_k) * k_unit_k;
   kernel.pitch = sums_pitch(static_cast<uint32_t>(m));
+  kernel.in_slots = m > k_few_rows_max;
   kernel.halves = halves_.take<uint16_t>(m * kernel.k_padded);
   if (with_sums) kernel.sums = sums_.take<float>(size_t{kernel.k_padded} / 32 * kernel.pitch);
   kernel.inverse = inverse_.take<float>(m);

@@ -16,6 +16,7 @@ void emulate(const Launch& launch, const Kernel& kernel, bool backwards) {
                               static_cast<uint32_t>(at / launch.x / launch.y)};
     EmulatedBlock block(launch, index, backwards);
     kernel(block);
+    if constexpr (waits_itself<Kernel>) OUTRIDER_CHECK(block.has_waited());
   }
 }
 

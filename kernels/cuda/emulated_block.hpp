@@ -1,7 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/check.hpp"
@@ -61,6 +65,9 @@ class EmulatedBlock {
       std::memcpy(&value, &block_->memory_[offset_ + bytes], sizeof(V));
       return value;
     }
+    std::pair<size_t, size_t> range(size_t bytes, size_t count) const {
+      return {offset_ + bytes, offset_ + bytes + count};
+    }
     /// 16 bytes of device memory to `bytes` behind the start, there after `wait_for_copies`.
     void copy_async(size_t bytes, const void* from) const {
       OUTRIDER_CHECK(bytes + 16 <= count_ * sizeof(T) && (offset_ + bytes) % 16 == 0, bytes);
@@ -111,6 +118,10 @@ class EmulatedBlock {
       body(thread_);
     }
   }
+  /// Behind it what the kernels before this one wrote is there. Kernels that call it themselves
+  /// (`waits_itself`) read and write nothing of theirs before; for others it was called.
+  void wait_for_previous() { waited_ = true; }
+  bool has_waited() const { return waited_; }
   /// What threads wrote to shared memory before it, all may read behind it.
   void barrier() { ++epoch_; }
 
@@ -136,6 +147,54 @@ class EmulatedBlock {
   }
   void warp_max(Local<uint32_t>& values) {
     across_warps(values, [](uint32_t a, uint32_t b) { return a < b ? b : a; });
+  }
+
+  /// A barrier behind which the tensor cores may read what arrived before it.
+  void publish_copies() { barrier(); }
+
+  /// Starts c [16, 8 NT] += a [16, 16] b [16, 8 NT] of each warp; or, with `first`, c = a b. a and
+  /// c as for `mma`, c's tiles of 8 columns one after the other. b lies in shared memory, `at` (a
+  /// multiple of 1024) bytes behind the start: column i is bytes 32 step … 32 step + 31 of a row of
+  /// 128 bytes, row i, whose pieces of 16 bytes stand where `swizzled_piece` says. Until
+  /// `finish_rows_mma` a and b may not be changed, nor c be looked at.
+  template <uint32_t NT, class Rows, class A, class C>
+  void start_rows_mma(const Rows& rows, uint32_t at, uint32_t step, bool first, const A& a_of,
+                      const C& c_of) {
+    OUTRIDER_CHECK(at % 1024 == 0, at);
+    for (uint32_t warp = 0; warp < launch_.threads; warp += 32) {
+      thread_ = warp;
+      for (uint32_t nt = 0; nt < NT; ++nt) {
+        uint32_t b[32][2];
+        for (uint32_t lane = 0; lane < 32; ++lane) {
+          const uint32_t row = 8 * nt + lane / 4;
+          for (uint32_t i = 0; i < 2; ++i) {
+            b[lane][i] = rows.template load_as_type<uint32_t>(
+                at + row * 128 + swizzled_piece(row, 2 * step + i) * 16 + lane % 4 * 4);
+          }
+          float* const c = c_of(warp + lane) + 4 * nt;
+          const auto [sums, is_new] = under_way_.try_emplace(c);
+          if (first) {
+            sums->second = {};
+          } else if (is_new) {
+            std::copy_n(c, 4, sums->second.begin());
+          }
+          std::fill_n(c, 4, std::nanf(""));
+        }
+        mma_of_warp(
+            warp, a_of, [&](uint32_t t) { return b[t % 32]; },
+            [&](uint32_t t) { return under_way_[c_of(t) + 4 * nt].data(); });
+      }
+    }
+    read_by_mma_.push_back(rows.range(at, size_t{NT} * 1024));
+  }
+  /// What was started goes on by itself; without it nothing is started.
+  void commit_rows_mma() { committed_ = true; }
+  void finish_rows_mma() {
+    OUTRIDER_CHECK(committed_);
+    committed_ = false;
+    for (const auto& [c, sums] : under_way_) std::copy_n(sums.data(), 4, c);
+    under_way_.clear();
+    read_by_mma_.clear();
   }
 
   /// c [16, 8] += a [16, 16] b [16, 8] of each warp where `active` (the same for a warp): a and b
@@ -198,6 +257,9 @@ class EmulatedBlock {
     for (size_t i = at / 2; i < (at + 16) / 2; ++i) traces_[i].under_way = under_way;
   }
   void note_write(size_t at, size_t bytes) {
+    for (const auto& [begin, end] : read_by_mma_) {
+      OUTRIDER_CHECK(at + bytes <= begin || at >= end, "tensor cores read it", at, thread_);
+    }
     for (size_t i = at / 2; i <= (at + bytes - 1) / 2; ++i) {
       SharedTrace& trace = traces_[i];
       OUTRIDER_CHECK(!trace.under_way, "a copy is under way", at, thread_);
@@ -225,6 +287,10 @@ class EmulatedBlock {
   std::vector<std::byte> memory_;
   std::vector<SharedTrace> traces_;
   std::vector<std::vector<std::vector<Copy>>> copies_;  ///< [thread][group]
+  std::map<float*, std::array<float, 4>> under_way_;    ///< sums of start_rows_mma
+  std::vector<std::pair<size_t, size_t>> read_by_mma_;  ///< bytes of shared memory
+  bool waited_ = false;
+  bool committed_ = false;
   size_t taken_ = 0;
   uint32_t thread_ = 0;
   uint32_t epoch_ = 1;

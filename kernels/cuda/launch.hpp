@@ -16,4 +16,10 @@ struct BlockIndex {
   uint32_t x = 0, y = 0, z = 0;
 };
 
+/// Kernels that start with what no kernel writes, and only then wait for the kernel before them.
+template <class Kernel>
+inline constexpr bool waits_itself = requires {
+  Kernel::k_waits_itself;
+};
+
 }  // namespace outrider::kernels::cuda

@@ -158,6 +158,7 @@ OUTRIDER_KERNEL void clear(Block& block, TotalsOf& totals) {
 /// threads add the warps' segments in ascending order. Blocks: x the tiles of all targets.
 template <WeightType type, uint32_t MT, uint32_t NT>
 struct FewRows : Products {
+  static constexpr bool k_waits_itself = true;  ///< weights come first
   static constexpr uint32_t k_threads = 256;
   static constexpr uint32_t k_warps = k_threads / 32;
   static constexpr uint32_t k_sums = MT * NT * 128;  ///< of a warp
@@ -247,6 +248,7 @@ struct FewRows : Products {
         }
       }
     });
+    if (first == 0 && unit == 0) block.wait_for_previous();
     OUTRIDER_UNROLL
     for (uint32_t i = 0; i < k_ahead; ++i) {
       block.threads([&](uint32_t t) { current[t] = ahead[t].of[i]; });
@@ -270,22 +272,24 @@ struct FewRows : Products {
   }
 };
 
-/// Products of many rows: 128 outputs and 128 rows a block, 8 warps of 32 outputs and 64 rows.
-/// The rows' halves come by copies that run ahead; a lane reads the weights of the next unit while
-/// it multiplies this one. Blocks: x the tiles of all targets, y 128 rows, z some segments.
+/// Products of many rows: 128 outputs and 128 rows a block, 8 warps of 16 outputs and all rows. The
+/// rows' halves, in the order of slots (PrepareRows), come by copies that run ahead; while the
+/// tensor cores multiply one part of a unit, whose codes share a scale, a lane brings the weights
+/// of the next one into halves. Blocks: x the tiles of all targets, y 128 rows, z some segments.
 template <WeightType type>
 struct ManyRows : Products {
+  static constexpr bool k_waits_itself = true;  ///< weights come first
   static constexpr uint32_t k_threads = 256;
-  static constexpr uint32_t MT = 2;
-  static constexpr uint32_t NT = 8;
-  static constexpr uint32_t k_rows = 128;
+  static constexpr uint32_t NT = 16;
+  static constexpr uint32_t k_rows = 8 * NT;
   static constexpr uint32_t k_tiles = 8;
-  static constexpr uint32_t k_stages = 3;
-  /// Of a row's 64 halves; 8 lanes that read 32 bytes each of neighbouring rows meet no bank twice.
-  static constexpr uint32_t k_row_bytes = 160;
+  static constexpr uint32_t k_stages = 4;
+  static constexpr uint32_t k_row_bytes = 128;  ///< of a unit
+  static constexpr uint32_t k_rows_bytes = k_rows * k_row_bytes;
   static constexpr uint32_t k_sums_bytes = unit_coding(type).offsets ? 2 * k_rows * 4 : 0;
-  static constexpr uint32_t k_stage_bytes = k_rows * k_row_bytes + k_sums_bytes;
-  static constexpr size_t k_shared_bytes = k_stages * k_stage_bytes;
+  static constexpr uint32_t k_stage_bytes = k_rows_bytes + k_sums_bytes;
+  static constexpr size_t k_shared_bytes =
+      k_stages * k_stage_bytes + size_t{k_threads} * NT * sizeof(Words4);
 
   explicit ManyRows(const Products& call) : Products(call) {}
 
@@ -296,122 +300,179 @@ struct ManyRows : Products {
     const uint32_t first_row = block.y() * k_rows;
     const uint32_t begin = block.z() * segments_of_block * k_segment_units;
     const uint32_t end = least(begin + segments_of_block * k_segment_units, units);
-    auto stages = block.template shared<std::byte>(k_shared_bytes);
-    auto next = block.template local<LaneUnits<type, MT>>();
-    auto current = block.template local<LaneUnits<type, MT>>();
-    auto totals = block.template local<Totals<MT, NT>>();
-    auto finals = block.template local<Totals<MT, NT>>();
+    auto stages = block.template shared<std::byte>(k_stages * k_stage_bytes);
+    auto finals = block.template shared<Words4>(k_threads * NT);
+    auto current = block.template local<LaneUnit<type>>();
+    auto next = block.template local<LaneUnit<type>>();
+    auto parts = block.template local<Parts>();
+    auto totals = block.template local<Totals<1, NT>>();
     clear(block, totals);
-    clear(block, finals);
+    block.threads(
+        [&](uint32_t t) { current[t].read(target.w, tile_of(target, tile, t), begin, t % 32); });
+    block.wait_for_previous();
     block.threads([&](uint32_t t) {
       OUTRIDER_UNROLL
       for (uint32_t ahead = 0; ahead + 1 < k_stages; ++ahead) {
         if (begin + ahead < end) copy_rows(t, first_row, begin + ahead, ahead, stages);
         block.end_copies();
       }
-      read_weights(t, target, tile, begin, next[t]);
+      prepare_part(current[t], 0, parts[t]);
     });
     for (uint32_t unit = begin; unit < end; ++unit) {
       const uint32_t stage = (unit - begin) % k_stages * k_stage_bytes;
-      block.threads([&](uint32_t t) {
-        block.template wait_for_copies<k_stages - 2>();
-        current[t] = next[t];
-      });
-      block.barrier();  // what was copied is there for all, and nobody reads the oldest stage
+      block.threads([&](uint32_t) { block.template wait_for_copies<k_stages - 2>(); });
+      block.publish_copies();  // there for all; and nobody reads the oldest stage
       block.threads([&](uint32_t t) {
         const uint32_t later = unit + k_stages - 1;
         if (later < end) copy_rows(t, first_row, later, (later - begin) % k_stages, stages);
         block.end_copies();
-        if (unit + 1 < end) read_weights(t, target, tile, unit + 1, next[t]);
+        if (unit + 1 < end) {
+          next[t].read(target.w, tile_of(target, tile, t), unit + 1, t % 32);
+        }
       });
-      multiply_unit<type, MT, NT>(
-          block, current, totals, [](uint32_t) { return true; },
-          [&](uint32_t t, uint32_t nt, uint32_t g, uint32_t s) {
-            const uint32_t row = t / 32 / 4 * 64 + 8 * nt + t % 32 / 4;
-            return stages.template load_as_type<Words2>(stage + row * k_row_bytes + 64 * g +
-                                                        32 * s + 8 * (t % 4));
-          },
-          [&](uint32_t t, uint32_t nt, uint32_t g, float* out) {
-            const uint32_t row = t / 32 / 4 * 64 + 8 * nt + t % 4 * 2;
-            const Words2 both = stages.template load_as_type<Words2>(stage + k_rows * k_row_bytes +
-                                                                     (g * k_rows + row) * 4);
-            out[0] = float_of(both.w[0]);
-            out[1] = float_of(both.w[1]);
-          });
-      const bool ends_segment = unit % k_segment_units == k_segment_units - 1 || unit + 1 == end;
-      if (ends_segment)
-        end_segment(block, target, tile, first_row, unit / k_segment_units, totals, finals);
+      multiply(block, stages, stage, current, next, parts, totals);
+      if (unit % k_segment_units == k_segment_units - 1 || unit + 1 == end) {
+        const bool first = unit / k_segment_units == begin / k_segment_units;
+        end_segment(block, target, tile, first_row, unit / k_segment_units, first, totals, finals);
+      }
     }
     if (workspace != nullptr) return;
-    each_total(block, tile, first_row, finals, [&](uint32_t row, uint32_t output, float total) {
-      finish(target, row, output, total);
+    block.threads([&](uint32_t t) {
+      OUTRIDER_UNROLL
+      for (uint32_t nt = 0; nt < NT; ++nt) {
+        const Words4 four = finals.load(nt * k_threads + t);
+        OUTRIDER_UNROLL
+        for (uint32_t c = 0; c < 4; ++c) {
+          finish(target, row_of(t, first_row, nt, c), output_of(t, tile, c), float_of(four.w[c]));
+        }
+      }
     });
   }
 
  private:
+  using Unit = LaneUnit<type>;
+  /// Parts of a unit: 32 k, or 16 where these have scales of their own; steps of 16 k in each.
+  static constexpr uint32_t k_parts = Unit::k_coding.sixteenths ? 4 : 2;
+  static constexpr uint32_t k_steps = 4 / k_parts;
+  /// What the tensor cores read of the part under way and of the next one, and their sums.
+  struct Parts {
+    uint32_t a[2][k_steps][4];
+    float c[NT * 4];
+    float scale[2], offset[2];  ///< [h]
+  };
+
+  OUTRIDER_KERNEL uint32_t row_of(uint32_t t, uint32_t first_row, uint32_t nt, uint32_t c) const {
+    return first_row + 8 * nt + t % 4 * 2 + c % 2;
+  }
+  OUTRIDER_KERNEL uint32_t output_of(uint32_t t, uint32_t tile, uint32_t c) const {
+    return (tile + t / 32) * k_tile_outputs + t % 32 / 4 + c / 2 * 8;
+  }
+  OUTRIDER_KERNEL uint32_t tile_of(const ProductTarget& target, uint32_t tile, uint32_t t) const {
+    return least(tile + t / 32, target.w.tiles - 1);
+  }
+
   /// 128 rows of one unit, 8 copies a row; rows behind the last repeat it.
   template <class Shared>
   OUTRIDER_KERNEL void copy_rows(uint32_t t, uint32_t first_row, uint32_t unit, uint32_t stage,
                                  const Shared& stages) const {
+    OUTRIDER_UNROLL
     for (uint32_t i = t; i < k_rows * 8; i += k_threads) {
       const uint32_t row = least(first_row + i / 8, m - 1);
-      stages.copy_async(stage * k_stage_bytes + i / 8 * k_row_bytes + i % 8 * 16,
-                        x + (size_t{row} * units + unit) * k_unit_k + i % 8 * 8);
+      stages.copy_async(
+          stage * k_stage_bytes + i / 8 * k_row_bytes + swizzled_piece(i / 8, i % 8) * 16,
+          x + (size_t{row} * units + unit) * k_unit_k + i % 8 * 8);
     }
     if constexpr (k_sums_bytes > 0) {
       // The pitch has room for whole blocks of rows: what stands behind m is not used.
       for (uint32_t i = t; i < k_sums_bytes / 16; i += k_threads) {
         const uint32_t g = i / (k_rows / 4), row = i % (k_rows / 4) * 4;
-        stages.copy_async(stage * k_stage_bytes + k_rows * k_row_bytes + i * 16,
+        stages.copy_async(stage * k_stage_bytes + k_rows_bytes + i * 16,
                           sums + size_t{unit * 2 + g} * pitch + first_row + row);
       }
     }
   }
 
-  OUTRIDER_KERNEL void read_weights(uint32_t t, const ProductTarget& target, uint32_t tile,
-                                    uint32_t unit, LaneUnits<type, MT>& to) const {
+  OUTRIDER_KERNEL void prepare_part(const Unit& unit, uint32_t part, Parts& to) const {
     OUTRIDER_UNROLL
-    for (uint32_t mt = 0; mt < MT; ++mt) {
-      const uint32_t of_tile = tile + t / 32 % 4 * MT + mt;
-      to.of[mt].read(target.w, least(of_tile, target.w.tiles - 1), unit, t % 32);
+    for (uint32_t s = 0; s < k_steps; ++s) {
+      const uint32_t step = part * k_steps + s;
+      unit.fragment(step / 2, step % 2, to.a[part % 2][s]);
     }
   }
 
-  /// Calls use(row, output, total) for each of the block's sums.
-  template <class Block, class TotalsOf, class Use>
-  OUTRIDER_KERNEL void each_total(Block& block, uint32_t tile, uint32_t first_row, TotalsOf& totals,
-                                  const Use& use) const {
-    block.threads([&](uint32_t t) {
+  template <class Block, class Shared, class Units, class PartsOf, class TotalsOf>
+  OUTRIDER_KERNEL void multiply(Block& block, const Shared& stages, uint32_t stage, Units& current,
+                                Units& next, PartsOf& parts, TotalsOf& totals) const {
+    OUTRIDER_UNROLL
+    for (uint32_t part = 0; part < k_parts; ++part) {
       OUTRIDER_UNROLL
-      for (uint32_t i = 0; i < MT * NT * 4; ++i) {
-        const uint32_t c = i % 4, nt = i / 4 % NT, mt = i / 4 / NT, lane = t % 32;
-        use(first_row + t / 32 / 4 * 64 + 8 * nt + lane % 4 * 2 + c % 2,
-            (tile + t / 32 % 4 * MT + mt) * k_tile_outputs + lane / 4 + c / 2 * 8,
-            totals[t].of[mt][nt][c]);
+      for (uint32_t s = 0; s < k_steps; ++s) {
+        block.template start_rows_mma<NT>(
+            stages, stage, part * k_steps + s, s == 0,
+            [&](uint32_t t) { return parts[t].a[part % 2][s]; },
+            [&](uint32_t t) { return parts[t].c; });
       }
-    });
-  }
-
-  template <class Block, class TotalsOf>
-  OUTRIDER_KERNEL void end_segment(Block& block, const ProductTarget& target, uint32_t tile,
-                                   uint32_t first_row, uint32_t segment, TotalsOf& totals,
-                                   TotalsOf& finals) const {
-    if (workspace == nullptr) {
+      block.commit_rows_mma();
+      const uint32_t g = part * k_steps / 2;
       block.threads([&](uint32_t t) {
         OUTRIDER_UNROLL
-        for (uint32_t i = 0; i < MT * NT * 4; ++i) {
-          finals[t].of[i / 4 / NT][i / 4 % NT][i % 4] +=
-              totals[t].of[i / 4 / NT][i / 4 % NT][i % 4];
+        for (uint32_t h = 0; h < 2; ++h) {
+          parts[t].scale[h] = current[t].scale(g, part * k_steps % 2, h);
+          if constexpr (Unit::k_coding.offsets) parts[t].offset[h] = current[t].offset(g, h);
         }
+        if (part + 1 == k_parts) current[t] = next[t];
+        prepare_part(current[t], (part + 1) % k_parts, parts[t]);
       });
-    } else {
-      float* const to = workspace + target.workspace_at + size_t{segment} * m * target.w.outputs;
-      each_total(block, tile, first_row, totals, [&](uint32_t row, uint32_t output, float total) {
-        if (row < m && output < target.w.outputs) {
-          to[size_t{row} * target.w.outputs + output] = total;
+      block.finish_rows_mma();
+      block.threads([&](uint32_t t) {
+        OUTRIDER_UNROLL
+        for (uint32_t nt = 0; nt < NT; ++nt) {
+          Words2 both = {};
+          if constexpr (Unit::k_coding.offsets) {
+            const uint32_t row = 8 * nt + t % 4 * 2;
+            both =
+                stages.template load_as_type<Words2>(stage + k_rows_bytes + (g * k_rows + row) * 4);
+          }
+          OUTRIDER_UNROLL
+          for (uint32_t c = 0; c < 4; ++c) {
+            float& total = totals[t].of[0][nt][c];
+            total = fused(parts[t].c[4 * nt + c], parts[t].scale[c / 2], total);
+            if constexpr (Unit::k_coding.offsets) {
+              total = fused(float_of(both.w[c % 2]), parts[t].offset[c / 2], total);
+            }
+          }
         }
       });
     }
+  }
+
+  template <class Block, class TotalsOf, class Finals>
+  OUTRIDER_KERNEL void end_segment(Block& block, const ProductTarget& target, uint32_t tile,
+                                   uint32_t first_row, uint32_t segment, bool first,
+                                   TotalsOf& totals, const Finals& finals) const {
+    float* const to = workspace + target.workspace_at + size_t{segment} * m * target.w.outputs;
+    block.threads([&](uint32_t t) {
+      OUTRIDER_UNROLL
+      for (uint32_t nt = 0; nt < NT; ++nt) {
+        if (workspace == nullptr) {
+          Words4 four = {};
+          if (!first) four = finals.load(nt * k_threads + t);
+          OUTRIDER_UNROLL
+          for (uint32_t c = 0; c < 4; ++c) {
+            four.w[c] = bits_of(float_of(four.w[c]) + totals[t].of[0][nt][c]);
+          }
+          finals.store(nt * k_threads + t, four);
+          continue;
+        }
+        OUTRIDER_UNROLL
+        for (uint32_t c = 0; c < 4; ++c) {
+          const uint32_t row = row_of(t, first_row, nt, c), output = output_of(t, tile, c);
+          if (row < m && output < target.w.outputs) {
+            to[size_t{row} * target.w.outputs + output] = totals[t].of[0][nt][c];
+          }
+        }
+      }
+    });
     clear(block, totals);
   }
 };

@@ -24,6 +24,7 @@ struct PrepareRows {
   uint32_t k = 0;
   uint32_t k_padded = 0;       ///< multiple of 64; zeros behind k
   uint32_t pitch = 0;          ///< of sums, at least m
+  bool in_slots = false;       ///< as ManyRows takes them: each 16 in the order of mma's k
   uint16_t* halves = nullptr;  ///< [m, k_padded]
   float* sums = nullptr;       ///< [k_padded / 32, pitch], or null
   float* inverse = nullptr;    ///< [m] by what to multiply to undo the power of two
@@ -66,7 +67,7 @@ struct PrepareRows {
         const float scale = power_of_two(half_exponent(largest[t]));
         const bool inside = i < k && finite;
         const uint16_t half = float_as_half(inside ? value(from, i, factor[t]) * scale : 0.0f);
-        halves[size_t{row} * k_padded + i] = half;
+        halves[size_t{row} * k_padded + (in_slots ? slot_of(i) : i)] = half;
         part[t] = half_as_float(half);
       });
       if (sums == nullptr) continue;
@@ -84,6 +85,10 @@ struct PrepareRows {
   }
 
  private:
+  /// A lane's four neighbours (weight_units.hpp) are two k of mma and the two 8 behind them.
+  OUTRIDER_KERNEL uint32_t slot_of(uint32_t i) const {
+    return i / 16 * 16 + i % 4 / 2 * 8 + i % 16 / 4 * 2 + i % 2;
+  }
   OUTRIDER_KERNEL float value(const float* from, uint32_t i, float factor) const {
     return norm == nullptr ? from[i] : from[i] * factor * norm[i];
   }

@@ -5,6 +5,44 @@
 /// A block of threads on the device: emulated_block.hpp's interface, which says what it promises.
 namespace outrider::kernels::cuda {
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define OUTRIDER_WGMMA
+#endif
+
+#if defined(OUTRIDER_WGMMA)
+/// A matrix in shared memory as wgmma takes it: rows of 128 bytes, their pieces of 16 swizzled.
+__device__ __forceinline__ uint64_t swizzled_128_bytes(uint32_t address) {
+  constexpr uint64_t k_rows_of_8 = uint64_t{1024 / 16} << 32, k_swizzle = uint64_t{1} << 62;
+  return (address & 0x3FFFF) / 16 | k_rows_of_8 | k_swizzle;
+}
+/// c [64, 128] (+)= a [64, 16] b [16, 128] of four warps.
+__device__ __forceinline__ void wgmma_128_rows(float* c, const uint32_t* a, uint64_t b, bool adds) {
+  asm volatile(
+      "{.reg .pred adds; setp.ne.b32 adds, %69, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, "
+      "%8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, "
+      "%40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, "
+      "%56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, adds, 1, 1, 0;}"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+        "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
+        "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]),
+        "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]),
+        "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]),
+        "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]),
+        "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]),
+        "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
+        "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]),
+        "+f"(c[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
+}
+#endif
+
 class DeviceBlock {
  public:
   template <class T>
@@ -30,9 +68,12 @@ class DeviceBlock {
     __device__ __forceinline__ V load_as_type(size_t bytes) const {
       return *reinterpret_cast<const V*>(data_ + bytes);
     }
+    __device__ __forceinline__ uint32_t address(size_t bytes) const {
+      return static_cast<uint32_t>(__cvta_generic_to_shared(data_ + bytes));
+    }
     __device__ __forceinline__ void copy_async(size_t bytes, const void* from) const {
-      const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(data_ + bytes));
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address(bytes)), "l"(from)
+                   : "memory");
     }
 
    private:
@@ -50,7 +91,7 @@ class DeviceBlock {
   }
   template <class T>
   __device__ __forceinline__ Shared<T> shared(size_t count) {
-    extern __shared__ __align__(16) std::byte outrider_shared[];
+    extern __shared__ __align__(1024) std::byte outrider_shared[];
     const size_t offset = taken_;
     taken_ += (count * sizeof(T) + 15) / 16 * 16;
     return Shared<T>(outrider_shared + offset);
@@ -60,7 +101,19 @@ class DeviceBlock {
   __device__ __forceinline__ void threads(const Body& body) {
     body(threadIdx.x);
   }
-  __device__ __forceinline__ void barrier() { __syncthreads(); }
+  __device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  }
+  __device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+  }
+  __device__ __forceinline__ void barrier() {
+    __syncthreads();
+  }
 
   __device__ __forceinline__ void end_copies() {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -78,6 +131,51 @@ class DeviceBlock {
   }
   __device__ __forceinline__ void warp_max(Local<uint32_t>& values) {
     values[0] = __reduce_max_sync(0xFFFFFFFFu, values[0]);
+  }
+
+  __device__ __forceinline__ void publish_copies() {
+#if defined(OUTRIDER_WGMMA)
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+    __syncthreads();
+  }
+
+  template <uint32_t NT, class Rows, class A, class C>
+  __device__ __forceinline__ void start_rows_mma(const Rows& rows, uint32_t at, uint32_t step,
+                                                 bool first, const A& a_of, const C& c_of) {
+    const uint32_t* const a = a_of(threadIdx.x);
+    float* const c = c_of(threadIdx.x);
+#if defined(OUTRIDER_WGMMA)
+    static_assert(NT == 16);
+    if (first) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    wgmma_128_rows(c, a, swizzled_128_bytes(rows.address(at) + 32 * step), !first);
+#else
+    const uint32_t lane = threadIdx.x % 32;
+    OUTRIDER_UNROLL
+    for (uint32_t nt = 0; nt < NT; ++nt) {
+      float* const of_tile = c + 4 * nt;
+      if (first) of_tile[0] = of_tile[1] = of_tile[2] = of_tile[3] = 0;
+      const uint32_t row = 8 * nt + lane / 4;
+      uint32_t b[2];
+      OUTRIDER_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) {
+        b[i] = rows.template load_as_type<uint32_t>(
+            at + row * 128 + swizzled_piece(row, 2 * step + i) * 16 + lane % 4 * 4);
+      }
+      mma([](uint32_t) { return true; }, [&](uint32_t) { return a; },
+          [&](uint32_t) -> const uint32_t* { return b; }, [&](uint32_t) { return of_tile; });
+    }
+#endif
+  }
+  __device__ __forceinline__ void commit_rows_mma() {
+#if defined(OUTRIDER_WGMMA)
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+  }
+  __device__ __forceinline__ void finish_rows_mma() {
+#if defined(OUTRIDER_WGMMA)
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
   }
 
   template <class Active, class A, class B, class C>

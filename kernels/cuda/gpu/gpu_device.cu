@@ -67,20 +67,22 @@ class GpuGraph final : public Graph {
 /// One stream of one GPU. Calls come from one thread at a time, but not always the same.
 class GpuDevice final : public Device {
  public:
-  GpuDevice(int index, DeviceTraits traits, bool yields)
+  GpuDevice(int index, DeviceTraits traits, bool yields, bool overlaps)
       : index_(index), traits_(std::move(traits)) {
     select();
     load_kernels(traits_.shared_bytes_max);
     int least = 0, greatest = 0;
     must(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities");
-    must(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, yields ? least : greatest),
+    must(cudaStreamCreateWithPriority(&queue_.stream, cudaStreamNonBlocking,
+                                      yields ? least : greatest),
          "stream");
+    queue_.overlaps = overlaps;
   }
   GpuDevice(const GpuDevice&) = delete;
   GpuDevice& operator=(const GpuDevice&) = delete;
   ~GpuDevice() override {
     (void)cudaSetDevice(index_);
-    (void)cudaStreamDestroy(stream_);
+    (void)cudaStreamDestroy(queue_.stream);
   }
 
   const DeviceTraits& traits() const override { return traits_; }
@@ -90,7 +92,7 @@ class GpuDevice final : public Device {
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, bytes > 0 ? bytes : 1);
     Ops::Buffer buffer = owned(error, data, free_of_device);
-    if (bytes > 0) must(cudaMemsetAsync(data, 0, bytes, stream_), "clear");
+    if (bytes > 0) must(cudaMemsetAsync(data, 0, bytes, queue_.stream), "clear");
     synchronize();
     return buffer;
   }
@@ -102,7 +104,7 @@ class GpuDevice final : public Device {
   }
   void synchronize() override {
     select();
-    must(cudaStreamSynchronize(stream_), "synchronize");
+    must(cudaStreamSynchronize(queue_.stream), "synchronize");
   }
 
   void copy_in(std::byte* to, const std::byte* from, size_t bytes) override {
@@ -125,32 +127,32 @@ class GpuDevice final : public Device {
   void copy_rows_in(std::byte* to, const std::byte* from, const StridedRows& rows) override {
     select();
     must(cudaMemcpy2DAsync(to, rows.pitch, from, rows.width, rows.width, rows.rows,
-                           cudaMemcpyHostToDevice, stream_),
+                           cudaMemcpyHostToDevice, queue_.stream),
          "copy rows in");
     synchronize();
   }
   void copy_rows_out(std::byte* to, const std::byte* from, const StridedRows& rows) override {
     select();
     must(cudaMemcpy2DAsync(to, rows.width, from, rows.pitch, rows.width, rows.rows,
-                           cudaMemcpyDeviceToHost, stream_),
+                           cudaMemcpyDeviceToHost, queue_.stream),
          "copy rows out");
     synchronize();
   }
 
   void begin_recording() override {
     select();
-    must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "record");
+    must(cudaStreamBeginCapture(queue_.stream, cudaStreamCaptureModeThreadLocal), "record");
   }
   std::unique_ptr<Graph> end_recording() override {
     cudaGraph_t recorded = nullptr;
-    must(cudaStreamEndCapture(stream_, &recorded), "end of recording");
+    must(cudaStreamEndCapture(queue_.stream, &recorded), "end of recording");
     cudaGraphExec_t kernels = nullptr;
     cudaError_t error = cudaGraphInstantiate(&kernels, recorded, 0);
     must(cudaGraphDestroy(recorded), "free what was recorded");
     std::unique_ptr<Graph> graph;
     if (error == cudaSuccess) {
       graph = std::make_unique<GpuGraph>(index_, kernels);
-      error = cudaGraphUpload(kernels, stream_);
+      error = cudaGraphUpload(kernels, queue_.stream);
     }
     if (error == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();
@@ -161,7 +163,7 @@ class GpuDevice final : public Device {
   }
   void replay(const Graph& graph) override {
     select();
-    must(cudaGraphLaunch(static_cast<const GpuGraph&>(graph).kernels, stream_), "graph");
+    must(cudaGraphLaunch(static_cast<const GpuGraph&>(graph).kernels, queue_.stream), "graph");
   }
 
   void run(const Launch& launch, const PrepareRows& kernel) override { start(launch, kernel); }
@@ -182,12 +184,12 @@ class GpuDevice final : public Device {
   void run(const Launch& launch, const FewProducts& kernel) override {
     select();
     with_weight_type(kernel.weight_type,
-                     [&]<WeightType type>() { launch_products<type>(launch, kernel, stream_); });
+                     [&]<WeightType type>() { launch_products<type>(launch, kernel, queue_); });
   }
   void run(const Launch& launch, const ManyProducts& kernel) override {
     select();
     with_weight_type(kernel.weight_type,
-                     [&]<WeightType type>() { launch_products<type>(launch, kernel, stream_); });
+                     [&]<WeightType type>() { launch_products<type>(launch, kernel, queue_); });
   }
 
  private:
@@ -195,17 +197,17 @@ class GpuDevice final : public Device {
   void copy(std::byte* to, const std::byte* from, size_t bytes, cudaMemcpyKind kind) {
     if (bytes == 0) return;
     select();
-    must(cudaMemcpyAsync(to, from, bytes, kind, stream_), "copy");
+    must(cudaMemcpyAsync(to, from, bytes, kind, queue_.stream), "copy");
   }
   template <class Kernel>
   void start(const Launch& launch, const Kernel& kernel) {
     select();
-    launch_kernel(launch, kernel, stream_);
+    launch_kernel(launch, kernel, queue_);
   }
 
   int index_;
   DeviceTraits traits_;
-  cudaStream_t stream_ = nullptr;
+  Queue queue_;
 };
 
 Error unusable(uint32_t index, const std::string& why) {
@@ -246,7 +248,9 @@ Result<std::unique_ptr<Device>> open_device(uint32_t index, bool yields) {
       .numerics = "sm" + std::to_string(10 * properties.major + properties.minor),
       .multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount),
       .shared_bytes_max = properties.sharedMemPerBlockOptin};
-  return std::unique_ptr<Device>(std::make_unique<GpuDevice>(number, std::move(traits), yields));
+  const bool overlaps = properties.major >= 9;
+  return std::unique_ptr<Device>(
+      std::make_unique<GpuDevice>(number, std::move(traits), yields, overlaps));
 }
 
 }  // namespace outrider::kernels::cuda

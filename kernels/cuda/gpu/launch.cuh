@@ -19,6 +19,8 @@ template <class Kernel>
 __global__ void __launch_bounds__(Kernel::k_threads)
     run_kernel(const __grid_constant__ Kernel kernel) {
   DeviceBlock block;
+  block.let_next_start();
+  if constexpr (!waits_itself<Kernel>) block.wait_for_previous();
   kernel(block);
 }
 
@@ -38,18 +40,32 @@ void load_kernel(size_t shared_bytes_max) {
        "shared memory");
 }
 
+/// Where and how kernels are started.
+struct Queue {
+  cudaStream_t stream = nullptr;
+  bool overlaps = false;  ///< a kernel's blocks may start before the kernel before it has ended
+};
+
 template <class Kernel>
-void launch_kernel(const Launch& launch, const Kernel& kernel, cudaStream_t stream) {
-  run_kernel<Kernel>
-      <<<dim3(launch.x, launch.y, launch.z), launch.threads, launch.shared_bytes, stream>>>(kernel);
-  must(cudaGetLastError(), "launch");
+void launch_kernel(const Launch& launch, const Kernel& kernel, const Queue& queue) {
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(launch.x, launch.y, launch.z);
+  config.blockDim = dim3(launch.threads);
+  config.dynamicSmemBytes = launch.shared_bytes;
+  config.stream = queue.stream;
+  config.attrs = &overlap;
+  config.numAttrs = queue.overlaps ? 1 : 0;
+  must(cudaLaunchKernelEx(&config, run_kernel<Kernel>, kernel), "launch");
 }
 
 /// By type of weights, in files of their own: they take long to compile.
 template <WeightType type>
-void launch_products(const Launch& launch, const FewProducts& call, cudaStream_t stream);
+void launch_products(const Launch& launch, const FewProducts& call, const Queue& queue);
 template <WeightType type>
-void launch_products(const Launch& launch, const ManyProducts& call, cudaStream_t stream);
+void launch_products(const Launch& launch, const ManyProducts& call, const Queue& queue);
 template <WeightType type>
 void load_products(size_t shared_bytes_max);
 

@@ -5,12 +5,12 @@
 namespace outrider::kernels::cuda {
 
 template <WeightType type>
-void launch_products(const Launch& launch, const FewProducts& call, cudaStream_t stream) {
-  with_few_rows<type>(call, [&](const auto& kernel) { launch_kernel(launch, kernel, stream); });
+void launch_products(const Launch& launch, const FewProducts& call, const Queue& queue) {
+  with_few_rows<type>(call, [&](const auto& kernel) { launch_kernel(launch, kernel, queue); });
 }
 template <WeightType type>
-void launch_products(const Launch& launch, const ManyProducts& call, cudaStream_t stream) {
-  launch_kernel(launch, ManyRows<type>(call), stream);
+void launch_products(const Launch& launch, const ManyProducts& call, const Queue& queue) {
+  launch_kernel(launch, ManyRows<type>(call), queue);
 }
 
 template <WeightType type>
@@ -26,7 +26,7 @@ void load_products(size_t shared_bytes_max) {
 /// Kernels of one type of weights.
 #define OUTRIDER_PRODUCTS(type)                                                                \
   template void outrider::kernels::cuda::launch_products<outrider::kernels::WeightType::type>( \
-      const Launch&, const FewProducts&, cudaStream_t);                                        \
+      const Launch&, const FewProducts&, const Queue&);                                        \
   template void outrider::kernels::cuda::launch_products<outrider::kernels::WeightType::type>( \
-      const Launch&, const ManyProducts&, cudaStream_t);                                       \
+      const Launch&, const ManyProducts&, const Queue&);                                       \
   template void outrider::kernels::cuda::load_products<outrider::kernels::WeightType::type>(size_t)
