@@ -70,7 +70,7 @@ class CudaOps final : public Ops, private RowSampler {
  public:
   CudaOps(std::unique_ptr<Device> device, uint32_t threads, std::vector<uint32_t> cpus)
       : device_(std::move(device)),
-        numerics_("cuda-f16-1 " + device_->traits().numerics),
+        numerics_("cuda-f16-2 " + device_->traits().numerics),
         pool_(threads, std::move(cpus)),
         staging_(*device_, k_staging_bytes),
         halves_(*device_, growths_),
@@ -206,8 +206,9 @@ std::unique_ptr<RopeTable> CudaOps::make_rope_table(const RopeParams& params, ui
 void CudaOps::reserve(const StepSizes& sizes) {
   const size_t rows = sizes.rows, columns = ceil_div(sizes.columns, k_unit_k) * size_t{k_unit_k};
   const uint32_t multiprocessors = device_->traits().multiprocessors;
-  halves_.take<uint16_t>(rows * columns);
-  sums_.take<float>(columns / 32 * sums_pitch(sizes.rows));
+  const size_t padded = std::max(padded_rows(sizes.rows), k_tile_rows_max);
+  halves_.take<uint16_t>(padded * columns);
+  sums_.take<float>(padded * columns / 32);
   inverse_.take<float>(rows);
   up_.take<float>(rows * sizes.gated);
   workspace_.take<float>(workspace_floats_max(columns / k_unit_k, multiprocessors));
@@ -260,19 +261,17 @@ void CudaOps::prepare(const Rows& rows, size_t m, size_t k, bool with_sums, Prod
   kernel.norm = rows.norm;
   kernel.eps = rows.eps;
   kernel.k = static_cast<uint32_t>(k);
-  kernel.k_padded = ceil_div(k, k_unit_k) * k_unit_k;
-  kernel.pitch = sums_pitch(static_cast<uint32_t>(m));
-  kernel.in_slots = m > k_few_rows_max;
-  kernel.halves = halves_.take<uint16_t>(m * kernel.k_padded);
-  if (with_sums) kernel.sums = sums_.take<float>(size_t{kernel.k_padded} / 32 * kernel.pitch);
+  kernel.tiles = {.tile_rows = tile_rows(static_cast<uint32_t>(m)), .units = ceil_div(k, k_unit_k)};
+  const size_t padded = size_t{padded_rows(static_cast<uint32_t>(m))} * kernel.tiles.units;
+  kernel.halves = halves_.take<uint16_t>(padded * k_unit_k);
+  if (with_sums) kernel.sums = sums_.take<float>(padded * 2);
   kernel.inverse = inverse_.take<float>(m);
   device_->run({.x = static_cast<uint32_t>(m),
                 .threads = PrepareRows::k_threads,
                 .shared_bytes = PrepareRows::k_shared_bytes},
                kernel);
   call.m = static_cast<uint32_t>(m);
-  call.units = kernel.k_padded / k_unit_k;
-  call.pitch = kernel.pitch;
+  call.units = kernel.tiles.units;
   call.x = kernel.halves;
   call.sums = kernel.sums;
   call.inverse = kernel.inverse;
@@ -281,11 +280,15 @@ void CudaOps::prepare(const Rows& rows, size_t m, size_t k, bool with_sums, Prod
 void CudaOps::run_products(const Products& call) {
   const ProductPlan plan = plan_products(call, device_->traits().multiprocessors);
   if (plan.few) {
-    device_->run(plan.launch, plan.call);
+    FewProducts few;
+    static_cast<Products&>(few) = plan.call;
+    few.mt = plan.mt;
+    device_->run(plan.launch, few);
     return;
   }
   ManyProducts many;
   static_cast<Products&>(many) = plan.call;
+  many.nt = plan.nt;
   if (plan.workspace_floats > 0) many.workspace = workspace_.take<float>(plan.workspace_floats);
   device_->run(plan.launch, many);
   if (many.workspace != nullptr) device_->run(plan.add, AddSegments(many));

@@ -29,12 +29,14 @@ struct StridedRows {
   size_t pitch = 0;
 };
 
-/// Products of a few rows by FewRows<type, mt, nt>, of which k_few_variants exist.
+/// Products of up to 8 rows by FewRows<type, mt>, mt 1 or 2.
 struct FewProducts : Products {
-  uint32_t mt = 1, nt = 1;
+  uint32_t mt = 1;
 };
-/// Products of many rows by ManyRows<type>.
-struct ManyProducts : Products {};
+/// Products of more rows by ManyRows<type, nt>, nt 2, 4, 8 or 16.
+struct ManyProducts : Products {
+  uint32_t nt = 16;
+};
 
 /// Kernels with their arguments, as they were recorded; what these point to is read when they run.
 class Graph {
@@ -92,12 +94,23 @@ class Device {
 /// Calls use(kernel) with the template that a call names.
 template <WeightType type, class Use>
 void with_few_rows(const FewProducts& call, const Use& use) {
-  if (call.nt > 1) {
-    use(FewRows<type, 2, 4>(call));
-  } else if (call.mt > 1) {
-    use(FewRows<type, 2, 1>(call));
+  if (call.mt > 1) {
+    use(FewRows<type, 2>(call));
   } else {
-    use(FewRows<type, 1, 1>(call));
+    use(FewRows<type, 1>(call));
+  }
+}
+template <WeightType type, class Use>
+void with_many_rows(const ManyProducts& call, const Use& use) {
+  switch (call.nt) {
+    case 2:
+      return use(ManyRows<type, 2>(call));
+    case 4:
+      return use(ManyRows<type, 4>(call));
+    case 8:
+      return use(ManyRows<type, 8>(call));
+    default:
+      return use(ManyRows<type, 16>(call));
   }
 }
 template <class Use>

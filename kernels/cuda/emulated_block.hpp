@@ -31,6 +31,11 @@ struct SharedTrace {
 };
 
 class EmulatedBlock {
+  struct Copy {
+    size_t to;
+    const void* from;
+  };
+
  public:
   /// A register of each thread.
   template <class T>
@@ -149,8 +154,57 @@ class EmulatedBlock {
     across_warps(values, [](uint32_t a, uint32_t b) { return a < b ? b : a; });
   }
 
-  /// A barrier behind which the tensor cores may read what arrived before it.
-  void publish_copies() { barrier(); }
+  /// Of a group of lanes, likewise.
+  template <uint32_t lanes>
+  void group_sum(Local<float>& values) {
+    across_lanes<lanes>(values, [](float a, float b) { return a + b; });
+  }
+
+  /// Asks for device memory that is read soon; inside threads().
+  void prefetch(const std::byte* from, size_t bytes) const {
+    OUTRIDER_CHECK(reinterpret_cast<uintptr_t>(from) % 16 == 0 && bytes % 16 == 0, bytes);
+  }
+  /// `count` words are computed before what comes behind, whatever the compiler prefers.
+  template <uint32_t count>
+  void keep_here(uint32_t*) const {}
+
+  /// Copies of whole stretches of device memory to `stages` places of shared memory in turn, made
+  /// once for a block, by all of its threads. All methods outside threads().
+  template <uint32_t stages>
+  class Copies {
+   public:
+    explicit Copies(EmulatedBlock& block) : block_(block) { (void)block.shared<Words4>(stages); }
+    /// `bytes` (a multiple of 16) come to `at` bytes behind the start of `to`.
+    template <class T>
+    void start(uint32_t stage, const Shared<T>& to, size_t at, const void* from, uint32_t bytes) {
+      OUTRIDER_CHECK(at % 16 == 0 && bytes % 16 == 0, at, bytes);
+      block_.thread_ = 0;
+      for (uint32_t i = 0; i < bytes; i += 16) {
+        const size_t place = to.range(at + i, 16).first;
+        block_.note_write(place, 16);
+        block_.set_under_way(place, true);
+        open_[stage].push_back({place, static_cast<const std::byte*>(from) + i});
+      }
+    }
+    /// All of the stage's copies are started, if there are any.
+    void close(uint32_t stage) { ++turns_[stage]; }
+    /// Those of the stage's turn, from 0 on, are there behind the next barrier.
+    void wait(uint32_t stage, uint32_t turn) {
+      OUTRIDER_CHECK(turns_[stage] == turn + 1, stage, turn);
+      block_.thread_ = 0;
+      for (const Copy& copy : open_[stage]) {
+        block_.set_under_way(copy.to, false);
+        block_.note_write(copy.to, 16);
+        std::memcpy(&block_.memory_[copy.to], copy.from, 16);
+      }
+      open_[stage].clear();
+    }
+
+   private:
+    EmulatedBlock& block_;
+    std::array<std::vector<Copy>, stages> open_;
+    std::array<uint32_t, stages> turns_ = {};
+  };
 
   /// Starts c [16, 8 NT] += a [16, 16] b [16, 8 NT] of each warp; or, with `first`, c = a b. a and
   /// c as for `mma`, c's tiles of 8 columns one after the other. b lies in shared memory, `at` (a
@@ -207,14 +261,13 @@ class EmulatedBlock {
   }
 
  private:
-  struct Copy {
-    size_t to;
-    const void* from;
-  };
-
   template <class T, class Operation>
   void across_warps(Local<T>& values, const Operation& operation) {
-    for (uint32_t apart = 16; apart > 0; apart /= 2) {
+    across_lanes<32>(values, operation);
+  }
+  template <uint32_t lanes, class T, class Operation>
+  void across_lanes(Local<T>& values, const Operation& operation) {
+    for (uint32_t apart = lanes / 2; apart > 0; apart /= 2) {
       for (uint32_t first = 0; first < launch_.threads; first += 32) {
         std::array<T, 32> old;
         for (uint32_t l = 0; l < 32; ++l) old[l] = values[first + l];

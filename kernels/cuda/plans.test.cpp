@@ -26,15 +26,14 @@ Products products(uint32_t m, std::vector<uint32_t> outputs, uint32_t k) {
 TEST(CudaPlans, FewRowsOfALargeMatrixTakeTwoTilesABlock) {
   const ProductPlan plan = plan_products(products(8, {28672}, 4096), 132);
   EXPECT_TRUE(plan.few);
-  EXPECT_EQ(plan.call.mt, 2u);
-  EXPECT_EQ(plan.call.nt, 1u);
+  EXPECT_EQ(plan.mt, 2u);
   EXPECT_EQ(plan.launch.x, 896u);
   EXPECT_EQ(plan.workspace_floats, 0u);
 }
 
 TEST(CudaPlans, FewRowsOfASmallMatrixTakeATileABlock) {
   const ProductPlan plan = plan_products(products(1, {4096, 17}, 4096), 132);
-  EXPECT_EQ(plan.call.mt, 1u);
+  EXPECT_EQ(plan.mt, 1u);
   EXPECT_EQ(plan.call.targets[1].first_block, 256u);
   EXPECT_EQ(plan.launch.x, 258u);
 }
@@ -42,6 +41,7 @@ TEST(CudaPlans, FewRowsOfASmallMatrixTakeATileABlock) {
 TEST(CudaPlans, ManyRowsThatGiveFewBlocksSplitTheirSegments) {
   const ProductPlan plan = plan_products(products(100, {1024, 200}, 4096), 132);
   EXPECT_FALSE(plan.few);
+  EXPECT_EQ(plan.nt, 16u);
   EXPECT_EQ(plan.launch.x, 8u + 2u);
   EXPECT_EQ(plan.launch.y, 1u);
   EXPECT_EQ(plan.launch.z, 8u);
@@ -70,10 +70,13 @@ TEST(CudaPlans, SplitSegmentsStayWithinTheirMemory) {
   }
 }
 
-TEST(CudaPlans, SumsHaveRoomForWholeBlocksOfRows) {
-  EXPECT_EQ(sums_pitch(1), 128u);
-  EXPECT_EQ(sums_pitch(128), 128u);
-  EXPECT_EQ(sums_pitch(129), 256u);
+TEST(CudaPlans, TilesOfRowsGrowWithTheRows) {
+  const std::pair<uint32_t, uint32_t> tiles[] = {{1, 8},   {8, 8},   {9, 16},   {16, 16},  {17, 32},
+                                                 {33, 64}, {64, 64}, {65, 128}, {500, 128}};
+  for (const auto& [m, rows] : tiles) EXPECT_EQ(tile_rows(m), rows) << m;
+  EXPECT_EQ(padded_rows(3), 8u);
+  EXPECT_EQ(padded_rows(129), 256u);
+  EXPECT_EQ(plan_products(products(40, {4096}, 4096), 132).nt, 8u);
 }
 
 KvGeometry geometry(uint32_t head_dim) {

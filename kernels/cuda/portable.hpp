@@ -118,10 +118,51 @@ OUTRIDER_KERNEL uint32_t subtract_half2(uint32_t a, uint32_t b) {
 #endif
 }
 
+/// a & b | c.
+OUTRIDER_KERNEL uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
+#if defined(__CUDACC__)
+  uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  return out;
+#else
+  return (a & b) | c;
+#endif
+}
+/// Bytes 2 i and 2 i + 1 of `bytes`, each as the low byte of 16 bits whose high byte is `high`'s.
+OUTRIDER_KERNEL uint32_t spread_bytes(uint32_t bytes, uint32_t i, uint32_t high) {
+#if defined(__CUDACC__)
+  return __byte_perm(bytes, high, i == 0 ? 0x4140 : 0x4342);
+#else
+  const uint32_t both = bytes >> (16 * i);
+  return (both & 0xFF) | (both & 0xFF00) << 8 | (high & 0xFF) * 0x01000100u;
+#endif
+}
+
 /// Where piece p of 16 bytes stands in row `row` of 128 bytes, so that 8 rows' equal pieces meet no
 /// bank twice: the tensor cores' swizzle of 128 bytes.
 OUTRIDER_KERNEL uint32_t swizzled_piece(uint32_t row, uint32_t p) {
   return p ^ row % 8;
+}
+
+/// a * b + c of pairs; exact where kernels use it.
+OUTRIDER_KERNEL uint32_t fused_half2(uint32_t a, uint32_t b, uint32_t c) {
+#if defined(__CUDACC__)
+  __half2 x, y, z;
+  memcpy(&x, &a, sizeof(x));
+  memcpy(&y, &b, sizeof(y));
+  memcpy(&z, &c, sizeof(z));
+  const __half2 sum = __hfma2(x, y, z);
+  uint32_t out;
+  memcpy(&out, &sum, sizeof(out));
+  return out;
+#else
+  const auto one = [](uint32_t p, uint32_t q, uint32_t r) {
+    return uint32_t{float_as_half(std::fma(half_as_float(static_cast<uint16_t>(p)),
+                                           half_as_float(static_cast<uint16_t>(q)),
+                                           half_as_float(static_cast<uint16_t>(r))))};
+  };
+  return one(a & 0xFFFF, b & 0xFFFF, c & 0xFFFF) | one(a >> 16, b >> 16, c >> 16) << 16;
+#endif
 }
 
 template <class T>

@@ -1,12 +1,12 @@
 #include "kernels/cuda/product_plan.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace outrider::kernels::cuda {
 namespace {
 
-constexpr uint32_t k_many_rows = ManyRows<WeightType::q8_0>::k_rows;
-constexpr uint32_t k_many_tiles = ManyRows<WeightType::q8_0>::k_tiles;
+constexpr uint32_t k_many_tiles = ManyRows<WeightType::q8_0, 16>::k_tiles;
 
 uint32_t ceil_div(uint32_t a, uint32_t b) {
   return (a + b - 1) / b;
@@ -23,30 +23,33 @@ uint32_t share_blocks(Products& call, uint32_t tiles) {
 }
 
 template <class Kernel>
-void set_many(const Products& call, Launch& launch) {
+void set_launch(Launch& launch) {
   launch.threads = Kernel::k_threads;
   launch.shared_bytes = Kernel::k_shared_bytes;
-  launch.y = ceil_div(call.m, Kernel::k_rows);
 }
 
 void plan_few(ProductPlan& plan, uint32_t multiprocessors) {
-  FewProducts& call = plan.call;
-  call.nt = call.m > 8 ? 4 : 1;
+  FewProducts call;
+  static_cast<Products&>(call) = plan.call;
   // Two tiles a block read each row half as often; one keeps more multiprocessors busy.
-  call.mt = call.nt > 1 || share_blocks(call, 2) >= 2 * multiprocessors ? 2 : 1;
-  plan.launch.x = share_blocks(call, call.mt);
-  with_few_rows<WeightType::q8_0>(call, [&]<class Kernel>(const Kernel&) {
-    plan.launch.threads = Kernel::k_threads;
-    plan.launch.shared_bytes = Kernel::k_shared_bytes;
-  });
+  call.mt = share_blocks(call, 2) >= 4 * multiprocessors ? 2 : 1;
+  plan.mt = call.mt;
+  plan.launch.x = share_blocks(plan.call, plan.mt);
+  with_few_rows<WeightType::q8_0>(
+      call, [&]<class Kernel>(const Kernel&) { set_launch<Kernel>(plan.launch); });
 }
 
 /// Few blocks share out their segments, as far as the memory for them goes.
 void plan_many(ProductPlan& plan, uint32_t multiprocessors) {
-  FewProducts& call = plan.call;
+  Products& call = plan.call;
+  ManyProducts many;
+  many.nt = plan.nt = tile_rows(call.m) / 8;
   plan.launch.x = share_blocks(call, k_many_tiles);
-  with_weight_type(call.weight_type,
-                   [&]<WeightType type>() { set_many<ManyRows<type>>(call, plan.launch); });
+  plan.launch.y = ceil_div(call.m, tile_rows(call.m));
+  with_weight_type(call.weight_type, [&]<WeightType type>() {
+    with_many_rows<type>(many,
+                         [&]<class Kernel>(const Kernel&) { set_launch<Kernel>(plan.launch); });
+  });
   const uint32_t segments = call.segments();
   const uint32_t blocks = plan.launch.x * plan.launch.y;
   size_t floats = 0;
@@ -72,7 +75,7 @@ void plan_many(ProductPlan& plan, uint32_t multiprocessors) {
 
 ProductPlan plan_products(const Products& call, uint32_t multiprocessors) {
   ProductPlan plan;
-  static_cast<Products&>(plan.call) = call;
+  plan.call = call;
   plan.few = call.m <= k_few_rows_max;
   if (plan.few) {
     plan_few(plan, multiprocessors);
@@ -84,12 +87,16 @@ ProductPlan plan_products(const Products& call, uint32_t multiprocessors) {
 
 size_t workspace_floats_max(size_t units, uint32_t multiprocessors) {
   const size_t segments = (units + k_segment_units - 1) / k_segment_units;
-  const size_t block_floats = size_t{k_many_rows} * k_many_tiles * k_tile_outputs;
+  const size_t block_floats = size_t{k_tile_rows_max} * k_many_tiles * k_tile_outputs;
   return std::min(k_workspace_floats_max, segments * (multiprocessors / 2) * block_floats);
 }
 
-uint32_t sums_pitch(uint32_t m) {
-  return ceil_div(m, k_many_rows) * k_many_rows;
+uint32_t tile_rows(uint32_t m) {
+  return std::clamp(std::bit_ceil(m), k_few_rows_max, k_tile_rows_max);
+}
+
+uint32_t padded_rows(uint32_t m) {
+  return ceil_div(m, tile_rows(m)) * tile_rows(m);
 }
 
 }  // namespace outrider::kernels::cuda

@@ -6,15 +6,45 @@
 /// Kernels that go over rows of activations, one block a row unless said.
 namespace outrider::kernels::cuda {
 
+/// Where products find the halves and sums of a call's rows: tiles of `tile_rows` rows, of which
+/// each unit of 64 k lies together. Of 8 rows, for FewRows, as mma's lanes take them: [units][2
+/// g][8 rows][4 lanes][2 s][4 e], where k = 32 g + 16 s + 4 lane + e; of more, for ManyRows, as the
+/// tensor cores read them in shared memory: [tiles][units][tile_rows] rows of 128 bytes, each 16 k
+/// in the order of mma's own k (a lane's four neighbours are two k and the two 8 behind them),
+/// pieces of 16 bytes swizzled. Sums of 32 halves: [tiles][units][2 g][tile_rows].
+struct RowTiles {
+  uint32_t tile_rows = 0;
+  uint32_t units = 0;
+
+  /// Of a row's unit, [tile][unit].
+  OUTRIDER_KERNEL size_t unit_at(uint32_t row, uint32_t unit) const {
+    return size_t{row / tile_rows} * units + unit;
+  }
+  /// Of the four halves from k on, a multiple of 4, in the unit; on tiles of more rows two by two,
+  /// the others 8 behind.
+  OUTRIDER_KERNEL size_t halves_at(uint32_t row, uint32_t unit, uint32_t k) const {
+    const size_t at = unit_at(row, unit) * tile_rows * k_unit_k;
+    if (tile_rows == 8) return at + ((k / 32 * 8 + row) * 4 + k % 16 / 4) * 8 + k % 32 / 16 * 4;
+    const uint32_t in_tile = row % tile_rows;
+    return at + in_tile * k_unit_k + swizzled_piece(in_tile, k / 16 * 2) * 8 + k % 16 / 2;
+  }
+  OUTRIDER_KERNEL size_t second_pair(size_t halves_at) const {
+    return tile_rows == 8 ? halves_at + 2 : halves_at ^ 8;
+  }
+  OUTRIDER_KERNEL size_t sums_at(uint32_t row, uint32_t unit, uint32_t g) const {
+    return (unit_at(row, unit) * 2 + g) * tile_rows + row % tile_rows;
+  }
+};
+
 /// Rows as products take them: normed if asked for, times the power of two that brings the largest
-/// magnitude to [2^14, 2^15), in half precision. A row with an infinity or NaN becomes zeros whose
-/// inverse is NaN.
+/// magnitude to [2^14, 2^15) or next to it, in half precision. A row with an infinity or NaN, or
+/// whose product with the norm has one, becomes zeros whose inverse is NaN.
 ///
-/// Sum of squares: thread t adds x[i]^2 for i = t, t + 256, … by FMA; lanes of a warp by pairs 16,
-/// 8, 4, 2, 1 apart; warps ascending. Value: x * (1 / sqrt(sum / k + eps)) * norm. Sums of 32
-/// neighbours' halves: by pairs likewise.
+/// Sum of squares: thread t adds x[i]^2 by FMA for i = 4 t … 4 t + 3, then 2048 behind, …; lanes of
+/// a warp by pairs 16, 8, 4, 2, 1 apart; warps ascending. Value: x * (1 / sqrt(sum / k + eps)) *
+/// norm. Sums of 32 neighbours' halves: of four ascending, then by pairs likewise.
 struct PrepareRows {
-  static constexpr uint32_t k_threads = 256;
+  static constexpr uint32_t k_threads = 512;
   static constexpr uint32_t k_warps = k_threads / 32;
   static constexpr size_t k_shared_bytes = 2 * k_warps * sizeof(float);
 
@@ -22,99 +52,120 @@ struct PrepareRows {
   const float* norm = nullptr;  ///< [k], or null
   float eps = 0;
   uint32_t k = 0;
-  uint32_t k_padded = 0;       ///< multiple of 64; zeros behind k
-  uint32_t pitch = 0;          ///< of sums, at least m
-  bool in_slots = false;       ///< as ManyRows takes them: each 16 in the order of mma's k
-  uint16_t* halves = nullptr;  ///< [m, k_padded]
-  float* sums = nullptr;       ///< [k_padded / 32, pitch], or null
+  RowTiles tiles;
+  uint16_t* halves = nullptr;  ///< zeros behind k
+  float* sums = nullptr;       ///< or null
   float* inverse = nullptr;    ///< [m] by what to multiply to undo the power of two
 
   template <class Block>
   OUTRIDER_KERNEL void operator()(Block& block) const {
     const uint32_t row = block.x();
     const float* const from = x + size_t{row} * k;
+    const uint32_t fours = tiles.units * (k_unit_k / 4);
     auto of_warps = block.template shared<float>(k_warps);
     auto largest_of_warps = block.template shared<uint32_t>(k_warps);
-    auto factor = block.template local<float>();
-    find_factor(block, from, of_warps, factor);
-
+    auto squares = block.template local<float>();
     auto largest = block.template local<uint32_t>();
     block.threads([&](uint32_t t) {
+      squares[t] = 0;
       largest[t] = 0;
-      for (uint32_t i = t; i < k; i += k_threads) {
-        largest[t] = greatest(largest[t], bits_of(value(from, i, factor[t])) & 0x7FFFFFFFu);
+      for (uint32_t i = t; i < fours; i += k_threads) {
+        const Four numbers = four(from, i), norms = four_of_norm(i);
+        OUTRIDER_UNROLL
+        for (uint32_t e = 0; e < 4; ++e) {
+          squares[t] = fused(numbers.of[e], numbers.of[e], squares[t]);
+          const float value = norm == nullptr ? numbers.of[e] : numbers.of[e] * norms.of[e];
+          largest[t] = greatest(largest[t], bits_of(value) & 0x7FFFFFFFu);
+        }
       }
     });
+    block.warp_sum(squares);
     block.warp_max(largest);
     block.threads([&](uint32_t t) {
-      if (t % 32 == 0) largest_of_warps.store(t / 32, largest[t]);
+      if (t % 32 != 0) return;
+      of_warps.store(t / 32, squares[t]);
+      largest_of_warps.store(t / 32, largest[t]);
     });
     block.barrier();
+
+    auto factors = block.template local<Factors>();
     block.threads([&](uint32_t t) {
-      largest[t] = 0;
+      float sum = 0;
+      uint32_t highest = 0;
       for (uint32_t w = 0; w < k_warps; ++w) {
-        largest[t] = greatest(largest[t], largest_of_warps.load(w));
+        sum += of_warps.load(w);
+        highest = greatest(highest, largest_of_warps.load(w));
+      }
+      Factors& f = factors[t];
+      f.norm = norm == nullptr ? 1.0f : 1.0f / square_root(sum / static_cast<float>(k) + eps);
+      if (norm != nullptr) highest = bits_of(float_of(highest) * f.norm);
+      f.is_finite = highest < 0x7F800000u;
+      f.scale = power_of_two(half_exponent(highest));
+      if (t == 0) {
+        inverse[row] = f.is_finite ? power_of_two(-half_exponent(highest)) : float_of(0x7FC00000u);
       }
     });
 
     auto part = block.template local<float>();
-    for (uint32_t base = 0; base < k_padded; base += k_threads) {
+    for (uint32_t base = 0; base < fours; base += k_threads) {
       block.threads([&](uint32_t t) {
         part[t] = 0;
-        const uint32_t i = base + t;
-        if (i >= k_padded) return;
-        const bool finite = largest[t] < 0x7F800000u;
-        const float scale = power_of_two(half_exponent(largest[t]));
-        const bool inside = i < k && finite;
-        const uint16_t half = float_as_half(inside ? value(from, i, factor[t]) * scale : 0.0f);
-        halves[size_t{row} * k_padded + (in_slots ? slot_of(i) : i)] = half;
-        part[t] = half_as_float(half);
+        if (base + t < fours) part[t] = put_four(row, from, base + t, factors[t]);
       });
       if (sums == nullptr) continue;
-      block.warp_sum(part);
+      block.template group_sum<8>(part);
       block.threads([&](uint32_t t) {
-        if (t % 32 != 0 || base + t >= k_padded) return;
-        sums[size_t{(base + t) / 32} * pitch + row] = part[t];
+        const uint32_t group = (base + t) / 8;
+        if (t % 8 == 0 && base + t < fours)
+          sums[tiles.sums_at(row, group / 2, group % 2)] = part[t];
       });
     }
-    block.threads([&](uint32_t t) {
-      if (t != 0) return;
-      const bool finite = largest[t] < 0x7F800000u;
-      inverse[row] = finite ? power_of_two(-half_exponent(largest[t])) : float_of(0x7FC00000u);
-    });
   }
 
  private:
-  /// A lane's four neighbours (weight_units.hpp) are two k of mma and the two 8 behind them.
-  OUTRIDER_KERNEL uint32_t slot_of(uint32_t i) const {
-    return i / 16 * 16 + i % 4 / 2 * 8 + i % 16 / 4 * 2 + i % 2;
+  struct Four {
+    float of[4];
+  };
+  struct Factors {
+    float norm, scale;
+    bool is_finite;
+  };
+
+  /// Numbers 4 i … 4 i + 3; zeros behind k.
+  OUTRIDER_KERNEL Four four(const float* from, uint32_t i) const {
+    Four out = {};
+    if (k % 4 == 0) {
+      if (4 * i >= k) return out;
+      const auto words = load_as<Words4>(from + 4 * i);
+      OUTRIDER_UNROLL
+      for (uint32_t e = 0; e < 4; ++e) out.of[e] = float_of(words.w[e]);
+      return out;
+    }
+    for (uint32_t e = 0; e < 4; ++e) {
+      if (4 * i + e < k) out.of[e] = from[4 * i + e];
+    }
+    return out;
   }
-  OUTRIDER_KERNEL float value(const float* from, uint32_t i, float factor) const {
-    return norm == nullptr ? from[i] : from[i] * factor * norm[i];
+  OUTRIDER_KERNEL Four four_of_norm(uint32_t i) const {
+    return norm == nullptr ? Four{} : four(norm, i);
   }
 
-  template <class Block, class Shared, class Local>
-  OUTRIDER_KERNEL void find_factor(Block& block, const float* from, Shared& of_warps,
-                                   Local& factor) const {
-    if (norm == nullptr) {
-      block.threads([&](uint32_t t) { factor[t] = 1.0f; });
-      return;
+  /// Returns the sum of the halves.
+  OUTRIDER_KERNEL float put_four(uint32_t row, const float* from, uint32_t i,
+                                 const Factors& f) const {
+    const Four numbers = four(from, i), norms = four_of_norm(i);
+    uint16_t out[4];
+    float sum = 0;
+    OUTRIDER_UNROLL
+    for (uint32_t e = 0; e < 4; ++e) {
+      const float value = norm == nullptr ? numbers.of[e] : numbers.of[e] * f.norm * norms.of[e];
+      out[e] = float_as_half(f.is_finite ? value * f.scale : 0.0f);
+      sum += half_as_float(out[e]);
     }
-    auto squares = block.template local<float>();
-    block.threads([&](uint32_t t) {
-      squares[t] = 0;
-      for (uint32_t i = t; i < k; i += k_threads) squares[t] = fused(from[i], from[i], squares[t]);
-    });
-    block.warp_sum(squares);
-    block.threads([&](uint32_t t) {
-      if (t % 32 == 0) of_warps.store(t / 32, squares[t]);
-    });
-    block.barrier();
-    block.threads([&](uint32_t t) {
-      float sum = 0;
-      for (uint32_t w = 0; w < k_warps; ++w) sum += of_warps.load(w);
-      factor[t] = 1.0f / square_root(sum / static_cast<float>(k) + eps);
-    });
+    const size_t at = tiles.halves_at(row, i / 16, i % 16 * 4);
+    store_as(halves + at, uint32_t{out[0]} | uint32_t{out[1]} << 16);
+    store_as(halves + tiles.second_pair(at), uint32_t{out[2]} | uint32_t{out[3]} << 16);
+    return sum;
   }
 };
 
@@ -170,7 +221,7 @@ struct EmbedOf : Embed {
     const uint32_t output = id % k_tile_outputs;
     const uint32_t h = output / 8;
     LaneUnit<type> lane;
-    lane.read(table, id / k_tile_outputs, unit, output % 8 * 4 + quarter);
+    lane.read(LaneTile<type>(table, id / k_tile_outputs, output % 8 * 4 + quarter), unit);
     for (uint32_t g = 0; g < 2; ++g) {
       for (uint32_t e = 0; e < 8; ++e) {
         const uint32_t i = unit * k_unit_k + 32 * g + e / 4 * 16 + 4 * quarter + e % 4;

@@ -93,6 +93,37 @@ OUTRIDER_KERNEL int32_t half_exponent(uint32_t largest_bits) {
   return least(126, 141 - static_cast<int32_t>(largest_bits >> 23));
 }
 
+/// Where a lane's shares of a tile's units begin.
+template <WeightType type>
+struct LaneTile {
+  static constexpr UnitCoding k_coding = unit_coding(type);
+  // Bytes of a unit in each plane; of four units in the last.
+  static constexpr uint32_t k_codes_bytes = k_coding.chunks * k_chunk_bytes;
+  static constexpr uint32_t k_high_bytes = high_bytes(k_coding);
+  static constexpr uint32_t k_scales_bytes = k_tile_outputs * k_coding.scale_bytes;
+  static constexpr uint32_t k_tops_bytes = top_bytes(k_coding);
+
+  const std::byte* codes = nullptr;
+  const std::byte* high = nullptr;
+  const std::byte* scales = nullptr;
+  const std::byte* tops = nullptr;
+
+  LaneTile() = default;
+  OUTRIDER_KERNEL LaneTile(const MatrixView& w, uint32_t tile, uint32_t lane) {
+    const size_t unit = size_t{tile} * w.units;
+    const uint32_t output = lane / 4;
+    codes = w.codes + unit * k_codes_bytes + lane * 16;
+    high = w.high + unit * k_high_bytes + lane * (k_coding.high_bits * 4);
+    scales = w.scales + (unit * k_tile_outputs + output) * k_coding.scale_bytes;
+    if constexpr (k_coding.tops == Tops::rows) {
+      tops = w.tops + (size_t{tile} * k_tile_outputs + output) * 4;
+    } else if constexpr (k_coding.tops != Tops::none) {
+      tops = w.tops + (size_t{tile} * (w.units / 4) * k_tile_outputs + output) *
+                          (k_tops_bytes / k_tile_outputs);
+    }
+  }
+};
+
 /// One lane's share of a unit.
 template <WeightType type>
 struct LaneUnit {
@@ -102,9 +133,8 @@ struct LaneUnit {
   uint32_t scales[2][2];  ///< [h]
   float tops[2][2];       ///< [h]: d and m, or the row's inverse scale
 
-  OUTRIDER_KERNEL void read(const MatrixView& w, uint32_t tile, uint32_t unit, uint32_t lane) {
-    const size_t index = size_t{tile} * w.units + unit;
-    const std::byte* const from = w.codes + index * k_coding.chunks * k_chunk_bytes + lane * 16;
+  OUTRIDER_KERNEL void read(const LaneTile<type>& tile, uint32_t unit) {
+    const std::byte* const from = tile.codes + size_t{unit} * LaneTile<type>::k_codes_bytes;
     OUTRIDER_UNROLL
     for (uint32_t c = 0; c < k_coding.chunks; ++c) {
       const auto words = load_as<Words4>(from + c * k_chunk_bytes);
@@ -112,14 +142,14 @@ struct LaneUnit {
       for (uint32_t i = 0; i < 4; ++i) codes[4 * c + i] = words.w[i];
     }
     if constexpr (k_coding.high_bits == 1) {
-      high[0] = load_as<uint32_t>(w.high + index * 128 + lane * 4);
+      high[0] = load_as<uint32_t>(tile.high + size_t{unit} * LaneTile<type>::k_high_bytes);
     } else if constexpr (k_coding.high_bits == 2) {
-      const auto words = load_as<Words2>(w.high + index * 256 + lane * 8);
+      const auto words = load_as<Words2>(tile.high + size_t{unit} * LaneTile<type>::k_high_bytes);
       high[0] = words.w[0];
       high[1] = words.w[1];
     }
     OUTRIDER_UNROLL
-    for (uint32_t h = 0; h < 2; ++h) read_scales(w, tile, unit, lane / 4 + 8 * h, h);
+    for (uint32_t h = 0; h < 2; ++h) read_scales(tile, unit, h);
   }
 
   /// A fragment of mma for step s of group g.
@@ -171,25 +201,26 @@ struct LaneUnit {
   }
 
  private:
-  OUTRIDER_KERNEL void read_scales(const MatrixView& w, uint32_t tile, uint32_t unit,
-                                   uint32_t output, uint32_t h) {
-    const size_t index = size_t{tile} * w.units + unit;
+  OUTRIDER_KERNEL void read_scales(const LaneTile<type>& tile, uint32_t unit, uint32_t h) {
+    const std::byte* const at =
+        tile.scales + size_t{unit} * LaneTile<type>::k_scales_bytes + 8 * h * k_coding.scale_bytes;
     if constexpr (k_coding.scale_bytes == 8) {
-      const auto words = load_as<Words2>(w.scales + (index * k_tile_outputs + output) * 8);
+      const auto words = load_as<Words2>(at);
       scales[h][0] = words.w[0];
       scales[h][1] = words.w[1];
     } else if constexpr (k_coding.scale_bytes == 4) {
-      scales[h][0] = load_as<uint32_t>(w.scales + (index * k_tile_outputs + output) * 4);
+      scales[h][0] = load_as<uint32_t>(at);
     }
-    const size_t fours = (size_t{tile} * (w.units / 4) + unit / 4) * k_tile_outputs + output;
+    constexpr uint32_t k_fours_bytes = LaneTile<type>::k_tops_bytes;
     if constexpr (k_coding.tops == Tops::rows) {
-      tops[h][0] = load_as<float>(w.tops + (size_t{tile} * k_tile_outputs + output) * 4);
+      tops[h][0] = load_as<float>(tile.tops + 32 * h);
     } else if constexpr (k_coding.tops == Tops::pairs) {
-      const auto both = load_as<uint32_t>(w.tops + fours * 4);
+      const auto both = load_as<uint32_t>(tile.tops + size_t{unit / 4} * k_fours_bytes + 32 * h);
       tops[h][0] = half_as_float(static_cast<uint16_t>(both));
       tops[h][1] = half_as_float(static_cast<uint16_t>(both >> 16));
     } else if constexpr (k_coding.tops == Tops::singles) {
-      tops[h][0] = half_as_float(load_as<uint16_t>(w.tops + fours * 2));
+      tops[h][0] =
+          half_as_float(load_as<uint16_t>(tile.tops + size_t{unit / 4} * k_fours_bytes + 16 * h));
     }
   }
 
@@ -206,27 +237,36 @@ struct LaneUnit {
       const float scale_up = float_of((254u << 23) - bits_of(tops[h][0]));
       return as_half2(float_of(codes[at]) * scale_up, float_of(codes[at + 1]) * scale_up);
     } else {
-      // 0x6400 is 1024, whose lowest bit counts ones: the code becomes 1024 + code, exactly.
-      const uint32_t start = (0x6400u + k_coding.zero) * 0x10001u;
-      return subtract_half2(code_pair(g, h, j) | 0x64006400u, start);
+      return code_pair(g, h, j);
     }
   }
 
+  /// 0x6400 is 1024, whose lowest bit counts ones: with a code's bits there it is 1024 + code, or
+  /// 1024 + 16 code where they stand four bits higher. So it becomes the code, exactly.
   OUTRIDER_KERNEL uint32_t code_pair(uint32_t g, uint32_t h, uint32_t j) const {
+    constexpr uint32_t k_1024 = 0x64006400u;
+    constexpr uint32_t k_start = k_1024 + k_coding.zero * 0x10001u;
     if constexpr (k_coding.chunks == 2) {
-      const uint32_t both = codes[4 * g + 2 * h + j / 2] >> (16 * (j % 2));
-      return (both & 0xFF) | (both & 0xFF00) << 8;
+      const uint32_t word = codes[4 * g + 2 * h + j / 2];
+      return subtract_half2(spread_bytes(word, j % 2, 0x64646464u), k_start);
+    } else if constexpr (k_coding.high_bits == 0) {
+      const uint32_t word = codes[2 * g + h] >> (8 * (j / 2));
+      if (j % 2 == 0) return subtract_half2(and_or(word, 0x000F000Fu, k_1024), k_start);
+      constexpr uint32_t k_sixteenth = 0x2C002C00u;
+      constexpr uint32_t k_less = k_coding.zero == 0 ? 0xD400D400u : 0xD480D480u;  // -64, -72
+      static_assert(k_coding.zero == 0 || k_coding.zero == 8);
+      return fused_half2(and_or(word, 0x00F000F0u, k_1024), k_sixteenth, k_less);
     } else {
-      const uint32_t low = codes[2 * g + h] >> (4 * j) & 0x000F000F;
+      const uint32_t low = and_or(codes[2 * g + h] >> (4 * j), 0x000F000Fu, k_1024);
+      uint32_t both;
       if constexpr (k_coding.high_bits == 1) {
         const uint32_t bits = high[0] >> (8 * (2 * g + h) + j);
-        return low | (bits & 1) << 4 | (bits >> 4 & 1) << 20;
-      } else if constexpr (k_coding.high_bits == 2) {
-        const uint32_t bits = high[g] >> (16 * h + 2 * j);
-        return low | (bits & 3) << 4 | (bits >> 8 & 3) << 20;
+        both = low | (bits & 1) << 4 | (bits >> 4 & 1) << 20;
       } else {
-        return low;
+        const uint32_t bits = high[g] >> (16 * h + 2 * j);
+        both = low | (bits & 3) << 4 | (bits >> 8 & 3) << 20;
       }
+      return subtract_half2(both, k_start);
     }
   }
 };

@@ -15,31 +15,73 @@ __device__ __forceinline__ uint64_t swizzled_128_bytes(uint32_t address) {
   constexpr uint64_t k_rows_of_8 = uint64_t{1024 / 16} << 32, k_swizzle = uint64_t{1} << 62;
   return (address & 0x3FFFF) / 16 | k_rows_of_8 | k_swizzle;
 }
-/// c [64, 128] (+)= a [64, 16] b [16, 128] of four warps.
-__device__ __forceinline__ void wgmma_128_rows(float* c, const uint32_t* a, uint64_t b, bool adds) {
-  asm volatile(
-      "{.reg .pred adds; setp.ne.b32 adds, %69, 0; "
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, "
-      "%40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, "
-      "%56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, adds, 1, 1, 0;}"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
-        "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
-        "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]),
-        "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]),
-        "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]),
-        "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]),
-        "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]),
-        "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
-        "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]),
-        "+f"(c[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
+/// c [64, 8 NT] (+)= a [64, 16] b [16, 8 NT] of four warps.
+template <uint32_t NT>
+__device__ __forceinline__ void wgmma_rows(float* c, const uint32_t* a, uint64_t b, bool adds) {
+  static_assert(NT == 2 || NT == 4 || NT == 8 || NT == 16);
+  if constexpr (NT == 2) {
+    asm volatile(
+        "{.reg .pred adds; setp.ne.b32 adds, %13, 0; "
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "{%8, %9, %10, %11}, %12, adds, 1, 1, 0;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+          "+f"(c[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
+  }
+  if constexpr (NT == 4) {
+    asm volatile(
+        "{.reg .pred adds; setp.ne.b32 adds, %21, 0; "
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15}, "
+        "{%16, %17, %18, %19}, %20, adds, 1, 1, 0;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
+          "+f"(c[14]), "+f"(c[15])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
+  }
+  if constexpr (NT == 8) {
+    asm volatile(
+        "{.reg .pred adds; setp.ne.b32 adds, %37, 0; "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, "
+        "%24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, adds, 1, 1, 0;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
+          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]),
+          "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]),
+          "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
+  }
+  if constexpr (NT == 16) {
+    asm volatile(
+        "{.reg .pred adds; setp.ne.b32 adds, %69, 0; "
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, "
+        "%24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, "
+        "%40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, "
+        "%56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, adds, 1, 1, 0;}"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+          "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]),
+          "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]),
+          "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]),
+          "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]),
+          "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]),
+          "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]),
+          "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
+          "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]),
+          "+f"(c[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
+  }
 }
 #endif
 
@@ -133,12 +175,96 @@ class DeviceBlock {
     values[0] = __reduce_max_sync(0xFFFFFFFFu, values[0]);
   }
 
-  __device__ __forceinline__ void publish_copies() {
-#if defined(OUTRIDER_WGMMA)
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-    __syncthreads();
+  template <uint32_t lanes>
+  __device__ __forceinline__ void group_sum(Local<float>& values) {
+    float& value = values[0];
+    for (int apart = lanes / 2; apart > 0; apart /= 2) {
+      value += __shfl_xor_sync(0xFFFFFFFFu, value, apart);
+    }
   }
+
+  __device__ __forceinline__ void prefetch(const std::byte* from, uint32_t bytes) const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+  }
+  template <uint32_t count>
+  __device__ __forceinline__ void keep_here(uint32_t* words) const {
+    OUTRIDER_UNROLL
+    for (uint32_t i = 0; i < count; ++i) asm volatile("" : "+r"(words[i]));
+  }
+
+#if __CUDA_ARCH__ >= 900
+  /// By the copy engine, which a barrier in shared memory for each stage waits for.
+  template <uint32_t stages>
+  class Copies {
+   public:
+    __device__ __forceinline__ explicit Copies(DeviceBlock& block)
+        : barriers_(block.shared<Words4>(stages).address(0)) {
+      if (threadIdx.x == 0) {
+        for (uint32_t s = 0; s < stages; ++s) {
+          asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier(s)) : "memory");
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      }
+      __syncthreads();
+    }
+    template <class T>
+    __device__ __forceinline__ void start(uint32_t stage, const Shared<T>& to, size_t at,
+                                          const void* from, uint32_t bytes) const {
+      if (threadIdx.x != 0) return;
+      asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier(stage)),
+                   "r"(bytes)
+                   : "memory");
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+          "[%3];" ::"r"(to.address(at)),
+          "l"(from), "r"(bytes), "r"(barrier(stage))
+          : "memory");
+    }
+    __device__ __forceinline__ void close(uint32_t stage) const {
+      if (threadIdx.x != 0) return;
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier(stage)) : "memory");
+    }
+    __device__ __forceinline__ void wait(uint32_t stage, uint32_t turn) const {
+      asm volatile(
+          "{.reg .pred there; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1; "
+          "@!there bra AGAIN;}" ::"r"(barrier(stage)),
+          "r"(turn % 2)
+          : "memory");
+    }
+
+   private:
+    __device__ __forceinline__ uint32_t barrier(uint32_t stage) const {
+      return barriers_ + stage * 16;
+    }
+
+    uint32_t barriers_;
+  };
+#else
+  /// By all threads; stages are waited for in the order in which they were closed.
+  template <uint32_t stages>
+  class Copies {
+   public:
+    __device__ __forceinline__ explicit Copies(DeviceBlock& block) : block_(block) {
+      (void)block.shared<Words4>(stages);
+    }
+    template <class T>
+    __device__ __forceinline__ void start(uint32_t, const Shared<T>& to, size_t at,
+                                          const void* from, uint32_t bytes) const {
+      for (uint32_t i = threadIdx.x * 16; i < bytes; i += blockDim.x * 16) {
+        to.copy_async(at + i, static_cast<const std::byte*>(from) + i);
+      }
+    }
+    __device__ __forceinline__ void close(uint32_t) const { block_.end_copies(); }
+    __device__ __forceinline__ void wait(uint32_t, uint32_t) const {
+      block_.wait_for_copies<stages - 2>();
+    }
+
+   private:
+    DeviceBlock& block_;
+  };
+#endif
 
   template <uint32_t NT, class Rows, class A, class C>
   __device__ __forceinline__ void start_rows_mma(const Rows& rows, uint32_t at, uint32_t step,
@@ -146,9 +272,8 @@ class DeviceBlock {
     const uint32_t* const a = a_of(threadIdx.x);
     float* const c = c_of(threadIdx.x);
 #if defined(OUTRIDER_WGMMA)
-    static_assert(NT == 16);
     if (first) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    wgmma_128_rows(c, a, swizzled_128_bytes(rows.address(at) + 32 * step), !first);
+    wgmma_rows<NT>(c, a, swizzled_128_bytes(rows.address(at) + 32 * step), !first);
 #else
     const uint32_t lane = threadIdx.x % 32;
     OUTRIDER_UNROLL

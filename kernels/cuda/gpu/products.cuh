@@ -10,15 +10,17 @@ void launch_products(const Launch& launch, const FewProducts& call, const Queue&
 }
 template <WeightType type>
 void launch_products(const Launch& launch, const ManyProducts& call, const Queue& queue) {
-  launch_kernel(launch, ManyRows<type>(call), queue);
+  with_many_rows<type>(call, [&](const auto& kernel) { launch_kernel(launch, kernel, queue); });
 }
 
 template <WeightType type>
 void load_products(size_t shared_bytes_max) {
-  load_kernel<FewRows<type, 1, 1>>(shared_bytes_max);
-  load_kernel<FewRows<type, 2, 1>>(shared_bytes_max);
-  load_kernel<FewRows<type, 2, 4>>(shared_bytes_max);
-  load_kernel<ManyRows<type>>(shared_bytes_max);
+  load_kernel<FewRows<type, 1>>(shared_bytes_max);
+  load_kernel<FewRows<type, 2>>(shared_bytes_max);
+  load_kernel<ManyRows<type, 2>>(shared_bytes_max);
+  load_kernel<ManyRows<type, 4>>(shared_bytes_max);
+  load_kernel<ManyRows<type, 8>>(shared_bytes_max);
+  load_kernel<ManyRows<type, 16>>(shared_bytes_max);
 }
 
 }  // namespace outrider::kernels::cuda
