@@ -282,7 +282,7 @@ void CudaOps::run_products(const Products& call) {
   if (plan.few) {
     FewProducts few;
     static_cast<Products&>(few) = plan.call;
-    few.mt = plan.mt;
+    few.warps = plan.warps;
     device_->run(plan.launch, few);
     return;
   }

@@ -29,9 +29,9 @@ struct StridedRows {
   size_t pitch = 0;
 };
 
-/// Products of up to 8 rows by FewRows<type, mt>, mt 1 or 2.
+/// Products of up to 8 rows by FewRows<type, warps>, warps 8 or 16.
 struct FewProducts : Products {
-  uint32_t mt = 1;
+  uint32_t warps = 8;
 };
 /// Products of more rows by ManyRows<type, nt>, nt 2, 4, 8 or 16.
 struct ManyProducts : Products {
@@ -94,10 +94,10 @@ class Device {
 /// Calls use(kernel) with the template that a call names.
 template <WeightType type, class Use>
 void with_few_rows(const FewProducts& call, const Use& use) {
-  if (call.mt > 1) {
-    use(FewRows<type, 2>(call));
+  if (call.warps > 8) {
+    use(FewRows<type, 16>(call));
   } else {
-    use(FewRows<type, 1>(call));
+    use(FewRows<type, 8>(call));
   }
 }
 template <WeightType type, class Use>

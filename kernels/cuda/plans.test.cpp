@@ -23,19 +23,19 @@ Products products(uint32_t m, std::vector<uint32_t> outputs, uint32_t k) {
   return call;
 }
 
-TEST(CudaPlans, FewRowsOfALargeMatrixTakeTwoTilesABlock) {
-  const ProductPlan plan = plan_products(products(8, {28672}, 4096), 132);
+TEST(CudaPlans, FewRowsTakeATileABlock) {
+  const ProductPlan plan = plan_products(products(8, {4096, 17}, 4096), 132);
   EXPECT_TRUE(plan.few);
-  EXPECT_EQ(plan.mt, 2u);
-  EXPECT_EQ(plan.launch.x, 896u);
+  EXPECT_EQ(plan.warps, 8u);
+  EXPECT_EQ(plan.call.targets[1].first_block, 256u);
+  EXPECT_EQ(plan.launch.x, 258u);
   EXPECT_EQ(plan.workspace_floats, 0u);
 }
 
-TEST(CudaPlans, FewRowsOfASmallMatrixTakeATileABlock) {
-  const ProductPlan plan = plan_products(products(1, {4096, 17}, 4096), 132);
-  EXPECT_EQ(plan.mt, 1u);
-  EXPECT_EQ(plan.call.targets[1].first_block, 256u);
-  EXPECT_EQ(plan.launch.x, 258u);
+TEST(CudaPlans, LongRowsTakeMoreWarps) {
+  const ProductPlan plan = plan_products(products(1, {4096}, 14336), 132);
+  EXPECT_EQ(plan.warps, 16u);
+  EXPECT_EQ(plan.launch.threads, 512u);
 }
 
 TEST(CudaPlans, ManyRowsThatGiveFewBlocksSplitTheirSegments) {

@@ -28,15 +28,12 @@ void set_launch(Launch& launch) {
   launch.shared_bytes = Kernel::k_shared_bytes;
 }
 
-void plan_few(ProductPlan& plan, uint32_t multiprocessors) {
-  FewProducts call;
-  static_cast<Products&>(call) = plan.call;
-  // Two tiles a block read each row half as often; one keeps more multiprocessors busy.
-  call.mt = share_blocks(call, 2) >= 4 * multiprocessors ? 2 : 1;
-  plan.mt = call.mt;
-  plan.launch.x = share_blocks(plan.call, plan.mt);
+void plan_few(ProductPlan& plan) {
+  FewProducts few;
+  few.warps = plan.warps = plan.call.segments() > 8 ? 16 : 8;
+  plan.launch.x = share_blocks(plan.call, 1);
   with_few_rows<WeightType::q8_0>(
-      call, [&]<class Kernel>(const Kernel&) { set_launch<Kernel>(plan.launch); });
+      few, [&]<class Kernel>(const Kernel&) { set_launch<Kernel>(plan.launch); });
 }
 
 /// Few blocks share out their segments, as far as the memory for them goes.
@@ -78,7 +75,7 @@ ProductPlan plan_products(const Products& call, uint32_t multiprocessors) {
   plan.call = call;
   plan.few = call.m <= k_few_rows_max;
   if (plan.few) {
-    plan_few(plan, multiprocessors);
+    plan_few(plan);
   } else {
     plan_many(plan, multiprocessors);
   }

@@ -75,85 +75,80 @@ OUTRIDER_KERNEL void prefetch_tiles(Block& block, const MatrixView& w, uint32_t 
   });
 }
 
-/// Products of up to 8 rows: reading the weights is the work. A block takes MT tiles of outputs;
-/// each of its 8 warps takes whole segments, in rounds; after each round its threads add the warps'
+/// Products of up to 8 rows: reading the weights is the work. A block takes a tile of 16 outputs;
+/// each of its warps takes whole segments, in rounds; after each round its threads add the warps'
 /// segments in ascending order. Blocks: x the tiles of all targets.
-template <WeightType type, uint32_t MT>
+template <WeightType type, uint32_t warps>
 struct FewRows : Products {
   static constexpr bool k_waits_itself = true;  ///< weights come first
   static constexpr uint32_t k_rows = 8;
-  static constexpr uint32_t k_threads = 256;
-  static constexpr uint32_t k_warps = k_threads / 32;
-  static constexpr uint32_t k_sums = MT * 128;  ///< of a warp
-  static constexpr size_t k_shared_bytes = k_warps * k_sums * sizeof(float);
-  /// Units whose reads are under way at the same time.
-  static constexpr uint32_t k_ahead = unit_coding(type).chunks * MT <= 2   ? 4
-                                      : unit_coding(type).chunks * MT <= 4 ? 2
-                                                                           : 1;
+  static constexpr uint32_t k_threads = 32 * warps;
+  static constexpr uint32_t k_sums = 128;  ///< of a warp
+  static constexpr size_t k_shared_bytes = warps * k_sums * sizeof(float);
+  /// Units whose reads are under way at the same time, and the warps that a multiprocessor has
+  /// room for then: more of either hides more of the memory's latency.
+  static constexpr uint32_t k_ahead = unit_coding(type).chunks <= 1 ? 2 : 1;
+  static constexpr uint32_t k_blocks = (unit_coding(type).chunks <= 4 ? 32 : 16) / warps;
 
   explicit FewRows(const Products& call) : Products(call) {}
 
   template <class Block>
   OUTRIDER_KERNEL void operator()(Block& block) const {
     const ProductTarget& target = target_of(block.x());
-    const uint32_t tile = (block.x() - target.first_block) * MT;
-    prefetch_tiles<type>(block, target.w, tile, MT, 0, units);
-    auto of_warps = block.template shared<float>(k_warps * k_sums);
+    const uint32_t tile = block.x() - target.first_block;
+    prefetch_tiles<type>(block, target.w, tile, 1, 0, units);
+    auto of_warps = block.template shared<float>(warps * k_sums);
     auto lanes = block.template local<Lane>();
     block.threads([&](uint32_t t) {
       Lane& lane = lanes[t];
-      OUTRIDER_UNROLL
-      for (uint32_t mt = 0; mt < MT; ++mt) {
-        lane.tiles[mt] = LaneTile<type>(target.w, least(tile + mt, target.w.tiles - 1), t % 32);
-      }
+      lane.tile = LaneTile<type>(target.w, tile, t % 32);
       // Lanes of rows that are not there read the last row's.
       lane.x = x + (least(t % 32 / 4, m - 1) * 4 + t % 4) * 8;
-      lane.finals = {};
+      lane.final = 0;
     });
     const uint32_t all = segments();
-    for (uint32_t first = 0; first < all; first += k_warps) {
-      block.threads([&](uint32_t t) { lanes[t].totals = {}; });
+    for (uint32_t first = 0; first < all; first += warps) {
+      block.threads([&](uint32_t t) {
+        OUTRIDER_UNROLL
+        for (float& total : lanes[t].totals) total = 0;
+      });
       for (uint32_t unit = 0; unit < k_segment_units; unit += k_ahead) {
         multiply_ahead(block, first * k_segment_units + unit, first == 0 && unit == 0, lanes);
       }
       block.threads([&](uint32_t t) {
         OUTRIDER_UNROLL
-        for (uint32_t i = 0; i < MT * 4; ++i) {
-          of_warps.store((t / 32 * MT * 4 + i) * 32 + t % 32, lanes[t].totals.of[i / 4][i % 4]);
+        for (uint32_t i = 0; i < 4; ++i) {
+          of_warps.store((t / 32 * 4 + i) * 32 + t % 32, lanes[t].totals[i]);
         }
       });
       block.barrier();
       block.threads([&](uint32_t t) {
-        add_warps(t, least(k_warps, all - first), of_warps, lanes[t].finals);
+        if (t >= k_sums) return;
+        for (uint32_t w = 0; w < least(warps, all - first); ++w) {
+          lanes[t].final += of_warps.load(w * k_sums + t);
+        }
       });
       block.barrier();
     }
     block.threads([&](uint32_t t) {
       if (t >= k_sums) return;
-      const uint32_t lane = t % 32, c = t / 32 % 4, mt = t / 128;
-      finish(target, lane % 4 * 2 + c % 2, (tile + mt) * k_tile_outputs + lane / 4 + c / 2 * 8,
-             lanes[t].finals.of);
+      const uint32_t lane = t % 32, c = t / 32;
+      finish(target, lane % 4 * 2 + c % 2, tile * k_tile_outputs + lane / 4 + c / 2 * 8,
+             lanes[t].final);
     });
   }
 
  private:
-  static_assert(k_sums <= k_threads);
   using Unit = LaneUnit<type>;
-  struct Totals {
-    float of[MT][4];
-  };
-  struct Finals {
-    float of;
-  };
   struct Lane {
-    LaneTile<type> tiles[MT];
+    LaneTile<type> tile;
     const uint16_t* x;
-    Totals totals;
-    Finals finals;
+    float totals[4];
+    float final;
   };
   /// A unit of the weights, and of the rows.
   struct Ahead {
-    Unit weights[MT];
+    Unit weights;
     Words4 x[2];       ///< [g]
     float sums[2][2];  ///< [g][row of the lane's two]
   };
@@ -161,13 +156,6 @@ struct FewRows : Products {
     uint32_t a[2][4];
     float c[4];
   };
-
-  template <class Shared>
-  OUTRIDER_KERNEL void add_warps(uint32_t t, uint32_t warps, const Shared& of_warps,
-                                 Finals& finals) const {
-    if (t >= k_sums) return;
-    for (uint32_t w = 0; w < warps; ++w) finals.of += of_warps.load(w * k_sums + t);
-  }
 
   /// Units first … first + k_ahead - 1 of each warp's segment: all are read before the first is
   /// used.
@@ -187,11 +175,7 @@ struct FewRows : Products {
       if (unit_of(t, 0) >= units) return;
       OUTRIDER_UNROLL
       for (uint32_t i = 0; i < k_ahead; ++i) {
-        const uint32_t unit = least(unit_of(t, i), units - 1);
-        OUTRIDER_UNROLL
-        for (uint32_t mt = 0; mt < MT; ++mt) {
-          batch[t].of[i].weights[mt].read(lanes[t].tiles[mt], unit);
-        }
+        batch[t].of[i].weights.read(lanes[t].tile, least(unit_of(t, i), units - 1));
       }
     });
     if (begins) block.wait_for_previous();
@@ -208,9 +192,7 @@ struct FewRows : Products {
     for (uint32_t i = 0; i < k_ahead; ++i) {
       const auto active = [&](uint32_t t) { return unit_of(t, i) < units; };
       OUTRIDER_UNROLL
-      for (uint32_t j = 0; j < 2 * MT; ++j) {
-        multiply_group(block, active, i, j % 2, j / 2, batch, parts, lanes);
-      }
+      for (uint32_t g = 0; g < 2; ++g) multiply_group(block, active, i, g, batch, parts, lanes);
     }
   }
 
@@ -227,23 +209,20 @@ struct FewRows : Products {
     }
   }
 
-  /// Group g of tile mt of unit i: two steps, and one scale or two.
+  /// Group g of unit i: two steps, and one scale or two.
   template <class Block, class Active, class BatchOf, class PartsOf, class Lanes>
   OUTRIDER_KERNEL void multiply_group(Block& block, const Active& active, uint32_t i, uint32_t g,
-                                      uint32_t mt, BatchOf& batch, PartsOf& parts,
-                                      Lanes& lanes) const {
+                                      BatchOf& batch, PartsOf& parts, Lanes& lanes) const {
     block.threads([&](uint32_t t) {
       OUTRIDER_UNROLL
-      for (uint32_t s = 0; s < 2; ++s) {
-        batch[t].of[i].weights[mt].fragment(g, s, parts[t].a[s]);
-      }
+      for (uint32_t s = 0; s < 2; ++s) batch[t].of[i].weights.fragment(g, s, parts[t].a[s]);
     });
     OUTRIDER_UNROLL
     for (uint32_t s = 0; s < 2; ++s) {
       if (s == 0 || Unit::k_coding.sixteenths) {
         block.threads([&](uint32_t t) {
           OUTRIDER_UNROLL
-          for (uint32_t c = 0; c < 4; ++c) parts[t].c[c] = 0;
+          for (float& sum : parts[t].c) sum = 0;
         });
       }
       block.mma(
@@ -254,12 +233,12 @@ struct FewRows : Products {
       block.threads([&](uint32_t t) {
         if (!active(t)) return;
         const Ahead& ahead = batch[t].of[i];
-        float* const total = lanes[t].totals.of[mt];
+        float* const total = lanes[t].totals;
         OUTRIDER_UNROLL
         for (uint32_t c = 0; c < 4; ++c) {
-          total[c] = fused(parts[t].c[c], ahead.weights[mt].scale(g, s, c / 2), total[c]);
+          total[c] = fused(parts[t].c[c], ahead.weights.scale(g, s, c / 2), total[c]);
           if constexpr (Unit::k_coding.offsets) {
-            total[c] = fused(ahead.sums[g][c % 2], ahead.weights[mt].offset(g, c / 2), total[c]);
+            total[c] = fused(ahead.sums[g][c % 2], ahead.weights.offset(g, c / 2), total[c]);
           }
         }
       });
@@ -298,7 +277,10 @@ struct ManyRows : Products {
     block.threads([&](uint32_t t) {
       Lane& lane = lanes[t];
       lane.tile = LaneTile<type>(target.w, least(tile + t / 32, target.w.tiles - 1), t % 32);
-      lane.current.read(lane.tile, begin);
+      OUTRIDER_UNROLL
+      for (uint32_t i = 0; i + 1 < k_units; ++i) {
+        if (begin + i < end) lane.units[i].read(lane.tile, begin + i);
+      }
       OUTRIDER_UNROLL
       for (float& total : lane.totals) total = 0;
     });
@@ -306,20 +288,26 @@ struct ManyRows : Products {
     for (uint32_t ahead = 0; ahead + 1 < k_stages; ++ahead) {
       start_copies(block, begin + ahead, end, ahead, copies, memory);
     }
-    block.threads([&](uint32_t t) { prepare_part(0, lanes[t].current, lanes[t]); });
-    for (uint32_t unit = begin; unit < end; ++unit) {
-      const uint32_t turn = unit - begin;
-      copies.wait(turn % k_stages, turn / k_stages);
-      block.barrier();  // nobody reads the oldest stage
-      start_copies(block, unit + k_stages - 1, end, (turn + k_stages - 1) % k_stages, copies,
-                   memory);
-      block.threads([&](uint32_t t) {
-        if (unit + 1 < end) lanes[t].next.read(lanes[t].tile, unit + 1);
-      });
-      multiply(block, turn % k_stages, memory, lanes);
-      if (unit % k_segment_units == k_segment_units - 1 || unit + 1 == end) {
-        const bool first = unit / k_segment_units == begin / k_segment_units;
-        end_segment(block, target, tile, unit / k_segment_units, first, memory, lanes);
+    block.threads([&](uint32_t t) { prepare_part(0, lanes[t].units[0], lanes[t]); });
+    for (uint32_t first = begin; first < end; first += k_units) {
+      OUTRIDER_UNROLL
+      for (uint32_t i = 0; i < k_units; ++i) {
+        const uint32_t unit = first + i, turn = unit - begin;
+        if (unit >= end) break;
+        copies.wait(turn % k_stages, turn / k_stages);
+        block.barrier();  // nobody reads the oldest stage
+        start_copies(block, unit + k_stages - 1, end, (turn + k_stages - 1) % k_stages, copies,
+                     memory);
+        block.threads([&](uint32_t t) {
+          constexpr uint32_t k_later = k_units - 1;
+          if (unit + k_later >= end) return;
+          lanes[t].units[(i + k_later) % k_units].read(lanes[t].tile, unit + k_later);
+        });
+        multiply(block, turn % k_stages, i, memory, lanes);
+        if (unit % k_segment_units == k_segment_units - 1 || unit + 1 == end) {
+          const bool is_first = unit / k_segment_units == begin / k_segment_units;
+          end_segment(block, target, tile, unit / k_segment_units, is_first, memory, lanes);
+        }
       }
     }
     if (workspace != nullptr) return;
@@ -339,6 +327,8 @@ struct ManyRows : Products {
   /// Parts of a unit: 32 k, or 16 where these have scales of their own; steps of 16 k in each.
   static constexpr uint32_t k_parts = Unit::k_coding.sixteenths ? 4 : 2;
   static constexpr uint32_t k_steps = 4 / k_parts;
+  /// Units that a lane holds: one is multiplied while the others are on their way.
+  static constexpr uint32_t k_units = Unit::k_coding.chunks <= 2 ? 4 : 2;
 
   template <class Block>
   struct Memory {
@@ -353,7 +343,7 @@ struct ManyRows : Products {
   };
   struct Lane {
     LaneTile<type> tile;
-    Unit current, next;
+    Unit units[k_units];
     uint32_t a[2][k_steps][4];  ///< what the tensor cores read, of the part under way and the next
     float c[NT * 4];            ///< sums of a part
     float scale[2], offset[2];  ///< of a part, [h]
@@ -391,8 +381,10 @@ struct ManyRows : Products {
     }
   }
 
+  /// Of the stage, and the lanes' `unit`.
   template <class Block, class M, class Lanes>
-  OUTRIDER_KERNEL void multiply(Block& block, uint32_t stage, const M& memory, Lanes& lanes) const {
+  OUTRIDER_KERNEL void multiply(Block& block, uint32_t stage, uint32_t unit, const M& memory,
+                                Lanes& lanes) const {
     OUTRIDER_UNROLL
     for (uint32_t part = 0; part < k_parts; ++part) {
       OUTRIDER_UNROLL
@@ -408,13 +400,12 @@ struct ManyRows : Products {
         Lane& lane = lanes[t];
         OUTRIDER_UNROLL
         for (uint32_t h = 0; h < 2; ++h) {
-          lane.scale[h] = lane.current.scale(g, part * k_steps % 2, h);
-          if constexpr (Unit::k_coding.offsets) lane.offset[h] = lane.current.offset(g, h);
+          lane.scale[h] = lane.units[unit].scale(g, part * k_steps % 2, h);
+          if constexpr (Unit::k_coding.offsets) lane.offset[h] = lane.units[unit].offset(g, h);
         }
-        if (part + 1 == k_parts) lane.current = lane.next;
         constexpr uint32_t k_words = k_steps * 4;
         const uint32_t next = (part + 1) % k_parts;
-        prepare_part(next, lane.current, lane);
+        prepare_part(next, lane.units[next > 0 ? unit : (unit + 1) % k_units], lane);
         block.template keep_here<k_words>(&lane.a[next % 2][0][0]);
       });
       block.finish_rows_mma();

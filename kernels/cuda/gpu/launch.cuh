@@ -15,8 +15,17 @@ inline void must(cudaError_t error, const char* what) {
   OUTRIDER_CHECK(error == cudaSuccess, what, cudaGetErrorString(error));
 }
 
+/// Blocks of a kernel that a multiprocessor shall have room for.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::k_threads)
+inline constexpr uint32_t blocks_min = 1;
+template <class Kernel>
+requires requires {
+  Kernel::k_blocks;
+}
+inline constexpr uint32_t blocks_min<Kernel> = Kernel::k_blocks;
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::k_threads, blocks_min<Kernel>)
     run_kernel(const __grid_constant__ Kernel kernel) {
   DeviceBlock block;
   block.let_next_start();

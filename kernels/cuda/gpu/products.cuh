@@ -15,8 +15,8 @@ void launch_products(const Launch& launch, const ManyProducts& call, const Queue
 
 template <WeightType type>
 void load_products(size_t shared_bytes_max) {
-  load_kernel<FewRows<type, 1>>(shared_bytes_max);
-  load_kernel<FewRows<type, 2>>(shared_bytes_max);
+  load_kernel<FewRows<type, 8>>(shared_bytes_max);
+  load_kernel<FewRows<type, 16>>(shared_bytes_max);
   load_kernel<ManyRows<type, 2>>(shared_bytes_max);
   load_kernel<ManyRows<type, 4>>(shared_bytes_max);
   load_kernel<ManyRows<type, 8>>(shared_bytes_max);
