@@ -282,7 +282,6 @@ void CudaOps::run_products(const Products& call) {
   if (plan.few) {
     FewProducts few;
     static_cast<Products&>(few) = plan.call;
-    few.warps = plan.warps;
     device_->run(plan.launch, few);
     return;
   }

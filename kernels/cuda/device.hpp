@@ -29,10 +29,8 @@ struct StridedRows {
   size_t pitch = 0;
 };
 
-/// Products of up to 8 rows by FewRows<type, warps>, warps 8 or 16.
-struct FewProducts : Products {
-  uint32_t warps = 8;
-};
+/// Products of up to 8 rows by FewRows<type>.
+struct FewProducts : Products {};
 /// Products of more rows by ManyRows<type, nt>, nt 2, 4, 8 or 16.
 struct ManyProducts : Products {
   uint32_t nt = 16;
@@ -92,14 +90,6 @@ class Device {
 };
 
 /// Calls use(kernel) with the template that a call names.
-template <WeightType type, class Use>
-void with_few_rows(const FewProducts& call, const Use& use) {
-  if (call.warps > 8) {
-    use(FewRows<type, 16>(call));
-  } else {
-    use(FewRows<type, 8>(call));
-  }
-}
 template <WeightType type, class Use>
 void with_many_rows(const ManyProducts& call, const Use& use) {
   switch (call.nt) {

@@ -3,9 +3,8 @@
 namespace outrider::kernels::cuda {
 
 void emulate_products(const Launch& launch, const FewProducts& call, bool backwards) {
-  with_weight_type(call.weight_type, [&]<WeightType type>() {
-    with_few_rows<type>(call, [&](const auto& kernel) { emulate(launch, kernel, backwards); });
-  });
+  with_weight_type(call.weight_type,
+                   [&]<WeightType type>() { emulate(launch, FewRows<type>(call), backwards); });
 }
 
 }  // namespace outrider::kernels::cuda

@@ -7,6 +7,7 @@
 #if defined(__CUDACC__)
 #include <cuda_fp16.h>
 #define OUTRIDER_KERNEL __device__ __forceinline__
+#define OUTRIDER_ALSO_KERNEL __host__ __device__ __forceinline__
 #define OUTRIDER_UNROLL _Pragma("unroll")
 #else
 #include <cmath>
@@ -14,6 +15,7 @@
 #include "base/check.hpp"
 #include "base/half.hpp"
 #define OUTRIDER_KERNEL inline
+#define OUTRIDER_ALSO_KERNEL inline
 #define OUTRIDER_UNROLL
 #endif
 

@@ -22,18 +22,12 @@ uint32_t share_blocks(Products& call, uint32_t tiles) {
   return blocks;
 }
 
-template <class Kernel>
-void set_launch(Launch& launch) {
-  launch.threads = Kernel::k_threads;
-  launch.shared_bytes = Kernel::k_shared_bytes;
-}
-
 void plan_few(ProductPlan& plan) {
-  FewProducts few;
-  few.warps = plan.warps = plan.call.segments() > 8 ? 16 : 8;
   plan.launch.x = share_blocks(plan.call, 1);
-  with_few_rows<WeightType::q8_0>(
-      few, [&]<class Kernel>(const Kernel&) { set_launch<Kernel>(plan.launch); });
+  with_weight_type(plan.call.weight_type, [&]<WeightType type>() {
+    plan.launch.threads = FewRows<type>::k_threads;
+    plan.launch.shared_bytes = FewRows<type>::shared_bytes(plan.call.units);
+  });
 }
 
 /// Few blocks share out their segments, as far as the memory for them goes.
@@ -44,8 +38,10 @@ void plan_many(ProductPlan& plan, uint32_t multiprocessors) {
   plan.launch.x = share_blocks(call, k_many_tiles);
   plan.launch.y = ceil_div(call.m, tile_rows(call.m));
   with_weight_type(call.weight_type, [&]<WeightType type>() {
-    with_many_rows<type>(many,
-                         [&]<class Kernel>(const Kernel&) { set_launch<Kernel>(plan.launch); });
+    with_many_rows<type>(many, [&]<class Kernel>(const Kernel&) {
+      plan.launch.threads = Kernel::k_threads;
+      plan.launch.shared_bytes = Kernel::k_shared_bytes;
+    });
   });
   const uint32_t segments = call.segments();
   const uint32_t blocks = plan.launch.x * plan.launch.y;

@@ -17,7 +17,7 @@ inline constexpr size_t k_workspace_floats_max = size_t{16} << 20;
 struct ProductPlan {
   bool few = true;
   Products call;
-  uint32_t warps = 0, nt = 0;  ///< of FewRows, of ManyRows
+  uint32_t nt = 0;  ///< of ManyRows
   Launch launch;
   size_t workspace_floats = 0;  ///< 0: a block takes all segments
   Launch add;                   ///< of AddSegments, where there is a workspace

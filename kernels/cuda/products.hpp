@@ -75,45 +75,61 @@ OUTRIDER_KERNEL void prefetch_tiles(Block& block, const MatrixView& w, uint32_t 
   });
 }
 
-/// Products of up to 8 rows: reading the weights is the work. A block takes a tile of 16 outputs;
-/// each of its warps takes whole segments, in rounds; after each round its threads add the warps'
-/// segments in ascending order. Blocks: x the tiles of all targets.
-template <WeightType type, uint32_t warps>
+/// Products of up to 8 rows: reading the weights is the work. A block takes a tile of 16 outputs,
+/// whose weights come by copies of whole rounds; in a round each of its warps takes a segment, then
+/// its threads add the warps' segments in ascending order. Blocks: x the tiles of all targets.
+template <WeightType type>
 struct FewRows : Products {
   static constexpr bool k_waits_itself = true;  ///< weights come first
   static constexpr uint32_t k_rows = 8;
-  static constexpr uint32_t k_threads = 32 * warps;
+  /// A round is about 32 KiB: several blocks of a multiprocessor keep the memory busy.
+  static constexpr uint32_t k_warps = unit_coding(type).chunks <= 1   ? 8
+                                      : unit_coding(type).chunks <= 2 ? 4
+                                                                      : 2;
+  static constexpr uint32_t k_threads = 32 * k_warps;
+  static constexpr uint32_t k_blocks = unit_coding(type).high_bits > 0 ? 3 : 4;
   static constexpr uint32_t k_sums = 128;  ///< of a warp
-  static constexpr size_t k_shared_bytes = warps * k_sums * sizeof(float);
-  /// Units whose reads are under way at the same time, and the warps that a multiprocessor has
-  /// room for then: more of either hides more of the memory's latency.
-  static constexpr uint32_t k_ahead = unit_coding(type).chunks <= 1 ? 2 : 1;
-  static constexpr uint32_t k_blocks = (unit_coding(type).chunks <= 4 ? 32 : 16) / warps;
+  static constexpr uint32_t k_round_units = k_warps * k_segment_units;
+  static constexpr uint32_t k_stages = 2;
+  static constexpr uint32_t k_tops_bytes =
+      unit_coding(type).tops == Tops::rows ? 64 : k_round_units / 4 * top_bytes(unit_coding(type));
+  static constexpr uint32_t k_stage_bytes =
+      k_round_units * LaneTile<type>::k_unit_bytes + k_tops_bytes;
 
   explicit FewRows(const Products& call) : Products(call) {}
+
+  static size_t shared_bytes(uint32_t units) {
+    return k_warps * k_sums * sizeof(float) + stages_of(units) * k_stage_bytes + 16 * k_stages;
+  }
 
   template <class Block>
   OUTRIDER_KERNEL void operator()(Block& block) const {
     const ProductTarget& target = target_of(block.x());
     const uint32_t tile = block.x() - target.first_block;
-    prefetch_tiles<type>(block, target.w, tile, 1, 0, units);
-    auto of_warps = block.template shared<float>(warps * k_sums);
+    auto of_warps = block.template shared<float>(k_warps * k_sums);
+    auto stages = block.template shared<std::byte>(stages_of(units) * k_stage_bytes);
+    typename Block::template Copies<k_stages> copies(block);
+    for (uint32_t round = 0; round < k_stages; ++round) {
+      start_round(target.w, tile, round, stages, copies);
+    }
     auto lanes = block.template local<Lane>();
     block.threads([&](uint32_t t) {
-      Lane& lane = lanes[t];
-      lane.tile = LaneTile<type>(target.w, tile, t % 32);
       // Lanes of rows that are not there read the last row's.
-      lane.x = x + (least(t % 32 / 4, m - 1) * 4 + t % 4) * 8;
-      lane.final = 0;
+      lanes[t].x = x + (least(t % 32 / 4, m - 1) * 4 + t % 4) * 8;
+      OUTRIDER_UNROLL
+      for (float& sum : lanes[t].finals) sum = 0;
     });
-    const uint32_t all = segments();
-    for (uint32_t first = 0; first < all; first += warps) {
+    block.wait_for_previous();
+    const uint32_t rounds = (units + k_round_units - 1) / k_round_units;
+    for (uint32_t round = 0; round < rounds; ++round) {
+      copies.wait(round % k_stages, round / k_stages);
+      block.barrier();
       block.threads([&](uint32_t t) {
         OUTRIDER_UNROLL
         for (float& total : lanes[t].totals) total = 0;
       });
       for (uint32_t unit = 0; unit < k_segment_units; unit += k_ahead) {
-        multiply_ahead(block, first * k_segment_units + unit, first == 0 && unit == 0, lanes);
+        multiply(block, round, unit, stages, lanes);
       }
       block.threads([&](uint32_t t) {
         OUTRIDER_UNROLL
@@ -121,101 +137,134 @@ struct FewRows : Products {
           of_warps.store((t / 32 * 4 + i) * 32 + t % 32, lanes[t].totals[i]);
         }
       });
-      block.barrier();
-      block.threads([&](uint32_t t) {
-        if (t >= k_sums) return;
-        for (uint32_t w = 0; w < least(warps, all - first); ++w) {
-          lanes[t].final += of_warps.load(w * k_sums + t);
-        }
-      });
-      block.barrier();
+      block.barrier();  // nobody reads the stage
+      start_round(target.w, tile, round + k_stages, stages, copies);
+      block.threads([&](uint32_t t) { add_warps(t, round, of_warps, lanes[t]); });
     }
     block.threads([&](uint32_t t) {
-      if (t >= k_sums) return;
-      const uint32_t lane = t % 32, c = t / 32;
-      finish(target, lane % 4 * 2 + c % 2, tile * k_tile_outputs + lane / 4 + c / 2 * 8,
-             lanes[t].final);
+      OUTRIDER_UNROLL
+      for (uint32_t i = 0; i < k_finals; ++i) {
+        const uint32_t at = t + i * k_threads, lane = at % 32, c = at / 32;
+        if (at >= k_sums) continue;
+        finish(target, lane % 4 * 2 + c % 2, tile * k_tile_outputs + lane / 4 + c / 2 * 8,
+               lanes[t].finals[i]);
+      }
     });
   }
 
  private:
   using Unit = LaneUnit<type>;
+  static constexpr uint32_t k_ahead = 2;  ///< units whose rows are read at the same time
+  static constexpr uint32_t k_finals = (k_sums + k_threads - 1) / k_threads;
   struct Lane {
-    LaneTile<type> tile;
     const uint16_t* x;
     float totals[4];
-    float final;
+    float finals[k_finals];
   };
-  /// A unit of the weights, and of the rows.
-  struct Ahead {
-    Unit weights;
-    Words4 x[2];       ///< [g]
-    float sums[2][2];  ///< [g][row of the lane's two]
+  struct RowsAhead {
+    Words4 x[k_ahead][2];       ///< [unit][g]
+    float sums[k_ahead][2][2];  ///< [unit][g][row of the lane's two]
   };
   struct Parts {
+    Unit weights;
     uint32_t a[2][4];
     float c[4];
   };
 
-  /// Units first … first + k_ahead - 1 of each warp's segment: all are read before the first is
-  /// used.
-  template <class Block, class Lanes>
-  OUTRIDER_KERNEL void multiply_ahead(Block& block, uint32_t first, bool begins,
-                                      Lanes& lanes) const {
-    struct Batch {
-      Ahead of[k_ahead];
+  OUTRIDER_ALSO_KERNEL static uint32_t stages_of(uint32_t units) {
+    return units <= k_round_units ? 1 : k_stages;
+  }
+
+  /// Copies of a round, if there is one.
+  template <class Shared, class Copies>
+  OUTRIDER_KERNEL void start_round(const MatrixView& w, uint32_t tile, uint32_t round,
+                                   const Shared& stages, Copies& copies) const {
+    using Plane = LaneTile<type>;
+    const uint32_t first = round * k_round_units;
+    if (first >= units) return;
+    const uint32_t there = least(k_round_units, units - first);
+    const uint32_t stage = round % k_stages;
+    const size_t unit = size_t{tile} * units + first;
+    uint32_t to = stage * k_stage_bytes;
+    const auto copy = [&](const std::byte* plane, uint32_t unit_bytes) {
+      if (unit_bytes == 0) return;
+      copies.start(stage, stages, to, plane + unit * unit_bytes, there * unit_bytes);
+      to += k_round_units * unit_bytes;
     };
-    auto batch = block.template local<Batch>();
-    auto parts = block.template local<Parts>();
-    const auto unit_of = [&](uint32_t t, uint32_t i) {
-      return first + t / 32 * k_segment_units + i;
-    };
-    // A warp without a segment reads nothing; what a last segment lacks is read, but not used.
-    block.threads([&](uint32_t t) {
-      if (unit_of(t, 0) >= units) return;
-      OUTRIDER_UNROLL
-      for (uint32_t i = 0; i < k_ahead; ++i) {
-        batch[t].of[i].weights.read(lanes[t].tile, least(unit_of(t, i), units - 1));
+    copy(w.codes, Plane::k_codes_bytes);
+    copy(w.high, Plane::k_high_bytes);
+    copy(w.scales, Plane::k_scales_bytes);
+    if constexpr (Unit::k_coding.tops == Tops::rows) {
+      copies.start(stage, stages, to, w.tops + size_t{tile} * 64, 64);
+    } else if constexpr (k_tops_bytes > 0) {
+      copies.start(stage, stages, to, w.tops + unit / 4 * Plane::k_tops_bytes,
+                   there / 4 * Plane::k_tops_bytes);
+    }
+    copies.close(stage);
+  }
+
+  template <class Shared>
+  OUTRIDER_KERNEL void add_warps(uint32_t t, uint32_t round, const Shared& of_warps,
+                                 Lane& lane) const {
+    const uint32_t there = least(k_warps, segments() - round * k_warps);
+    OUTRIDER_UNROLL
+    for (uint32_t i = 0; i < k_finals; ++i) {
+      if (t + i * k_threads >= k_sums) continue;
+      for (uint32_t w = 0; w < there; ++w) {
+        lane.finals[i] += of_warps.load(w * k_sums + t + i * k_threads);
       }
-    });
-    if (begins) block.wait_for_previous();
+    }
+  }
+
+  /// Units unit … unit + k_ahead - 1 of each warp's segment.
+  template <class Block, class Shared, class Lanes>
+  OUTRIDER_KERNEL void multiply(Block& block, uint32_t round, uint32_t unit, const Shared& stages,
+                                Lanes& lanes) const {
+    auto rows = block.template local<RowsAhead>();
+    auto parts = block.template local<Parts>();
+    const auto in_round = [&](uint32_t t, uint32_t i) {
+      return t / 32 * k_segment_units + unit + i;
+    };
+    const uint32_t there = least(k_round_units, units - round * k_round_units);
     block.threads([&](uint32_t t) {
-      if (unit_of(t, 0) >= units) return;
       OUTRIDER_UNROLL
       for (uint32_t i = 0; i < k_ahead; ++i) {
-        read_rows(t, least(unit_of(t, i), units - 1), lanes[t], batch[t].of[i]);
+        const uint32_t from = round * k_round_units + least(in_round(t, i), there - 1);
         OUTRIDER_UNROLL
-        for (Words4& words : batch[t].of[i].x) block.template keep_here<4>(words.w);
+        for (uint32_t g = 0; g < 2; ++g) {
+          rows[t].x[i][g] = load_as<Words4>(lanes[t].x + (size_t{from} * 2 + g) * (k_rows * 32));
+          if constexpr (Unit::k_coding.offsets) {
+            OUTRIDER_UNROLL
+            for (uint32_t j = 0; j < 2; ++j) {
+              rows[t].sums[i][g][j] =
+                  sums[(size_t{from} * 2 + g) * k_rows + least(t % 4 * 2 + j, m - 1)];
+            }
+          }
+          block.template keep_here<4>(rows[t].x[i][g].w);
+        }
       }
     });
     OUTRIDER_UNROLL
     for (uint32_t i = 0; i < k_ahead; ++i) {
-      const auto active = [&](uint32_t t) { return unit_of(t, i) < units; };
+      const auto active = [&](uint32_t t) { return in_round(t, i) < there; };
+      block.threads([&](uint32_t t) {
+        if (!active(t)) return;
+        const SharedTile<type, Shared> tile(stages, round % k_stages * k_stage_bytes, k_round_units,
+                                            t % 32);
+        parts[t].weights.read(tile, in_round(t, i));
+      });
       OUTRIDER_UNROLL
-      for (uint32_t g = 0; g < 2; ++g) multiply_group(block, active, i, g, batch, parts, lanes);
-    }
-  }
-
-  OUTRIDER_KERNEL void read_rows(uint32_t t, uint32_t unit, const Lane& lane, Ahead& to) const {
-    OUTRIDER_UNROLL
-    for (uint32_t g = 0; g < 2; ++g) {
-      to.x[g] = load_as<Words4>(lane.x + (size_t{unit} * 2 + g) * (k_rows * 32));
-      if constexpr (Unit::k_coding.offsets) {
-        OUTRIDER_UNROLL
-        for (uint32_t j = 0; j < 2; ++j) {
-          to.sums[g][j] = sums[(size_t{unit} * 2 + g) * k_rows + least(t % 4 * 2 + j, m - 1)];
-        }
-      }
+      for (uint32_t g = 0; g < 2; ++g) multiply_group(block, active, i, g, rows, parts, lanes);
     }
   }
 
   /// Group g of unit i: two steps, and one scale or two.
-  template <class Block, class Active, class BatchOf, class PartsOf, class Lanes>
+  template <class Block, class Active, class Rows, class PartsOf, class Lanes>
   OUTRIDER_KERNEL void multiply_group(Block& block, const Active& active, uint32_t i, uint32_t g,
-                                      BatchOf& batch, PartsOf& parts, Lanes& lanes) const {
+                                      Rows& rows, PartsOf& parts, Lanes& lanes) const {
     block.threads([&](uint32_t t) {
       OUTRIDER_UNROLL
-      for (uint32_t s = 0; s < 2; ++s) batch[t].of[i].weights.fragment(g, s, parts[t].a[s]);
+      for (uint32_t s = 0; s < 2; ++s) parts[t].weights.fragment(g, s, parts[t].a[s]);
     });
     OUTRIDER_UNROLL
     for (uint32_t s = 0; s < 2; ++s) {
@@ -227,18 +276,18 @@ struct FewRows : Products {
       }
       block.mma(
           active, [&](uint32_t t) { return parts[t].a[s]; },
-          [&](uint32_t t) { return batch[t].of[i].x[g].w + 2 * s; },
+          [&](uint32_t t) { return rows[t].x[i][g].w + 2 * s; },
           [&](uint32_t t) { return parts[t].c; });
       if (s == 0 && !Unit::k_coding.sixteenths) continue;
       block.threads([&](uint32_t t) {
         if (!active(t)) return;
-        const Ahead& ahead = batch[t].of[i];
+        const Unit& weights = parts[t].weights;
         float* const total = lanes[t].totals;
         OUTRIDER_UNROLL
         for (uint32_t c = 0; c < 4; ++c) {
-          total[c] = fused(parts[t].c[c], ahead.weights.scale(g, s, c / 2), total[c]);
+          total[c] = fused(parts[t].c[c], weights.scale(g, s, c / 2), total[c]);
           if constexpr (Unit::k_coding.offsets) {
-            total[c] = fused(ahead.sums[g][c % 2], ahead.weights.offset(g, c / 2), total[c]);
+            total[c] = fused(rows[t].sums[i][g][c % 2], weights.offset(g, c / 2), total[c]);
           }
         }
       });

@@ -69,12 +69,13 @@ struct PrepareRows {
     block.threads([&](uint32_t t) {
       squares[t] = 0;
       largest[t] = 0;
-      for (uint32_t i = t; i < fours; i += k_threads) {
-        const Four numbers = four(from, i), norms = four_of_norm(i);
+      for (uint32_t first = t; first < fours; first += k_batch * k_threads) {
+        const Batch batch = read(from, first);
         OUTRIDER_UNROLL
-        for (uint32_t e = 0; e < 4; ++e) {
-          squares[t] = fused(numbers.of[e], numbers.of[e], squares[t]);
-          const float value = norm == nullptr ? numbers.of[e] : numbers.of[e] * norms.of[e];
+        for (uint32_t i = 0; i < 4 * k_batch; ++i) {
+          const float number = batch.numbers[i / 4].of[i % 4];
+          squares[t] = fused(number, number, squares[t]);
+          const float value = norm == nullptr ? number : number * batch.norms[i / 4].of[i % 4];
           largest[t] = greatest(largest[t], bits_of(value) & 0x7FFFFFFFu);
         }
       }
@@ -106,19 +107,26 @@ struct PrepareRows {
       }
     });
 
+    auto batch = block.template local<Batch>();
     auto part = block.template local<float>();
-    for (uint32_t base = 0; base < fours; base += k_threads) {
-      block.threads([&](uint32_t t) {
-        part[t] = 0;
-        if (base + t < fours) part[t] = put_four(row, from, base + t, factors[t]);
-      });
-      if (sums == nullptr) continue;
-      block.template group_sum<8>(part);
-      block.threads([&](uint32_t t) {
-        const uint32_t group = (base + t) / 8;
-        if (t % 8 == 0 && base + t < fours)
+    for (uint32_t base = 0; base < fours; base += k_batch * k_threads) {
+      block.threads([&](uint32_t t) { batch[t] = read(from, base + t); });
+      OUTRIDER_UNROLL
+      for (uint32_t j = 0; j < k_batch; ++j) {
+        const uint32_t first = base + j * k_threads;
+        block.threads([&](uint32_t t) {
+          part[t] = 0;
+          if (first + t >= fours) return;
+          part[t] = put_four(row, first + t, batch[t].numbers[j], batch[t].norms[j], factors[t]);
+        });
+        if (sums == nullptr) continue;
+        block.template group_sum<8>(part);
+        block.threads([&](uint32_t t) {
+          const uint32_t group = (first + t) / 8;
+          if (t % 8 != 0 || first + t >= fours) return;
           sums[tiles.sums_at(row, group / 2, group % 2)] = part[t];
-      });
+        });
+      }
     }
   }
 
@@ -130,6 +138,22 @@ struct PrepareRows {
     float norm, scale;
     bool is_finite;
   };
+  /// Reads that are under way at the same time.
+  static constexpr uint32_t k_batch = 4;
+  struct Batch {
+    Four numbers[k_batch], norms[k_batch];
+  };
+
+  /// Fours first, first + 512, …
+  OUTRIDER_KERNEL Batch read(const float* from, uint32_t first) const {
+    Batch batch;
+    OUTRIDER_UNROLL
+    for (uint32_t j = 0; j < k_batch; ++j) {
+      batch.numbers[j] = four(from, first + j * k_threads);
+      batch.norms[j] = norm == nullptr ? Four{} : four(norm, first + j * k_threads);
+    }
+    return batch;
+  }
 
   /// Numbers 4 i … 4 i + 3; zeros behind k.
   OUTRIDER_KERNEL Four four(const float* from, uint32_t i) const {
@@ -146,14 +170,10 @@ struct PrepareRows {
     }
     return out;
   }
-  OUTRIDER_KERNEL Four four_of_norm(uint32_t i) const {
-    return norm == nullptr ? Four{} : four(norm, i);
-  }
 
   /// Returns the sum of the halves.
-  OUTRIDER_KERNEL float put_four(uint32_t row, const float* from, uint32_t i,
+  OUTRIDER_KERNEL float put_four(uint32_t row, uint32_t i, const Four& numbers, const Four& norms,
                                  const Factors& f) const {
-    const Four numbers = four(from, i), norms = four_of_norm(i);
     uint16_t out[4];
     float sum = 0;
     OUTRIDER_UNROLL

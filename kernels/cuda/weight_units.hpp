@@ -101,6 +101,7 @@ struct LaneTile {
   static constexpr uint32_t k_codes_bytes = k_coding.chunks * k_chunk_bytes;
   static constexpr uint32_t k_high_bytes = high_bytes(k_coding);
   static constexpr uint32_t k_scales_bytes = k_tile_outputs * k_coding.scale_bytes;
+  static constexpr uint32_t k_unit_bytes = k_codes_bytes + k_high_bytes + k_scales_bytes;
   static constexpr uint32_t k_tops_bytes = top_bytes(k_coding);
 
   const std::byte* codes = nullptr;
@@ -122,6 +123,58 @@ struct LaneTile {
                           (k_tops_bytes / k_tile_outputs);
     }
   }
+
+  template <class T>
+  OUTRIDER_KERNEL T codes_at(size_t bytes) const {
+    return load_as<T>(codes + bytes);
+  }
+  template <class T>
+  OUTRIDER_KERNEL T high_at(size_t bytes) const {
+    return load_as<T>(high + bytes);
+  }
+  template <class T>
+  OUTRIDER_KERNEL T scales_at(size_t bytes) const {
+    return load_as<T>(scales + bytes);
+  }
+  template <class T>
+  OUTRIDER_KERNEL T tops_at(size_t bytes) const {
+    return load_as<T>(tops + bytes);
+  }
+};
+
+/// The same for units that were copied to shared memory, plane behind plane.
+template <WeightType type, class Shared>
+struct SharedTile {
+  using Plane = LaneTile<type>;
+
+  const Shared& memory;
+  uint32_t codes, high, scales, tops;
+
+  /// Of `units` units (a multiple of 4), `at` bytes behind the start of `memory`.
+  OUTRIDER_KERNEL SharedTile(const Shared& planes, uint32_t at, uint32_t units, uint32_t lane)
+      : memory(planes),
+        codes(at + lane * 16),
+        high(at + units * Plane::k_codes_bytes + lane * (Plane::k_coding.high_bits * 4)),
+        scales(at + units * (Plane::k_codes_bytes + Plane::k_high_bytes) +
+               lane / 4 * Plane::k_coding.scale_bytes),
+        tops(at + units * Plane::k_unit_bytes + lane / 4 * (Plane::k_tops_bytes / k_tile_outputs)) {
+  }
+  template <class T>
+  OUTRIDER_KERNEL T codes_at(size_t bytes) const {
+    return memory.template load_as_type<T>(codes + bytes);
+  }
+  template <class T>
+  OUTRIDER_KERNEL T high_at(size_t bytes) const {
+    return memory.template load_as_type<T>(high + bytes);
+  }
+  template <class T>
+  OUTRIDER_KERNEL T scales_at(size_t bytes) const {
+    return memory.template load_as_type<T>(scales + bytes);
+  }
+  template <class T>
+  OUTRIDER_KERNEL T tops_at(size_t bytes) const {
+    return memory.template load_as_type<T>(tops + bytes);
+  }
 };
 
 /// One lane's share of a unit.
@@ -133,18 +186,21 @@ struct LaneUnit {
   uint32_t scales[2][2];  ///< [h]
   float tops[2][2];       ///< [h]: d and m, or the row's inverse scale
 
-  OUTRIDER_KERNEL void read(const LaneTile<type>& tile, uint32_t unit) {
-    const std::byte* const from = tile.codes + size_t{unit} * LaneTile<type>::k_codes_bytes;
+  /// From a LaneTile or a SharedTile.
+  template <class Tile>
+  OUTRIDER_KERNEL void read(const Tile& tile, uint32_t unit) {
+    const size_t from = size_t{unit} * LaneTile<type>::k_codes_bytes;
     OUTRIDER_UNROLL
     for (uint32_t c = 0; c < k_coding.chunks; ++c) {
-      const auto words = load_as<Words4>(from + c * k_chunk_bytes);
+      const auto words = tile.template codes_at<Words4>(from + c * k_chunk_bytes);
       OUTRIDER_UNROLL
       for (uint32_t i = 0; i < 4; ++i) codes[4 * c + i] = words.w[i];
     }
+    const size_t high_from = size_t{unit} * LaneTile<type>::k_high_bytes;
     if constexpr (k_coding.high_bits == 1) {
-      high[0] = load_as<uint32_t>(tile.high + size_t{unit} * LaneTile<type>::k_high_bytes);
+      high[0] = tile.template high_at<uint32_t>(high_from);
     } else if constexpr (k_coding.high_bits == 2) {
-      const auto words = load_as<Words2>(tile.high + size_t{unit} * LaneTile<type>::k_high_bytes);
+      const auto words = tile.template high_at<Words2>(high_from);
       high[0] = words.w[0];
       high[1] = words.w[1];
     }
@@ -201,26 +257,25 @@ struct LaneUnit {
   }
 
  private:
-  OUTRIDER_KERNEL void read_scales(const LaneTile<type>& tile, uint32_t unit, uint32_t h) {
-    const std::byte* const at =
-        tile.scales + size_t{unit} * LaneTile<type>::k_scales_bytes + 8 * h * k_coding.scale_bytes;
+  template <class Tile>
+  OUTRIDER_KERNEL void read_scales(const Tile& tile, uint32_t unit, uint32_t h) {
+    const size_t at = size_t{unit} * LaneTile<type>::k_scales_bytes + 8 * h * k_coding.scale_bytes;
     if constexpr (k_coding.scale_bytes == 8) {
-      const auto words = load_as<Words2>(at);
+      const auto words = tile.template scales_at<Words2>(at);
       scales[h][0] = words.w[0];
       scales[h][1] = words.w[1];
     } else if constexpr (k_coding.scale_bytes == 4) {
-      scales[h][0] = load_as<uint32_t>(at);
+      scales[h][0] = tile.template scales_at<uint32_t>(at);
     }
-    constexpr uint32_t k_fours_bytes = LaneTile<type>::k_tops_bytes;
+    const size_t of_four = size_t{unit / 4} * LaneTile<type>::k_tops_bytes;
     if constexpr (k_coding.tops == Tops::rows) {
-      tops[h][0] = load_as<float>(tile.tops + 32 * h);
+      tops[h][0] = tile.template tops_at<float>(32 * h);
     } else if constexpr (k_coding.tops == Tops::pairs) {
-      const auto both = load_as<uint32_t>(tile.tops + size_t{unit / 4} * k_fours_bytes + 32 * h);
+      const auto both = tile.template tops_at<uint32_t>(of_four + 32 * h);
       tops[h][0] = half_as_float(static_cast<uint16_t>(both));
       tops[h][1] = half_as_float(static_cast<uint16_t>(both >> 16));
     } else if constexpr (k_coding.tops == Tops::singles) {
-      tops[h][0] =
-          half_as_float(load_as<uint16_t>(tile.tops + size_t{unit / 4} * k_fours_bytes + 16 * h));
+      tops[h][0] = half_as_float(tile.template tops_at<uint16_t>(of_four + 16 * h));
     }
   }
 

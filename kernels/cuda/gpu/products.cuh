@@ -6,7 +6,7 @@ namespace outrider::kernels::cuda {
 
 template <WeightType type>
 void launch_products(const Launch& launch, const FewProducts& call, const Queue& queue) {
-  with_few_rows<type>(call, [&](const auto& kernel) { launch_kernel(launch, kernel, queue); });
+  launch_kernel(launch, FewRows<type>(call), queue);
 }
 template <WeightType type>
 void launch_products(const Launch& launch, const ManyProducts& call, const Queue& queue) {
@@ -15,8 +15,7 @@ void launch_products(const Launch& launch, const ManyProducts& call, const Queue
 
 template <WeightType type>
 void load_products(size_t shared_bytes_max) {
-  load_kernel<FewRows<type, 8>>(shared_bytes_max);
-  load_kernel<FewRows<type, 16>>(shared_bytes_max);
+  load_kernel<FewRows<type>>(shared_bytes_max);
   load_kernel<ManyRows<type, 2>>(shared_bytes_max);
   load_kernel<ManyRows<type, 4>>(shared_bytes_max);
   load_kernel<ManyRows<type, 8>>(shared_bytes_max);
