@@ -101,6 +101,17 @@ OUTRIDER_KERNEL uint16_t float_as_half(float x) {
 OUTRIDER_KERNEL uint32_t as_half2(float low, float high) {
   return uint32_t{float_as_half(low)} | uint32_t{float_as_half(high)} << 16;
 }
+/// Likewise of finite numbers.
+OUTRIDER_KERNEL uint32_t finite_as_half2(float low, float high) {
+#if defined(__CUDACC__)
+  const __half2 both = __floats2half2_rn(low, high);
+  uint32_t out;
+  memcpy(&out, &both, sizeof(out));
+  return out;
+#else
+  return as_half2(low, high);
+#endif
+}
 /// Of two pairs; exact where kernels use it.
 OUTRIDER_KERNEL uint32_t subtract_half2(uint32_t a, uint32_t b) {
 #if defined(__CUDACC__)

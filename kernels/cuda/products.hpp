@@ -87,7 +87,9 @@ struct FewRows : Products {
                                       : unit_coding(type).chunks <= 2 ? 4
                                                                       : 2;
   static constexpr uint32_t k_threads = 32 * k_warps;
-  static constexpr uint32_t k_blocks = unit_coding(type).high_bits > 0 ? 3 : 4;
+  static constexpr uint32_t k_blocks = unit_coding(type).high_bits > 0 && unit_coding(type).offsets
+                                           ? 2
+                                           : 3;
   static constexpr uint32_t k_sums = 128;  ///< of a warp
   static constexpr uint32_t k_round_units = k_warps * k_segment_units;
   static constexpr uint32_t k_stages = 2;
@@ -122,15 +124,7 @@ struct FewRows : Products {
     block.wait_for_previous();
     const uint32_t rounds = (units + k_round_units - 1) / k_round_units;
     for (uint32_t round = 0; round < rounds; ++round) {
-      copies.wait(round % k_stages, round / k_stages);
-      block.barrier();
-      block.threads([&](uint32_t t) {
-        OUTRIDER_UNROLL
-        for (float& total : lanes[t].totals) total = 0;
-      });
-      for (uint32_t unit = 0; unit < k_segment_units; unit += k_ahead) {
-        multiply(block, round, unit, stages, lanes);
-      }
+      multiply(block, round, stages, copies, lanes);
       block.threads([&](uint32_t t) {
         OUTRIDER_UNROLL
         for (uint32_t i = 0; i < 4; ++i) {
@@ -154,7 +148,7 @@ struct FewRows : Products {
 
  private:
   using Unit = LaneUnit<type>;
-  static constexpr uint32_t k_ahead = 2;  ///< units whose rows are read at the same time
+  static constexpr uint32_t k_ahead = 2;  ///< units whose rows are read before they are needed
   static constexpr uint32_t k_finals = (k_sums + k_threads - 1) / k_threads;
   struct Lane {
     const uint16_t* x;
@@ -162,8 +156,8 @@ struct FewRows : Products {
     float finals[k_finals];
   };
   struct RowsAhead {
-    Words4 x[k_ahead][2];       ///< [unit][g]
-    float sums[k_ahead][2][2];  ///< [unit][g][row of the lane's two]
+    Words4 x[k_ahead + 1][2];       ///< [unit][g]
+    float sums[k_ahead + 1][2][2];  ///< [unit][g][row of the lane's two]
   };
   struct Parts {
     Unit weights;
@@ -216,49 +210,58 @@ struct FewRows : Products {
     }
   }
 
-  /// Units unit … unit + k_ahead - 1 of each warp's segment.
-  template <class Block, class Shared, class Lanes>
-  OUTRIDER_KERNEL void multiply(Block& block, uint32_t round, uint32_t unit, const Shared& stages,
+  /// Each warp's segment of a round.
+  template <class Block, class Shared, class Copies, class Lanes>
+  OUTRIDER_KERNEL void multiply(Block& block, uint32_t round, const Shared& stages, Copies& copies,
                                 Lanes& lanes) const {
     auto rows = block.template local<RowsAhead>();
     auto parts = block.template local<Parts>();
-    const auto in_round = [&](uint32_t t, uint32_t i) {
-      return t / 32 * k_segment_units + unit + i;
-    };
     const uint32_t there = least(k_round_units, units - round * k_round_units);
+    const auto in_round = [&](uint32_t t, uint32_t unit) {
+      return t / 32 * k_segment_units + unit;
+    };
+    // What a segment lacks is read, but not used.
+    const auto read_rows = [&](uint32_t t, uint32_t unit) {
+      const uint32_t from = round * k_round_units + least(in_round(t, unit), there - 1);
+      const uint32_t i = unit % (k_ahead + 1);
+      OUTRIDER_UNROLL
+      for (uint32_t g = 0; g < 2; ++g) {
+        rows[t].x[i][g] = load_as<Words4>(lanes[t].x + (size_t{from} * 2 + g) * (k_rows * 32));
+        if constexpr (Unit::k_coding.offsets) {
+          OUTRIDER_UNROLL
+          for (uint32_t j = 0; j < 2; ++j) {
+            rows[t].sums[i][g][j] =
+                sums[(size_t{from} * 2 + g) * k_rows + least(t % 4 * 2 + j, m - 1)];
+          }
+        }
+        block.template keep_here<4>(rows[t].x[i][g].w);
+      }
+    };
     block.threads([&](uint32_t t) {
       OUTRIDER_UNROLL
-      for (uint32_t i = 0; i < k_ahead; ++i) {
-        const uint32_t from = round * k_round_units + least(in_round(t, i), there - 1);
-        OUTRIDER_UNROLL
-        for (uint32_t g = 0; g < 2; ++g) {
-          rows[t].x[i][g] = load_as<Words4>(lanes[t].x + (size_t{from} * 2 + g) * (k_rows * 32));
-          if constexpr (Unit::k_coding.offsets) {
-            OUTRIDER_UNROLL
-            for (uint32_t j = 0; j < 2; ++j) {
-              rows[t].sums[i][g][j] =
-                  sums[(size_t{from} * 2 + g) * k_rows + least(t % 4 * 2 + j, m - 1)];
-            }
-          }
-          block.template keep_here<4>(rows[t].x[i][g].w);
-        }
-      }
+      for (float& total : lanes[t].totals) total = 0;
+      OUTRIDER_UNROLL
+      for (uint32_t unit = 0; unit < k_ahead; ++unit) read_rows(t, unit);
     });
+    copies.wait(round % k_stages, round / k_stages);
+    block.barrier();
     OUTRIDER_UNROLL
-    for (uint32_t i = 0; i < k_ahead; ++i) {
-      const auto active = [&](uint32_t t) { return in_round(t, i) < there; };
+    for (uint32_t unit = 0; unit < k_segment_units; ++unit) {
+      const auto active = [&](uint32_t t) { return in_round(t, unit) < there; };
       block.threads([&](uint32_t t) {
-        if (!active(t)) return;
+        if (unit + k_ahead < k_segment_units) read_rows(t, unit + k_ahead);
         const SharedTile<type, Shared> tile(stages, round % k_stages * k_stage_bytes, k_round_units,
                                             t % 32);
-        parts[t].weights.read(tile, in_round(t, i));
+        if (active(t)) parts[t].weights.read(tile, in_round(t, unit));
       });
       OUTRIDER_UNROLL
-      for (uint32_t g = 0; g < 2; ++g) multiply_group(block, active, i, g, rows, parts, lanes);
+      for (uint32_t g = 0; g < 2; ++g) {
+        multiply_group(block, active, unit % (k_ahead + 1), g, rows, parts, lanes);
+      }
     }
   }
 
-  /// Group g of unit i: two steps, and one scale or two.
+  /// Group g of a unit, whose rows are the i-th ahead: two steps, and one scale or two.
   template <class Block, class Active, class Rows, class PartsOf, class Lanes>
   OUTRIDER_KERNEL void multiply_group(Block& block, const Active& active, uint32_t i, uint32_t g,
                                       Rows& rows, PartsOf& parts, Lanes& lanes) const {
@@ -305,11 +308,13 @@ struct ManyRows : Products {
   static constexpr uint32_t k_threads = 256;
   static constexpr uint32_t k_rows = 8 * NT;
   static constexpr uint32_t k_tiles = 8;
-  static constexpr uint32_t k_stages = 4;
+  static constexpr uint32_t k_stages = NT == 16 ? 2 : 3;
+  static constexpr uint32_t k_stage_units = 2;
   static constexpr uint32_t k_rows_bytes = k_rows * 128;  ///< of a unit
   static constexpr uint32_t k_sums_bytes = unit_coding(type).offsets ? 2 * k_rows * 4 : 0;
-  static constexpr size_t k_shared_bytes = k_stages * (k_rows_bytes + k_sums_bytes) +
-                                           size_t{k_threads} * NT * sizeof(Words4) + 16 * k_stages;
+  static constexpr size_t k_shared_bytes =
+      k_stages * k_stage_units * (k_rows_bytes + k_sums_bytes) +
+      size_t{k_threads} * NT * sizeof(Words4) + 16 * k_stages;
 
   explicit ManyRows(const Products& call) : Products(call) {}
 
@@ -334,25 +339,27 @@ struct ManyRows : Products {
       for (float& total : lane.totals) total = 0;
     });
     block.wait_for_previous();
-    for (uint32_t ahead = 0; ahead + 1 < k_stages; ++ahead) {
-      start_copies(block, begin + ahead, end, ahead, copies, memory);
+    for (uint32_t turn = 0; turn + 1 < k_stages; ++turn) {
+      start_copies(block, begin, end, turn, copies, memory);
     }
     block.threads([&](uint32_t t) { prepare_part(0, lanes[t].units[0], lanes[t]); });
     for (uint32_t first = begin; first < end; first += k_units) {
       OUTRIDER_UNROLL
       for (uint32_t i = 0; i < k_units; ++i) {
-        const uint32_t unit = first + i, turn = unit - begin;
+        const uint32_t unit = first + i, turn = (unit - begin) / k_stage_units;
         if (unit >= end) break;
-        copies.wait(turn % k_stages, turn / k_stages);
-        block.barrier();  // nobody reads the oldest stage
-        start_copies(block, unit + k_stages - 1, end, (turn + k_stages - 1) % k_stages, copies,
-                     memory);
+        if (i % k_stage_units == 0) {
+          copies.wait(turn % k_stages, turn / k_stages);
+          block.barrier();  // nobody reads the oldest stage
+          start_copies(block, begin, end, turn + k_stages - 1, copies, memory);
+        }
         block.threads([&](uint32_t t) {
           constexpr uint32_t k_later = k_units - 1;
           if (unit + k_later >= end) return;
           lanes[t].units[(i + k_later) % k_units].read(lanes[t].tile, unit + k_later);
         });
-        multiply(block, turn % k_stages, i, memory, lanes);
+        const uint32_t place = turn % k_stages * k_stage_units + i % k_stage_units;
+        multiply(block, place, i, memory, lanes);
         if (unit % k_segment_units == k_segment_units - 1 || unit + 1 == end) {
           const bool is_first = unit / k_segment_units == begin / k_segment_units;
           end_segment(block, target, tile, unit / k_segment_units, is_first, memory, lanes);
@@ -382,12 +389,12 @@ struct ManyRows : Products {
   template <class Block>
   struct Memory {
     OUTRIDER_KERNEL explicit Memory(Block& block)
-        : rows(block.template shared<std::byte>(k_stages * k_rows_bytes)),
-          sums(block.template shared<std::byte>(k_stages * k_sums_bytes)),
+        : rows(block.template shared<std::byte>(k_stages * k_stage_units * k_rows_bytes)),
+          sums(block.template shared<std::byte>(k_stages * k_stage_units * k_sums_bytes)),
           finals(block.template shared<Words4>(k_threads * NT)) {}
 
-    typename Block::template Shared<std::byte> rows;  ///< [stages][8 NT rows][128]
-    typename Block::template Shared<std::byte> sums;  ///< [stages][2 g][8 NT rows] float
+    typename Block::template Shared<std::byte> rows;  ///< [places][8 NT rows][128]
+    typename Block::template Shared<std::byte> sums;  ///< [places][2 g][8 NT rows] float
     typename Block::template Shared<Words4> finals;   ///< [NT][threads]
   };
   struct Lane {
@@ -407,16 +414,19 @@ struct ManyRows : Products {
     return (tile + t / 32) * k_tile_outputs + t % 32 / 4 + c / 2 * 8;
   }
 
+  /// The rows' units of a turn, if there are any.
   template <class Block, class Copies, class M>
-  OUTRIDER_KERNEL void start_copies(Block& block, uint32_t unit, uint32_t end, uint32_t stage,
+  OUTRIDER_KERNEL void start_copies(Block& block, uint32_t begin, uint32_t end, uint32_t turn,
                                     Copies& copies, const M& memory) const {
+    const uint32_t unit = begin + turn * k_stage_units, stage = turn % k_stages;
     if (unit < end) {
-      const size_t of_unit = size_t{block.y()} * units + unit;
-      copies.start(stage, memory.rows, stage * k_rows_bytes, x + of_unit * (k_rows * k_unit_k),
-                   k_rows_bytes);
+      const uint32_t there = least(k_stage_units, end - unit), place = stage * k_stage_units;
+      const size_t from = size_t{block.y()} * units + unit;
+      copies.start(stage, memory.rows, place * k_rows_bytes, x + from * (k_rows * k_unit_k),
+                   there * k_rows_bytes);
       if constexpr (k_sums_bytes > 0) {
-        copies.start(stage, memory.sums, stage * k_sums_bytes, sums + of_unit * (2 * k_rows),
-                     k_sums_bytes);
+        copies.start(stage, memory.sums, place * k_sums_bytes, sums + from * (2 * k_rows),
+                     there * k_sums_bytes);
       }
     }
     copies.close(stage);
@@ -430,16 +440,16 @@ struct ManyRows : Products {
     }
   }
 
-  /// Of the stage, and the lanes' `unit`.
+  /// The rows at `place` by the lanes' `unit`.
   template <class Block, class M, class Lanes>
-  OUTRIDER_KERNEL void multiply(Block& block, uint32_t stage, uint32_t unit, const M& memory,
+  OUTRIDER_KERNEL void multiply(Block& block, uint32_t place, uint32_t unit, const M& memory,
                                 Lanes& lanes) const {
     OUTRIDER_UNROLL
     for (uint32_t part = 0; part < k_parts; ++part) {
       OUTRIDER_UNROLL
       for (uint32_t s = 0; s < k_steps; ++s) {
         block.template start_rows_mma<NT>(
-            memory.rows, stage * k_rows_bytes, part * k_steps + s, s == 0,
+            memory.rows, place * k_rows_bytes, part * k_steps + s, s == 0,
             [&](uint32_t t) { return lanes[t].a[part % 2][s]; },
             [&](uint32_t t) { return lanes[t].c; });
       }
@@ -458,18 +468,18 @@ struct ManyRows : Products {
         block.template keep_here<k_words>(&lane.a[next % 2][0][0]);
       });
       block.finish_rows_mma();
-      block.threads([&](uint32_t t) { add_part(t, stage, g, memory, lanes[t]); });
+      block.threads([&](uint32_t t) { add_part(t, place, g, memory, lanes[t]); });
     }
   }
 
   template <class M>
-  OUTRIDER_KERNEL void add_part(uint32_t t, uint32_t stage, uint32_t g, const M& memory,
+  OUTRIDER_KERNEL void add_part(uint32_t t, uint32_t place, uint32_t g, const M& memory,
                                 Lane& lane) const {
     OUTRIDER_UNROLL
     for (uint32_t nt = 0; nt < NT; ++nt) {
       Words2 both = {};
       if constexpr (Unit::k_coding.offsets) {
-        both = memory.sums.template load_as_type<Words2>(stage * k_sums_bytes +
+        both = memory.sums.template load_as_type<Words2>(place * k_sums_bytes +
                                                          (g * k_rows + 8 * nt + t % 4 * 2) * 4);
       }
       OUTRIDER_UNROLL

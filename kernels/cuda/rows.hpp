@@ -16,23 +16,24 @@ struct RowTiles {
   uint32_t tile_rows = 0;
   uint32_t units = 0;
 
-  /// Of a row's unit, [tile][unit].
-  OUTRIDER_KERNEL size_t unit_at(uint32_t row, uint32_t unit) const {
-    return size_t{row / tile_rows} * units + unit;
+  /// Where a row's halves begin; the others stand in_row(…) behind.
+  OUTRIDER_KERNEL size_t row_at(uint32_t row) const {
+    return size_t{row / tile_rows} * units * (tile_rows * k_unit_k);
   }
-  /// Of the four halves from k on, a multiple of 4, in the unit; on tiles of more rows two by two,
-  /// the others 8 behind.
-  OUTRIDER_KERNEL size_t halves_at(uint32_t row, uint32_t unit, uint32_t k) const {
-    const size_t at = unit_at(row, unit) * tile_rows * k_unit_k;
-    if (tile_rows == 8) return at + ((k / 32 * 8 + row) * 4 + k % 16 / 4) * 8 + k % 32 / 16 * 4;
-    const uint32_t in_tile = row % tile_rows;
-    return at + in_tile * k_unit_k + swizzled_piece(in_tile, k / 16 * 2) * 8 + k % 16 / 2;
+  /// Of the four halves from k on, a multiple of 4; on tiles of more rows two by two, the others 8
+  /// behind.
+  OUTRIDER_KERNEL uint32_t in_row(uint32_t in_tile, uint32_t k) const {
+    const uint32_t unit = k / k_unit_k * (tile_rows * k_unit_k), in_unit = k % k_unit_k;
+    if (tile_rows == 8) {
+      return unit + ((in_unit / 32 * 8 + in_tile) * 4 + k % 16 / 4) * 8 + k % 32 / 16 * 4;
+    }
+    return unit + in_tile * k_unit_k + swizzled_piece(in_tile, in_unit / 16 * 2) * 8 + k % 16 / 2;
   }
-  OUTRIDER_KERNEL size_t second_pair(size_t halves_at) const {
-    return tile_rows == 8 ? halves_at + 2 : halves_at ^ 8;
+  OUTRIDER_KERNEL uint32_t second_pair(uint32_t in_row) const {
+    return tile_rows == 8 ? in_row + 2 : in_row ^ 8;
   }
-  OUTRIDER_KERNEL size_t sums_at(uint32_t row, uint32_t unit, uint32_t g) const {
-    return (unit_at(row, unit) * 2 + g) * tile_rows + row % tile_rows;
+  OUTRIDER_KERNEL size_t sums_at(uint32_t row, uint32_t group) const {
+    return (size_t{row / tile_rows} * units * 2 + group) * tile_rows + row % tile_rows;
   }
 };
 
@@ -40,11 +41,11 @@ struct RowTiles {
 /// magnitude to [2^14, 2^15) or next to it, in half precision. A row with an infinity or NaN, or
 /// whose product with the norm has one, becomes zeros whose inverse is NaN.
 ///
-/// Sum of squares: thread t adds x[i]^2 by FMA for i = 4 t … 4 t + 3, then 2048 behind, …; lanes of
+/// Sum of squares: thread t adds x[i]^2 by FMA for i = 4 t … 4 t + 3, then 4096 behind, …; lanes of
 /// a warp by pairs 16, 8, 4, 2, 1 apart; warps ascending. Value: x * (1 / sqrt(sum / k + eps)) *
 /// norm. Sums of 32 neighbours' halves: of four ascending, then by pairs likewise.
 struct PrepareRows {
-  static constexpr uint32_t k_threads = 512;
+  static constexpr uint32_t k_threads = 1024;
   static constexpr uint32_t k_warps = k_threads / 32;
   static constexpr size_t k_shared_bytes = 2 * k_warps * sizeof(float);
 
@@ -124,7 +125,7 @@ struct PrepareRows {
         block.threads([&](uint32_t t) {
           const uint32_t group = (first + t) / 8;
           if (t % 8 != 0 || first + t >= fours) return;
-          sums[tiles.sums_at(row, group / 2, group % 2)] = part[t];
+          sums[tiles.sums_at(row, group)] = part[t];
         });
       }
     }
@@ -139,12 +140,12 @@ struct PrepareRows {
     bool is_finite;
   };
   /// Reads that are under way at the same time.
-  static constexpr uint32_t k_batch = 4;
+  static constexpr uint32_t k_batch = 2;
   struct Batch {
     Four numbers[k_batch], norms[k_batch];
   };
 
-  /// Fours first, first + 512, …
+  /// Fours first, first + 1024, …
   OUTRIDER_KERNEL Batch read(const float* from, uint32_t first) const {
     Batch batch;
     OUTRIDER_UNROLL
@@ -174,18 +175,23 @@ struct PrepareRows {
   /// Returns the sum of the halves.
   OUTRIDER_KERNEL float put_four(uint32_t row, uint32_t i, const Four& numbers, const Four& norms,
                                  const Factors& f) const {
-    uint16_t out[4];
-    float sum = 0;
+    float values[4];
     OUTRIDER_UNROLL
     for (uint32_t e = 0; e < 4; ++e) {
       const float value = norm == nullptr ? numbers.of[e] : numbers.of[e] * f.norm * norms.of[e];
-      out[e] = float_as_half(f.is_finite ? value * f.scale : 0.0f);
-      sum += half_as_float(out[e]);
+      values[e] = f.is_finite ? value * f.scale : 0.0f;
     }
-    const size_t at = tiles.halves_at(row, i / 16, i % 16 * 4);
-    store_as(halves + at, uint32_t{out[0]} | uint32_t{out[1]} << 16);
-    store_as(halves + tiles.second_pair(at), uint32_t{out[2]} | uint32_t{out[3]} << 16);
-    return sum;
+    const uint32_t low = finite_as_half2(values[0], values[1]);
+    const uint32_t high = finite_as_half2(values[2], values[3]);
+    uint16_t* const to = halves + tiles.row_at(row);
+    const uint32_t at = tiles.in_row(row % tiles.tile_rows, 4 * i);
+    store_as(to + at, low);
+    store_as(to + tiles.second_pair(at), high);
+    if (sums == nullptr) return 0;
+    return half_as_float(static_cast<uint16_t>(low)) +
+           half_as_float(static_cast<uint16_t>(low >> 16)) +
+           half_as_float(static_cast<uint16_t>(high)) +
+           half_as_float(static_cast<uint16_t>(high >> 16));
   }
 };
 
