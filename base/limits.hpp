@@ -210,10 +210,12 @@ inline constexpr uint32_t batch_tokens_max = 4096;  ///< rows of one step, upper
 inline constexpr uint32_t sequences_max = 1024;     ///< running sequences, upper bound of the flag
 /// Tokens beyond the committed text that a hint may reach.
 inline constexpr uint32_t draft_depth_max = 32;
-/// Tokens of past answers that drafts are taken from, of one tenant's salt and of all; 52 to 100
-/// bytes each.
+/// Of a prompt, the last tokens that drafts are taken from: 52 to 104 bytes each, and up to a
+/// microsecond once.
+inline constexpr uint32_t own_text_prompt_tokens_max = 16'384;
+/// Past answers that drafts are taken from: tokens of one tenant's salt, memory of all.
 inline constexpr uint32_t past_output_scope_tokens_max = 65'536;
-inline constexpr uint32_t past_output_tokens_max = 524'288;
+inline constexpr size_t past_output_bytes_max = size_t{48} << 20;
 inline constexpr uint32_t block_tokens_unit = 16;  ///< block size is a multiple of this
 /// A secret that names of KV blocks are keyed with: no shorter than 128 bits; a file, not a disk.
 inline constexpr size_t cluster_secret_bytes_min = 16;
@@ -355,6 +357,8 @@ inline constexpr uint32_t link_nccl_retiring_max = 4;
 static_assert(split_match_steps_max >= 4 * template_output_bytes_max);
 static_assert(retry_after_ms < retry_after_max_ms);
 static_assert(kv_uses_waiting_max <= kv_index_rows_max);
+static_assert(past_output_scope_tokens_max * size_t{104} <= past_output_bytes_max / 4,
+              "several tenants are remembered, at 104 bytes a token");
 static_assert(kv_pool_pinned_percent <= 50, "what runs keeps half of the pool, whoever pins");
 static_assert(
     (31 * placement_backoff_ms + (placement_attempts_max - 6) * placement_backoff_max_ms) / 2 >

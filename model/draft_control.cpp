@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+
+#include "base/limits.hpp"
 
 namespace outrider::model {
 namespace {
@@ -28,12 +31,26 @@ constexpr auto k_certain = [] {
 
 }  // namespace
 
+void Drafts::index_own_text(std::span<const int32_t> prompt, std::span<const int32_t> output) {
+  own_text.append(prompt.last(std::min<size_t>(prompt.size(), limits::own_text_prompt_tokens_max)));
+  own_text.append(output);
+  indexes_own_text = true;
+}
+
+void Drafts::forget_own_text() {
+  own_text = {};
+  indexes_own_text = false;
+}
+
 void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
   drafts.path.clear();
   drafts.survival.clear();
   drafts.wanted = 0;
   if (drafts.by_rejection) drafts.trie.drawn_path(depth, drafts.path);
-  for (HintTrie::Step& step : drafts.path) step.confidence = k_drawn_confidence;
+  for (HintTrie::Step& step : drafts.path) {
+    step.confidence = k_drawn_confidence;
+    step.source = HintSource::draft_model;
+  }
   if (drafts.path.empty()) drafts.trie.best_path(depth, drafts.path);
   float survives = 1;
   bool believed = true;
@@ -62,11 +79,20 @@ void DraftControl::choose(std::span<const DecodingSequence> sequences, uint32_t 
     }
     choose_depths(candidates_, refresh_.costs(), rows_max, k_gain_min, scratch_, depths);
   }
+  // Asked once for all sequences, and only if a probe is due.
+  std::optional<bool> probe_pays;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Drafts* drafts = sequences[i].drafts;
     if (drafts == nullptr || drafts->path.empty()) continue;
     if (options_.fixed_depth) depths[i] = drafts->wanted;
-    if (depths[i] == 0 && is_probe_due(*drafts, rows_max)) depths[i] = 1;
+    if (depths[i] > 0 || !is_probe_due(*drafts)) continue;
+    if (!probe_pays) {
+      probe_pays = options_.fixed_depth ||
+                   model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min);
+    }
+    if (!*probe_pays) continue;
+    unverified_ = 0;
+    depths[i] = 1;
   }
 }
 
@@ -81,15 +107,9 @@ bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, uint32
   return model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min);
 }
 
-bool DraftControl::is_probe_due(Drafts& drafts, uint32_t rows_max) {
+bool DraftControl::is_probe_due(Drafts& drafts) {
   ++unverified_;
-  if (++drafts.plain_steps < k_probe_after || unverified_ < k_probe_rows) return false;
-  if (!options_.fixed_depth &&
-      !model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min)) {
-    return false;
-  }
-  unverified_ = 0;
-  return true;
+  return ++drafts.plain_steps >= k_probe_after && unverified_ >= k_probe_rows;
 }
 
 void DraftControl::learn(Drafts& drafts, size_t drawn) {

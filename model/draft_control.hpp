@@ -19,12 +19,16 @@ struct Drafts {
 
   void commit(int32_t id) {
     trie.commit(id);
-    own_text.append(id);
+    if (indexes_own_text) own_text.append(id);
   }
+  /// Drafts from the text itself are wanted, until it is forgotten: most of the memory.
+  void index_own_text(std::span<const int32_t> prompt, std::span<const int32_t> output);
+  void forget_own_text();
 
   bool by_rejection = false;  ///< How hints are verified that were drawn.
   HintTrie trie;
-  NgramIndex own_text;               ///< Prompt and output.
+  bool indexes_own_text = false;
+  NgramIndex own_text;               ///< The prompt's end, and the output.
   Acceptance acceptance{0.95f};      ///< A window of 20 or so.
   uint32_t plain_steps = 0;          ///< Since hints were verified last.
   std::vector<HintTrie::Step> path;  ///< The best one in this step, cut to what is verified.
@@ -71,7 +75,7 @@ class DraftControl {
   void observe(std::span<const StepShare> shares, Duration time) { refresh_.observe(shares, time); }
 
  private:
-  bool is_probe_due(Drafts& drafts, uint32_t rows_max);
+  bool is_probe_due(Drafts& drafts);
 
   SpeculationOptions options_;
   CostRefresh refresh_;            ///< Step costs as steps are now.

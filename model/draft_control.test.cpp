@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "base/limits.hpp"
+
 namespace outrider::model {
 namespace {
 
@@ -102,6 +104,37 @@ TEST(DraftControl, WhetherDrawnHintsAreVerifiedDoesNotDependOnWhatWasDrawn) {
   }
   EXPECT_EQ(seen[0], seen[1]);
   EXPECT_EQ(seen[0], seen[2]);
+}
+
+TEST(DraftControl, WhetherDrawnHintsAreVerifiedDoesNotDependOnWhoSaidTheSame) {
+  const auto odds = std::make_shared<DraftDistribution>(
+      DraftDistribution{{{7, 100}, {8, uint16_t{k_draft_weights - 100}}}});
+  const std::vector<HintBranch> drawn = {{-1, 7, 40, odds}};
+  const std::vector<HintBranch> text = {{-1, 7, 230}};
+  Drafts drafts(0, k_empty_text);
+  drafts.by_rejection = true;
+  drafts.trie.insert({0, k_empty_text, text, HintSource::own_text});
+  drafts.trie.insert({0, k_empty_text, drawn, HintSource::draft_model});
+  DraftControl({}).find_path(drafts, 8);
+  ASSERT_EQ(drafts.path.size(), 1u);
+  EXPECT_EQ(drafts.path[0].source, HintSource::draft_model);
+}
+
+TEST(DraftControl, OfALongPromptTheEndIsIndexedAndAllThatFollows) {
+  std::vector<int32_t> prompt(limits::own_text_prompt_tokens_max + 100);
+  std::iota(prompt.begin(), prompt.end(), 0);
+  const std::vector<int32_t> output = {1, 2};
+  Drafts drafts(0, k_empty_text);
+  drafts.commit(5);
+  EXPECT_EQ(drafts.own_text.size(), 0u) << "nobody drafts from it";
+  drafts.index_own_text(prompt, output);
+  drafts.commit(3);
+  EXPECT_EQ(drafts.own_text.size(), limits::own_text_prompt_tokens_max + 3);
+  EXPECT_EQ(drafts.own_text.tokens().front(), 100);
+  EXPECT_EQ(drafts.own_text.tokens().back(), 3);
+  drafts.forget_own_text();
+  drafts.commit(4);
+  EXPECT_EQ(drafts.own_text.bytes(), 0u);
 }
 
 TEST(DraftControl, VerifiesWhatIsFree) {

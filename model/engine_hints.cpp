@@ -7,6 +7,12 @@
 /// Drafting: which hints a step verifies, and what is learnt from it. The target's own sampler
 /// decides every token, so nothing here can change what a request gets.
 namespace outrider::model {
+namespace {
+
+/// A step that has indexed so many tokens, in 2 ms or less, begins no other text.
+constexpr size_t k_step_indexes = 2048;
+
+}  // namespace
 
 void Engine::set_step_costs(const StepCosts& costs) {
   state_->draft_control.set_costs(costs);
@@ -95,10 +101,6 @@ Drafts& Engine::State::drafts_of(const ActiveRequest& request, Choice& choice) c
   choice.drafts =
       std::make_unique<Drafts>(static_cast<uint32_t>(prompt.size() + choice.output.size()), hash);
   choice.drafts->by_rejection = verifies_by_rejection(request.request);
-  if (options.speculation.ngram) {
-    choice.drafts->own_text.append(prompt);
-    choice.drafts->own_text.append(choice.output);
-  }
   return *choice.drafts;
 }
 
@@ -137,7 +139,6 @@ void Engine::State::draft_from_texts(const ActiveRequest& request, Drafts& draft
 void Engine::State::choose_hints() {
   counters.hints_could_pay = false;
   if (draft_control.is_off()) return;
-  const bool ngram = options.speculation.ngram;
   decoding.clear();
   decoding_views.clear();
   for (size_t i = 0; i < views.size(); ++i) {
@@ -146,17 +147,30 @@ void Engine::State::choose_hints() {
     auto& [request, choice] = scheduled[i];
     if (request->over || request->forks_pending()) continue;
     const bool speculates = request->request.speculation.enabled;
-    const uint32_t most = speculates ? hints_max(*request, *choice) : 0;
-    if (speculates && ngram) drafts_of(*request, *choice);
-    Drafts* const drafts = speculates ? choice->drafts.get() : nullptr;
-    if (most > 0 && ngram) draft_from_texts(*request, *drafts, most);
-    if (drafts != nullptr) draft_control.find_path(*drafts, most);
-    decoding.push_back({view.computed, drafts, most});
+    decoding.push_back({view.computed, nullptr, speculates ? hints_max(*request, *choice) : 0});
     decoding_views.push_back(i);
   }
   const auto rows = static_cast<uint32_t>(decoding.size());
   const uint32_t rows_max = batch_tokens - std::min(batch_tokens, rows);
   counters.hints_could_pay = draft_control.could_pay(decoding, rows_max);
+  if (!counters.hints_could_pay) return;
+  size_t indexed = 0;
+  for (size_t i = 0; i < decoding.size(); ++i) {
+    auto& [request, choice] = scheduled[decoding_views[i]];
+    if (!request->request.speculation.enabled) continue;
+    const uint32_t most = decoding[i].depth_max;
+    if (options.speculation.ngram && most > 0) {
+      Drafts& drafts = drafts_of(*request, *choice);
+      // Where hints begin to pay for many at once, indexing all of their texts would be a stall.
+      if (!drafts.indexes_own_text && indexed < k_step_indexes) {
+        drafts.index_own_text(request->request.prompt, choice->output);
+        indexed += drafts.own_text.size();
+      }
+      if (drafts.indexes_own_text) draft_from_texts(*request, drafts, most);
+    }
+    decoding[i].drafts = choice->drafts.get();
+    if (decoding[i].drafts != nullptr) draft_control.find_path(*decoding[i].drafts, most);
+  }
   draft_control.choose(decoding, rows_max, depths);
   for (size_t i = 0; i < decoding.size(); ++i) views[decoding_views[i]].hints = depths[i];
 }

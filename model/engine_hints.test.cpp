@@ -346,6 +346,97 @@ TEST(EngineHints, NothingButAProbeIsDraftedWhereRowsAreDear) {
   EXPECT_LE(world.engine->stats().hints.draft_tokens, 1u);
 }
 
+TEST(EngineHints, DraftsComeBackAfterStepsInWhichNothingCouldPay) {
+  const GenerationRequest request = repeating();
+  const Heard expected = plain(request);
+  for (const int dear_first : {1, 10}) {
+    EngineWorld world(ngram());
+    const RequestKey key = world.submit(request);
+    for (int i = 0; i < 30; ++i) {
+      const bool is_dear = i < dear_first || (i >= 12 && i < 14);
+      const uint64_t before = world.engine->stats().hints.drafts;
+      world.engine->set_step_costs(step_costs(!is_dear));
+      world.step();
+      if (is_dear) EXPECT_EQ(world.engine->stats().hints.drafts, before);
+    }
+    world.run();
+    expect_same(world.heard[key][0], expected);
+    EXPECT_GT(world.engine->stats().hints.drafts, 3u);
+  }
+}
+
+TEST(EngineHints, HintsThatCameWhileNothingCouldPayAreOfUseLater) {
+  const GenerationRequest request = sampled(1);
+  const Heard expected = plain(request);
+  EngineWorld world(EngineWorld::small());
+  world.engine->set_step_costs(step_costs(false));
+  const RequestKey key = world.submit(request);
+  Text(request, expected.ids()).give(*world.engine, key, request.prompt, 20);
+  world.step();
+  for (int i = 0; i < 3; ++i) world.step();
+  EXPECT_EQ(world.engine->stats().hints.drafts, 0u);
+  world.engine->set_step_costs(step_costs(true));
+  world.run();
+  expect_same(world.heard[key][0], expected);
+  EXPECT_GT(world.engine->stats().hints.accepted_tokens, 3u);
+}
+
+TEST(EngineHints, WhereHintsBeginToPayForManyTheirTextsAreIndexedOverSomeSteps) {
+  EngineOptions options = ngram();
+  options.context_tokens = 512;
+  options.kv_memory_bytes = uint64_t{32} << 20;
+  EngineWorld world(options);
+  world.engine->set_step_costs(step_costs(false));
+  GenerationRequest request = repeating();
+  request.prompt.assign(450, 5);
+  for (int i = 0; i < 8; ++i) world.submit(request);
+  while (world.engine->stats().generated_tokens < 16) world.step();
+  world.engine->set_step_costs(step_costs(true));
+  world.step();
+  EXPECT_EQ(world.engine->stats().hints.drafts, 5u);
+  world.step();
+  EXPECT_EQ(world.engine->stats().hints.drafts, 5u + 8u);
+  world.run();
+}
+
+TEST(EngineHints, APreemptedSequenceDraftsAgain) {
+  const GenerationRequest request = repeating();
+  EngineWorld world(ngram());
+  world.engine->set_step_costs(step_costs(true));
+  const RequestKey key = world.submit(request);
+  for (int i = 0; i < 5; ++i) world.step();
+  const uint64_t before = world.engine->stats().hints.drafts;
+  EXPECT_GT(before, 0u);
+  world.engine->preempt_all();
+  world.run();
+  expect_same(world.heard[key][0], plain(request));
+  EXPECT_GT(world.engine->stats().hints.drafts, before);
+}
+
+TEST(EngineHints, APreemptedSequenceKeepsItsHints) {
+  const GenerationRequest request = sampled(1);
+  const Heard expected = plain(request);
+  EngineWorld world(drafting(2));
+  const RequestKey key = world.submit(request);
+  Text(request, expected.ids()).give(*world.engine, key, request.prompt, 20);
+  world.step();
+  world.engine->preempt_all();
+  world.run();
+  expect_same(world.heard[key][0], expected);
+  EXPECT_EQ(world.engine->stats().hints.accepted_tokens, 12u) << "two of each three, of 18";
+}
+
+TEST(EngineHints, AnswersGivenWhileNothingCouldPayAreDraftedFromLater) {
+  const GenerationRequest request = sampled(2);
+  EngineWorld world(ngram());
+  world.engine->set_step_costs(step_costs(false));
+  world.alone(request);
+  world.engine->set_step_costs(step_costs(true));
+  world.alone(request);
+  const HintCounters& hints = world.engine->stats().hints;
+  EXPECT_GT(hints.by_source[static_cast<size_t>(HintSource::past_outputs)].accepted_tokens, 10u);
+}
+
 TEST(EngineHints, EachStepTellsWhetherHintsCouldPay) {
   for (const bool speculates : {true, false}) {
     for (const bool rows_are_free : {true, false}) {

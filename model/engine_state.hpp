@@ -127,7 +127,7 @@ struct Engine::State {
   uint64_t arrivals = 0;
   FairShare shares;
   EngineStats counters;
-  PastOutputs past_outputs{limits::past_output_scope_tokens_max, limits::past_output_tokens_max};
+  PastOutputs past_outputs{limits::past_output_scope_tokens_max, limits::past_output_bytes_max};
   TimePoint now{};        ///< Of this step.
   Duration last_step{0};  ///< What it took to compute.
 

@@ -30,7 +30,12 @@ void Engine::State::finish(ActiveRequest& request, Choice& choice, Finish finish
   update.error = std::move(error);
   update.timings = request.timings(now);
   choice.stage = Stage::done;
-  if (choice.drafts && options.speculation.ngram) past_outputs.add(request.root, choice.output);
+  // Also of those that had no drafts: hints could pay later.
+  const bool speculates = request.request.speculation.enabled && !draft_control.is_off();
+  if (speculates && options.speculation.ngram) {
+    past_outputs.add(request.root, choice.output);
+  }
+  choice.drafts.reset();
   leave_read(request, choice);
   choice.kv.reset();
 }
@@ -110,6 +115,7 @@ void Engine::State::preempt(const Scheduled& victim) {
   victim.choice->kv.reset();
   victim.choice->stage = Stage::waiting;
   victim.choice->asked_tier = false;
+  if (victim.choice->drafts) victim.choice->drafts->forget_own_text();
   ++victim.request->preemptions;
   ++counters.preemptions;
 }

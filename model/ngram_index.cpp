@@ -8,7 +8,7 @@ namespace {
 
 constexpr int32_t k_separator = -1;
 constexpr std::array<uint32_t, 3> k_orders = {8, 4, 2};
-constexpr size_t k_slots_min = 1024;
+constexpr size_t k_slots_min = 64;
 /// Slots a token at least: at most a quarter of them is in use.
 constexpr size_t k_slots_per_token = 12;
 

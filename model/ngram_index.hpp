@@ -11,7 +11,7 @@
 /// lookup, Saxena 2023), of one request or of many.
 namespace outrider::model {
 
-/// Texts, and where each of their last 8, 4 and 2 tokens stood of late. 52 to 100 bytes a token.
+/// Texts, and where each of their last 8, 4 and 2 tokens stood of late. 52 to 104 bytes a token.
 /// What one place of the table had is forgotten when another needs it: a draft less, no wrong one.
 /// Not thread-safe.
 class NgramIndex {
@@ -23,6 +23,10 @@ class NgramIndex {
   void separate();
   /// Tokens and separations.
   size_t size() const { return tokens_.size(); }
+  /// Memory that they take.
+  size_t bytes() const {
+    return tokens_.capacity() * sizeof(int32_t) + table_.capacity() * sizeof(uint32_t);
+  }
 
   /// An earlier place where `length` tokens (2 to k_match_max) stood as at the end of a text, and
   /// what followed begins at `next`.

@@ -4,35 +4,46 @@
 #include <utility>
 
 namespace outrider::model {
+namespace {
+
+/// What a scope without texts takes: itself, its id in the table and in the list, their nodes.
+constexpr size_t k_scope_bytes = 384;
+
+}  // namespace
+
+size_t PastOutputs::Scope::bytes() const {
+  return k_scope_bytes + younger.bytes() + older.bytes();
+}
 
 PastOutputs::Scope& PastOutputs::scope_of(const BlockId& id) {
   const auto [at, is_new] = scopes_.try_emplace(id);
-  if (is_new) at->second.use = uses_.insert(uses_.end(), id);
+  if (is_new) {
+    at->second.use = uses_.insert(uses_.end(), id);
+    bytes_ += at->second.bytes();
+  }
   uses_.splice(uses_.end(), uses_, at->second.use);
   return at->second;
 }
 
 void PastOutputs::forget_oldest_scope() {
   const auto at = scopes_.find(uses_.front());
-  size_ -= static_cast<uint32_t>(at->second.younger.size() + at->second.older.size());
+  bytes_ -= at->second.bytes();
   scopes_.erase(at);
   uses_.pop_front();
 }
 
 void PastOutputs::add(const BlockId& scope, std::span<const int32_t> text) {
-  const uint32_t half = std::min(scope_tokens_, tokens_max_) / 2;
+  const uint32_t half = scope_tokens_ / 2;
   if (half <= 1) return;
   text = text.last(std::min<size_t>(text.size(), half - 1));
   if (text.empty()) return;
   Scope& of = scope_of(scope);
-  if (of.younger.size() + text.size() + 1 > half) {
-    size_ -= static_cast<uint32_t>(of.older.size());
-    of.older = std::exchange(of.younger, {});
-  }
+  bytes_ -= of.bytes();
+  if (of.younger.size() + text.size() + 1 > half) of.older = std::exchange(of.younger, {});
   of.younger.append(text);
   of.younger.separate();
-  size_ += static_cast<uint32_t>(text.size()) + 1;
-  while (size_ > tokens_max_) forget_oldest_scope();
+  bytes_ += of.bytes();
+  while (bytes_ > bytes_max_) forget_oldest_scope();
 }
 
 bool PastOutputs::draft(const BlockId& scope, std::span<const int32_t> end, uint32_t depth,

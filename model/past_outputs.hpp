@@ -17,17 +17,17 @@ namespace outrider::model {
 /// and the scope that was used least recently goes when all hold too much. Not thread-safe.
 class PastOutputs {
  public:
-  /// Tokens of one scope (half of them at least are kept), and of all.
-  PastOutputs(uint32_t scope_tokens, uint32_t tokens)
-      : scope_tokens_(scope_tokens), tokens_max_(tokens) {}
+  /// Tokens of one scope (half of them at least are kept), and bytes of all.
+  PastOutputs(uint32_t scope_tokens, size_t bytes_max)
+      : scope_tokens_(scope_tokens), bytes_max_(bytes_max) {}
 
   void add(const BlockId& scope, std::span<const int32_t> text);
   /// How texts of the scope went on that ended as this one does: up to `depth` tokens, as a chain
   /// behind `out`. Whether there were any.
   bool draft(const BlockId& scope, std::span<const int32_t> end, uint32_t depth,
              std::vector<HintBranch>& out);
-  /// Tokens that are kept.
-  uint32_t size() const { return size_; }
+  /// Memory that is taken.
+  size_t bytes() const { return bytes_; }
 
  private:
   /// The younger half takes new texts; when it is full, the older one goes.
@@ -35,13 +35,15 @@ class PastOutputs {
     NgramIndex younger;
     NgramIndex older;
     std::list<BlockId>::iterator use;
+
+    size_t bytes() const;
   };
   Scope& scope_of(const BlockId& id);
   void forget_oldest_scope();
 
   uint32_t scope_tokens_;
-  uint32_t tokens_max_;
-  uint32_t size_ = 0;
+  size_t bytes_max_;
+  size_t bytes_ = 0;
   std::unordered_map<BlockId, Scope, BlockIdHash> scopes_;
   std::list<BlockId> uses_;  ///< least recent first
 };
