@@ -103,6 +103,8 @@ std::vector<LeaseTable::Grant> LeaseTable::drop(uint64_t worker, const WorkerTab
     if (!place(lease, workers)) ++lease.generation;
     grants.push_back(grant_of(lease, workers));
   }
+  // What a target held is free now.
+  for (Grant& grant : grant_waiting(workers)) grants.push_back(std::move(grant));
   return grants;
 }
 

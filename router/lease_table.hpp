@@ -34,7 +34,8 @@ class LeaseTable {
   /// A draft has come.
   std::vector<Grant> grant_waiting(const WorkerTable& workers);
   /// A worker, which is no longer in the table, is gone: a draft's requests go to another one, if
-  /// there is one, under the next generation; a target's are forgotten.
+  /// there is one, under the next generation; a target's are forgotten, and its places may go to
+  /// those who wait.
   std::vector<Grant> drop(uint64_t worker, const WorkerTable& workers);
 
   /// Runs that a draft was leased for.

@@ -136,7 +136,20 @@ TEST_F(Leases, ATargetThatIsGoneHoldsNothing) {
   EXPECT_EQ(table_.size(), 1u);
 }
 
-/// What is leased is the sum of what was granted and not ended, whatever happens in which order.
+TEST_F(Leases, WhoWaitsGetsThePlacesOfATargetThatIsGone) {
+  workers_.announce(draft_of(10, 2), TimePoint{0});
+  ASSERT_EQ(ask(1, 2, 1).size(), 1u);
+  EXPECT_TRUE(ask(2, 1, 2).empty());
+  EXPECT_TRUE(ask(3, 1, 2).empty());
+  const auto grants = table_.drop(1, workers_);
+  ASSERT_EQ(grants.size(), 2u);
+  EXPECT_EQ(grants[0].lease.request, (RequestKey{2, 1}));
+  EXPECT_EQ(grants[1].lease.worker, 10u);
+  EXPECT_EQ(table_.leased(10), 2u);
+}
+
+/// What is leased is the sum of what was granted and not ended, and nobody waits where there is
+/// room, whatever happens in which order.
 TEST_F(Leases, CountsOfRandomHistoriesAreExact) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Random random(seed);
@@ -156,7 +169,7 @@ TEST_F(Leases, CountsOfRandomHistoriesAreExact) {
       const uint64_t session = 1 + random.below(30);
       const uint64_t draft = 100 + random.below(3);
       const uint64_t target = 1 + session % 2;  // of each session always the same
-      switch (random.below(5)) {
+      switch (random.below(6)) {
         case 0:
         case 1: {
           const uint32_t runs = 1 + static_cast<uint32_t>(session % 3);
@@ -176,12 +189,22 @@ TEST_F(Leases, CountsOfRandomHistoriesAreExact) {
           workers.remove(draft);
           note(table.drop(draft, workers), 0);
           break;
+        case 5:
+          if (i % 8 > 0) break;
+          std::erase_if(held, [&](const auto& entry) { return entry.first.first == target; });
+          note(table.drop(target, workers), 0);
+          break;
       }
       std::map<uint64_t, uint32_t> runs;
       for (const auto& [key, value] : held) runs[value.first] += value.second;
       for (uint64_t id = 100; id < 103; ++id) {
         ASSERT_EQ(table.leased(id), runs[id]) << seed << ' ' << i;
         ASSERT_LE(table.leased(id), 8u);
+        if (!workers.workers().contains(id)) continue;
+        for (const auto& [key, value] : held) {
+          ASSERT_FALSE(value.first == 0 && table.leased(id) + value.second <= 8)
+              << seed << ' ' << i;
+        }
       }
       ASSERT_EQ(table.size(), held.size()) << seed << ' ' << i;
     }
