@@ -52,7 +52,7 @@ void TargetState::join(const schema::RouterHandle& router, const std::string& ga
   if (is_new && routers_.is_first(router.address())) ask_again_for_drafts();
 }
 
-/// Another router leases them from now on.
+/// Another router leases them from now on, or the same one has forgotten what it leased.
 void TargetState::ask_again_for_drafts() {
   drafts_.ask_again();
   send_drafts();
@@ -60,6 +60,13 @@ void TargetState::ask_again_for_drafts() {
 
 void TargetState::announce() {
   for (const schema::RouterHandle& router : routers_.all()) self_->send(router, announce_);
+}
+
+/// By a router that was restarted, or to which it was silent for too long.
+void TargetState::forgotten() {
+  announce();
+  const auto router = caf::actor_cast<caf::actor_addr>(self_->current_sender());
+  if (routers_.is_first(router)) ask_again_for_drafts();
 }
 
 /// Whoever started it has to know when it serves nobody.
@@ -393,7 +400,7 @@ TargetActor::behavior_type TargetState::make_behavior() {
       },
       [this](const schema::Resend& message) { resend(message); },
       [this](const schema::DoneAck& message) { cancel(message.key); },
-      [this](const schema::AnnounceAgain&) { announce(); },
+      [this](const schema::AnnounceAgain&) { forgotten(); },
       [this](const schema::DraftLease& message) { lease(message); },
       [this](const schema::DraftReady& message) { draft_said(message); },
       [this](const schema::DraftHints& message) { draft_said(message); },

@@ -61,6 +61,7 @@ class TargetState {
 
   void join(const schema::RouterHandle& router, const std::string& gate);
   void announce();
+  void forgotten();
   void refused(const schema::Refusal& refusal);
   void begin(const schema::SubmitBegin& message);
   Result<void> admit(const schema::SubmitBegin& message) const;

@@ -62,12 +62,16 @@ class Target : public World {
               [](const schema::ResumeSession&) {}};
     }));
   }
-  template <class Message>
-  void from_session(Message message) {
+  template <class Handle, class Message>
+  void from(const Handle& sender, Message message) {
     const auto target = caf::actor_cast<caf::strong_actor_ptr>(target_);
-    target->enqueue(caf::actor_cast<caf::strong_actor_ptr>(session_), caf::make_message_id(),
+    target->enqueue(caf::actor_cast<caf::strong_actor_ptr>(sender), caf::make_message_id(),
                     caf::make_message(std::move(message)), nullptr);
     run();
+  }
+  template <class Message>
+  void from_session(Message message) {
+    from(session_, std::move(message));
   }
   void begin(RequestKey key, uint32_t parts = 1) {
     from_session(schema::SubmitBegin{key, session_, schema::to_wire(request_),
@@ -299,22 +303,32 @@ TEST_F(Target, ReportsToAllRoutersUntilTheyAreGone) {
 TEST_F(Target, AsksTheNextRouterForDraftsWhenTheFirstIsGone) {
   const auto log = std::make_shared<RouterLog>();
   const auto other = own(system_.spawn(scripted_router, log));
-  const auto drafting = spawn_target(2, 4);
-  tell(drafting, schema::RouterFound{other});
-  const auto to = caf::actor_cast<caf::strong_actor_ptr>(drafting);
-  for (const caf::message& message :
-       {caf::make_message(schema::SubmitBegin{key_, session_, schema::to_wire(request_), 3, 0, 1}),
-        caf::make_message(schema::PromptPart{key_, 0, request_.prompt}),
-        caf::make_message(schema::SubmitEnd{key_})}) {
-    to->enqueue(caf::actor_cast<caf::strong_actor_ptr>(session_), caf::make_message_id(), message,
-                nullptr);
-  }
-  run();
+  target_ = spawn_target(2, 4);
+  tell(target_, schema::RouterFound{other});
+  submit(key_);
   ASSERT_EQ(router_log_->asks.size(), 1u);
   EXPECT_TRUE(log->asks.empty());
   kill(router_);
   ASSERT_EQ(log->asks.size(), 1u);
   EXPECT_EQ(log->asks[0].request, key_);
+}
+
+TEST_F(Target, AsksARouterThatHasForgottenItForDraftsAgain) {
+  const auto log = std::make_shared<RouterLog>();
+  const auto other = own(system_.spawn(scripted_router, log));
+  target_ = spawn_target(2, 4);
+  tell(target_, schema::RouterFound{other});
+  submit(key_);
+  ASSERT_EQ(router_log_->asks.size(), 1u);
+  tell(target_, schema::DraftLease{key_, 3, 100, {}});
+  from(router_, schema::AnnounceAgain{9});
+  ASSERT_EQ(router_log_->asks.size(), 2u);
+  EXPECT_EQ(router_log_->asks[1].request, key_);
+  EXPECT_EQ(router_log_->asks[1].generation, 3u);
+  EXPECT_EQ(router_log_->asks[1].reply_to, caf::actor_cast<schema::TargetHandle>(target_));
+  from(other, schema::AnnounceAgain{9});
+  EXPECT_EQ(router_log_->asks.size(), 2u) << "it leases nothing";
+  EXPECT_TRUE(log->asks.empty());
 }
 
 TEST_F(Target, DoesWithoutARouterThatRefusesItUntilAllDo) {

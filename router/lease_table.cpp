@@ -57,10 +57,19 @@ LeaseTable::Grant LeaseTable::grant_of(const Lease& lease, const WorkerTable& wo
 
 std::vector<LeaseTable::Grant> LeaseTable::ask(const schema::LeaseDraft& ask,
                                                const WorkerTable& workers) {
-  if (!ask.reply_to || ask.runs == 0 || leases_.size() >= limits::draft_leases_max) return {};
-  const auto [at, is_new] =
-      leases_.try_emplace({ask.target, ask.request}, Lease{ask, ask.generation, 0});
+  if (!ask.reply_to || ask.runs == 0) return {};
+  const Key key(ask.target, ask.request);
+  auto at = leases_.find(key);
+  if (at == leases_.end()) {
+    if (leases_.size() >= limits::draft_leases_max) return {};
+    at = leases_.emplace(key, Lease{ask, ask.generation, 0}).first;
+  }
   Lease& lease = at->second;
+  lease.ask.reply_to = ask.reply_to;
+  // Another router has leased it meanwhile. What is granted must be newer to be taken.
+  if (ask.generation > lease.generation) {
+    lease.generation = ask.generation + (lease.worker == 0 ? 0 : 1);
+  }
   if (lease.worker == 0 && !place(lease, workers)) return {};
   return {grant_of(lease, workers)};
 }

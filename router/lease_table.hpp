@@ -27,7 +27,8 @@ class LeaseTable {
     schema::DraftLease lease;
   };
 
-  /// Without a draft nothing is granted until there is one.
+  /// Without a draft nothing is granted until there is one. Asked again it is the same lease, under
+  /// a generation that the target takes, if another router's are ahead.
   std::vector<Grant> ask(const schema::LeaseDraft& ask, const WorkerTable& workers);
   /// Frees its places, which may go to those who wait.
   std::vector<Grant> end(const schema::EndLease& ended, const WorkerTable& workers);

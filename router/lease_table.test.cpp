@@ -28,12 +28,17 @@ class Leases : public ::testing::Test {
 
   Leases() {
     // A handle that is not null is all that a lease needs.
-    target_ = caf::actor_cast<schema::TargetHandle>(
+    target_ = own_target();
+  }
+  ~Leases() override {
+    for (const auto& target : targets_) caf::anon_send_exit(target, caf::exit_reason::kill);
+  }
+  schema::TargetHandle own_target() {
+    return targets_.emplace_back(caf::actor_cast<schema::TargetHandle>(
         system_.spawn([](caf::event_based_actor*) -> caf::behavior {
           return {[](const schema::AnnounceAgain&) {}};
-        }));
+        })));
   }
-  ~Leases() override { caf::anon_send_exit(target_, caf::exit_reason::kill); }
 
   schema::LeaseDraft ask_of(uint64_t session, uint32_t runs = 1, uint64_t target = 1) {
     schema::LeaseDraft ask;
@@ -50,6 +55,7 @@ class Leases : public ::testing::Test {
 
   Config config_;
   caf::actor_system system_{config_};
+  std::vector<schema::TargetHandle> targets_;
   schema::TargetHandle target_;
   WorkerTable workers_;
   LeaseTable table_;
@@ -146,6 +152,37 @@ TEST_F(Leases, WhoWaitsGetsThePlacesOfATargetThatIsGone) {
   EXPECT_EQ(grants[0].lease.request, (RequestKey{2, 1}));
   EXPECT_EQ(grants[1].lease.worker, 10u);
   EXPECT_EQ(table_.leased(10), 2u);
+}
+
+TEST_F(Leases, WhoWasLeasedByAnotherRouterMeanwhileIsGrantedANewerOne) {
+  workers_.announce(draft_of(10, 1), TimePoint{0});
+  schema::LeaseDraft known = ask_of(1);
+  ASSERT_EQ(table_.ask(known, workers_).at(0).lease.generation, 1u);
+  known.generation = 7;
+  const auto other = own_target();
+  known.reply_to = other;
+  auto grants = table_.ask(known, workers_);
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].lease.generation, 8u);
+  EXPECT_EQ(grants[0].to, other) << "it was started anew";
+  EXPECT_EQ(table_.leased(10), 1u);
+  schema::LeaseDraft waits = ask_of(2);
+  EXPECT_TRUE(table_.ask(waits, workers_).empty());
+  waits.generation = 4;
+  waits.reply_to = other;
+  EXPECT_TRUE(table_.ask(waits, workers_).empty());
+  grants = table_.end({{1, 1}, 1}, workers_);
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].lease.generation, 5u);
+  EXPECT_EQ(grants[0].to, other);
+}
+
+TEST_F(Leases, AFullTableRefusesNewOnesOnly) {
+  workers_.announce(draft_of(10, 1), TimePoint{0});
+  for (uint64_t session = 1; session <= limits::draft_leases_max; ++session) ask(session);
+  EXPECT_TRUE(ask(limits::draft_leases_max + 1).empty());
+  EXPECT_EQ(table_.size(), limits::draft_leases_max);
+  EXPECT_EQ(ask(1).size(), 1u) << "it has a lease";
 }
 
 /// What is leased is the sum of what was granted and not ended, and nobody waits where there is

@@ -52,9 +52,10 @@
 ///
 /// Announcing. target -> router: Announce once, then Load each limits::heartbeat_interval_ms. A
 /// router that gets a Load from a worker or an incarnation that it does not know answers
-/// AnnounceAgain. One that fits nothing that is served here is told so (WorkerRefused) and ends;
-/// what is served is said by the front desk (ServesModel). A worker is dropped on its DOWN or
-/// after limits::heartbeat_timeout_ms of silence.
+/// AnnounceAgain; by then its leases are forgotten, and a target asks it for them again. One that
+/// fits nothing that is served here is told so (WorkerRefused) and ends; what is served is said by
+/// the front desk (ServesModel). A worker is dropped on its DOWN or after
+/// limits::heartbeat_timeout_ms of silence.
 ///
 /// Rules: under limits::control_message_bytes_max each, no float or double, every type in the block
 /// at the end of this file, ids only appended.
