@@ -62,8 +62,23 @@ void DraftFeed::set_parked(RequestKey key, bool parked) {
 void DraftFeed::finish(Requests::iterator found) {
   auto& [key, request] = *found;
   for (uint32_t choice = 0; choice < request.texts.size(); ++choice) close(key, request, choice);
-  if (request.asked) outbox_.ends.push_back({key, options_.target});
+  give_back(key, request);
   requests_.erase(found);
+}
+
+void DraftFeed::give_back(RequestKey key, Request& request) {
+  if (request.may_hold) outbox_.ends.push_back({key, options_.target});
+  request.may_hold = false;
+}
+
+/// Its place, where the draft has nothing to do any more before the request is over. It is not
+/// asked for again: the router would choose alike.
+void DraftFeed::give_back_unused(RequestKey key, Request& request) {
+  const bool is_used = std::any_of(request.texts.begin(), request.texts.end(),
+                                   [](const Text& it) { return !it.closed && !it.finished; });
+  if (is_used) return;
+  give_back(key, request);
+  request.worker = 0;
 }
 
 void DraftFeed::close(RequestKey key, const Request& request, uint32_t choice) {
@@ -96,7 +111,8 @@ void DraftFeed::commit(const model::ChoiceUpdate& update) {
   text.finished = true;
   const bool over = std::all_of(request.texts.begin(), request.texts.end(),
                                 [](const Text& other) { return other.finished; });
-  if (over) finish(found);
+  if (over) return finish(found);
+  give_back_unused(update.key, request);
 }
 
 schema::DraftKey DraftFeed::key_of(RequestKey key, const Request& request, uint32_t choice) const {
@@ -128,6 +144,7 @@ void DraftFeed::take(const schema::DraftLease& lease) {
   const auto found = requests_.find(lease.request);
   if (found == requests_.end() || lease.generation <= found->second.generation) return;
   Request& request = found->second;
+  if (request.asked && !request.may_hold) return;  // Given back when this was on its way.
   for (uint32_t choice = 0; choice < request.texts.size(); ++choice) {
     close(lease.request, request, choice);
     Text& text = request.texts[choice];
@@ -178,6 +195,7 @@ void DraftFeed::take(const schema::DraftClose& closing) {
   text->closed = closing.reason != DraftEnd::unknown;  // Else it is opened anew.
   // An `unknown` may be older than the last open.
   text->held = !text->closed;
+  give_back_unused(closing.key.request, *request);
 }
 
 bool DraftFeed::has_leased(uint64_t worker) const {
@@ -230,7 +248,7 @@ void DraftFeed::flush() {
 
 void DraftFeed::flush(RequestKey key, Request& request, bool wanted) {
   if (wanted && !request.asked) {
-    request.asked = true;
+    request.asked = request.may_hold = true;
     schema::LeaseDraft& ask = outbox_.asks.emplace_back();
     ask.request = key;
     ask.target = options_.target;

@@ -46,7 +46,7 @@ class DraftFeed {
   /// What a step did.
   void commit(std::span<const model::ChoiceUpdate> updates, const StepReport& step);
 
-  /// The router that leased is gone: the next one is asked anew, for all.
+  /// The router that leased is gone, or has forgotten: who leases now is asked, for all.
   void ask_again();
 
   void take(const schema::DraftsKnown& known);
@@ -82,7 +82,8 @@ class DraftFeed {
     std::vector<int32_t> prompt;
     std::vector<Text> texts;  ///< By choice.
     uint32_t depth_max = 0;
-    bool asked = false;
+    bool asked = false;     ///< The router that leases now.
+    bool may_hold = false;  ///< A place, so that its end is to be told.
     bool parked = false;
     uint32_t generation = 0;
     uint64_t worker = 0;  ///< Its draft; 0: none.
@@ -98,6 +99,8 @@ class DraftFeed {
   void commit(const model::ChoiceUpdate& update);
   void finish(Requests::iterator request);
   void close(RequestKey key, const Request& request, uint32_t choice);
+  void give_back(RequestKey key, Request& request);
+  void give_back_unused(RequestKey key, Request& request);
   void flush();
   void flush(RequestKey key, Request& request, bool wanted);
   void send(schema::DraftKey key, const Request& request, Text& text, uint32_t depth);

@@ -242,6 +242,7 @@ TEST_F(Feed, WhatADraftWillNotHaveIsNotOfferedAgain) {
   step({4});
   read();
   EXPECT_TRUE(box_.to_drafts.empty());
+  feed_.ask_again();
   lease(2, 1);
   read();
   EXPECT_EQ(sent<schema::DraftOpen>(1).size(), 1u) << "another draft may";
@@ -250,6 +251,50 @@ TEST_F(Feed, WhatADraftWillNotHaveIsNotOfferedAgain) {
   read();
   EXPECT_EQ(sent<schema::DraftOpen>(1).size(), 1u) << "it forgot";
   EXPECT_EQ(commits(1).at(0).tokens.size(), 5u);
+}
+
+TEST_F(Feed, ThePlaceOfADraftThatWillHaveNothingIsGivenBackOnce) {
+  feed_.begin(k_key, request(2));
+  lease();
+  read();
+  feed_.take(schema::DraftClose{key(1, 0), DraftEnd::exhausted});
+  read();
+  EXPECT_TRUE(box_.ends.empty()) << "the other choice has it";
+  feed_.take(schema::DraftClose{key(1, 1), DraftEnd::exhausted});
+  read();
+  ASSERT_EQ(box_.ends.size(), 1u);
+  EXPECT_EQ(box_.ends[0].request, k_key);
+  EXPECT_EQ(box_.ends[0].target, 9u);
+  EXPECT_FALSE(feed_.has_leased(k_draft));
+  feed_.take(schema::DraftClose{key(1, 1), DraftEnd::exhausted});
+  lease(2, 1);
+  step({4}, false, 0);
+  read();
+  EXPECT_TRUE(box_.ends.empty());
+  EXPECT_TRUE(box_.asks.empty());
+  EXPECT_TRUE(box_.to_drafts.empty()) << "the lease was under way: its place is given back";
+  step({4}, true, 0);
+  step({4}, true, 1);
+  read();
+  EXPECT_TRUE(box_.ends.empty());
+}
+
+TEST_F(Feed, APlaceIsGivenBackWhenTheChoicesThatUsedItAreOver) {
+  feed_.begin(k_key, request(2));
+  lease();
+  feed_.take(schema::DraftClose{key(1, 0), DraftEnd::displaced});
+  read();
+  EXPECT_TRUE(box_.ends.empty());
+  step({4}, true, 1);
+  read();
+  EXPECT_EQ(sent<schema::DraftClose>().size(), 1u);
+  EXPECT_EQ(box_.ends.size(), 1u);
+  feed_.ask_again();
+  read();
+  EXPECT_EQ(box_.asks.size(), 1u) << "the next router may know of another draft";
+  step({4}, true, 0);
+  read();
+  EXPECT_EQ(box_.ends.size(), 1u);
 }
 
 TEST_F(Feed, AnUnknownThatIsOlderThanTheOpenLeavesNoRunBehind) {

@@ -16,7 +16,8 @@
 /// Leasing. target -> router: LeaseDraft; router -> target: DraftLease, now, or when a draft of the
 /// same tokenizer has room. The router may lease the request to another draft at any time (the
 /// first one died, say) by a DraftLease of a higher generation; messages of other generations are
-/// dropped. EndLease when the request is over. One of them lost: the request is decoded plainly.
+/// dropped. EndLease, once, when the request is over or its draft will have none of it any more.
+/// One of them lost: the request is decoded plainly.
 /// router -> target: DraftsKnown, whenever it changes; without drafts nobody asks for leases.
 ///
 /// Drafting. target -> draft: DraftOpen for each choice, then DraftCommits: the text, prompt first,
