@@ -21,6 +21,9 @@ struct Scenario {
   StepModel draft = k_draft_1b;
   bool has_draft = true;
   bool fixed_depth = false;  ///< As many hints as there are, without the controller.
+  /// Drafts are wanted at all times. Else the target finds out whether they pay, as one in service
+  /// does whose depth is not fixed: each try the other way costs some tokens.
+  bool always_drafts = true;
   uint64_t seed = 1;
 };
 

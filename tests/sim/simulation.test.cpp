@@ -61,6 +61,27 @@ TEST(Simulation, ADraftThatPromisesTooMuchDoesNoHarm) {
   }
 }
 
+TEST(Simulation, ATargetThatFindsOutWhetherDraftsPayLosesLittle) {
+  for (const double acceptance : {0.5, 0.9}) {
+    for (const double rtt_ms : {0.05, 10.0}) {
+      Scenario scenario{.acceptance = acceptance, .rtt_ms = rtt_ms};
+      const double always = simulate(scenario).speedup;
+      scenario.always_drafts = false;
+      EXPECT_GE(simulate(scenario).speedup, 0.95 * always) << acceptance << " " << rtt_ms;
+      scenario.batch = 128;
+      EXPECT_GE(simulate(scenario).speedup, 1.05) << acceptance << " " << rtt_ms;
+      scenario.batch = 256;
+      EXPECT_NEAR(simulate(scenario).speedup, 1, 1e-6) << acceptance << " " << rtt_ms;
+    }
+  }
+}
+
+TEST(Simulation, ATargetThatFindsOutWhetherDraftsPayIsHardlySlowedByBadOnes) {
+  const Scenario scenario{
+      .batch = 8, .acceptance = 0.1, .claimed = 0.95, .tokens = 4'000, .always_drafts = false};
+  EXPECT_GE(simulate(scenario).speedup, 0.98);
+}
+
 TEST(Simulation, WithoutTheControllerDraftsSlowAFullTargetDown) {
   Scenario scenario{.batch = 256, .tokens = 2'500, .fixed_depth = true};
   EXPECT_LT(simulate(scenario).speedup, 0.9);

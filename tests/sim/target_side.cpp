@@ -45,7 +45,7 @@ TargetSide::TargetSide(const Scenario& scenario, const Texts& texts, EventQueue&
       feed_({.target = k_target,
              .tokenizer = k_tokenizer,
              .depth_max = scenario.has_draft ? model::SpeculationOptions{}.depth_max : 0,
-             .duty = {.always = true}}),
+             .duty = {.always = scenario.fixed_depth || scenario.always_drafts}}),
       requests_(scenario.batch) {
   IdleTarget idle(scenario_.target);
   control_.set_costs(measure_step_costs(idle, idle));
@@ -114,11 +114,18 @@ void TargetSide::begin_step() {
   for (Request& request : requests_) {
     model::Drafts& drafts = *request.drafts;
     const uint32_t room = request.end - drafts.trie.length() - 1;
-    control_.find_path(drafts, std::min(model::SpeculationOptions{}.depth_max, room));
-    decoding_.push_back({drafts.trie.length() - 1, &drafts});
+    const uint32_t most = std::min(model::SpeculationOptions{}.depth_max, room);
+    control_.find_path(drafts, most);
+    decoding_.push_back({drafts.trie.length() - 1, &drafts, most});
   }
   const auto batch = static_cast<uint32_t>(decoding_.size());
-  control_.choose(decoding_, k_batch_tokens - std::min(k_batch_tokens, batch), depths_);
+  const uint32_t rows_max = k_batch_tokens - std::min(k_batch_tokens, batch);
+  hints_could_pay_ = control_.could_pay(decoding_, rows_max);
+  if (hints_could_pay_) {
+    control_.choose(decoding_, rows_max, depths_);
+  } else {
+    depths_.assign(decoding_.size(), 0);
+  }
   uint32_t rows = batch;
   for (size_t i = 0; i < depths_.size(); ++i) {
     decoding_[i].drafts->path.resize(depths_[i]);
@@ -137,8 +144,10 @@ void TargetSide::end_step(Duration time) {
   ++steps_;
   updates_.clear();
   for (size_t slot = 0; slot < requests_.size(); ++slot) verify(slot);
-  actors::StepReport report{
-      .sequences = static_cast<uint32_t>(requests_.size()), .decodes_only = true, .time = time};
+  actors::StepReport report{.sequences = static_cast<uint32_t>(requests_.size()),
+                            .decodes_only = true,
+                            .time = time,
+                            .hints_could_pay = hints_could_pay_};
   for (const model::ChoiceUpdate& update : updates_) {
     report.tokens += static_cast<uint32_t>(update.tokens.size());
   }

@@ -55,6 +55,7 @@ class TargetSide {
   uint32_t ids_ = 0;
   std::vector<model::DecodingSequence> decoding_;
   std::vector<uint32_t> depths_;
+  bool hints_could_pay_ = false;  ///< In this step.
   std::vector<model::ChoiceUpdate> updates_;
 
   uint64_t steps_ = 0;
