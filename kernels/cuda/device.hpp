@@ -6,9 +6,10 @@
 #include <string>
 
 #include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/few_rows.hpp"
 #include "kernels/cuda/kv_append.hpp"
 #include "kernels/cuda/launch.hpp"
-#include "kernels/cuda/products.hpp"
+#include "kernels/cuda/many_rows.hpp"
 #include "kernels/cuda/rows.hpp"
 #include "kernels/cuda/sampling.hpp"
 #include "kernels/ops.hpp"

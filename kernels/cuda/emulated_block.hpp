@@ -243,7 +243,8 @@ class EmulatedBlock {
   }
   /// What was started goes on by itself; without it nothing is started.
   void commit_rows_mma() { committed_ = true; }
-  void finish_rows_mma() {
+  template <uint32_t NT, class C>
+  void finish_rows_mma(const C&) {
     OUTRIDER_CHECK(committed_);
     committed_ = false;
     for (const auto& [c, sums] : under_way_) std::copy_n(sums.data(), 4, c);

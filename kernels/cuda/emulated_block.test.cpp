@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels/cuda/emulate.hpp"
@@ -90,6 +91,102 @@ TEST(EmulatedBlock, CopiesAreThereWhenTheyWereWaitedFor) {
   run(Copies<0>{from, &seen});
   EXPECT_TRUE(std::equal(seen.begin(), seen.end(), from));
   EXPECT_DEATH(run(Copies<1>{from, &seen}), "under way");
+}
+
+/// A stretch of 64 floats comes to one of two places, in turns 0 and 1 of it.
+struct CopiesInTurn {
+  const float* from;
+  std::vector<float>* seen;
+  bool waits = true;
+
+  void operator()(EmulatedBlock& block) const {
+    auto shared = block.shared<float>(128);
+    EmulatedBlock::Copies<2> copies(block);
+    for (uint32_t turn = 0; turn < 2; ++turn) {
+      copies.start(1, shared, 256, from + 64 * turn, 256);
+      copies.close(1);
+      if (waits) copies.wait(1, turn);
+      block.barrier();
+      block.threads([&](uint32_t t) { (*seen)[64 * turn + t] = shared.load(64 + t); });
+      block.barrier();
+    }
+  }
+};
+
+TEST(EmulatedBlock, CopiedStretchesAreThereInTheirTurn) {
+  alignas(16) float from[128];
+  for (uint32_t i = 0; i < 128; ++i) from[i] = static_cast<float>(i);
+  std::vector<float> seen(128);
+  const Launch launch = {.threads = 64, .shared_bytes = 128 * sizeof(float) + 32};
+  emulate(launch, CopiesInTurn{from, &seen}, false);
+  EXPECT_TRUE(std::equal(seen.begin(), seen.end(), from));
+  EXPECT_DEATH(emulate(launch, CopiesInTurn{from, &seen, false}, false), "under way");
+}
+
+TEST(EmulatedBlock, GroupsAddByPairs) {
+  std::vector<float> sums(64);
+  run([&](EmulatedBlock& block) {
+    auto value = block.local<float>();
+    block.threads([&](uint32_t t) { value[t] = static_cast<float>(t); });
+    block.group_sum<8>(value);
+    block.threads([&](uint32_t t) { sums[t] = value[t]; });
+  });
+  for (uint32_t t = 0; t < 64; ++t) EXPECT_EQ(sums[t], static_cast<float>(t / 8 * 64 + 28));
+}
+
+/// What tensor cores do to rows in shared memory, while other things happen.
+enum class Meanwhile { nothing, rows_change, not_started };
+struct RowsByTensorCores {
+  std::vector<float>* c;
+  Meanwhile meanwhile = Meanwhile::nothing;
+
+  /// Halves: row r of 16 has r + k at k of the first 16, and what a was makes the sum of them.
+  void operator()(EmulatedBlock& block) const {
+    auto rows = block.shared<uint16_t>(16 * 64);
+    struct Fragments {
+      uint32_t a[4];
+      float c[8];
+    };
+    auto of = block.local<Fragments>();
+    block.threads([&](uint32_t t) {
+      for (uint32_t i = t; i < 16 * 64; i += 64) {
+        const uint32_t row = i / 64, k = i % 64;
+        rows.store(row * 64 + swizzled_piece(row, k / 8) * 8 + k % 8,
+                   float_as_half(k < 16 ? static_cast<float>(row + k) : 100.0f));
+      }
+      for (uint32_t& pair : of[t].a) pair = as_half2(1.0f, 1.0f);
+    });
+    block.barrier();
+    block.start_rows_mma<2>(
+        rows, 0, 0, true, [&](uint32_t t) { return of[t].a; }, [&](uint32_t t) { return of[t].c; });
+    if (meanwhile != Meanwhile::not_started) block.commit_rows_mma();
+    block.barrier();
+    if (meanwhile == Meanwhile::rows_change) {
+      block.threads([&](uint32_t t) { rows.store(t, 0); });
+    }
+    block.threads([&](uint32_t t) { EXPECT_TRUE(std::isnan(of[t].c[0])); });
+    block.finish_rows_mma<2>([&](uint32_t t) { return of[t].c; });
+    block.threads([&](uint32_t t) {
+      for (uint32_t i = 0; i < 8; ++i) {
+        (*c)[(t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8) * 16 + i / 4 * 8 + t % 4 * 2 + i % 2] =
+            of[t].c[i];
+      }
+    });
+  }
+};
+
+TEST(EmulatedBlock, TensorCoresReadSwizzledRowsUntilTheyAreWaitedFor) {
+  std::vector<float> c(32 * 16);
+  const Launch launch = {.threads = 64, .shared_bytes = 16 * 128};
+  for (const bool backwards : {false, true}) {
+    emulate(launch, RowsByTensorCores{&c}, backwards);
+    for (uint32_t i = 0; i < 32 * 16; ++i) {
+      EXPECT_EQ(c[i], 120.0f + 16.0f * static_cast<float>(i % 16)) << i;
+    }
+  }
+  const auto with = [&](Meanwhile what) { emulate(launch, RowsByTensorCores{&c, what}, false); };
+  EXPECT_DEATH(with(Meanwhile::rows_change), "tensor cores read it");
+  EXPECT_DEATH(with(Meanwhile::not_started), "committed_");
 }
 
 TEST(EmulatedBlock, WarpsAddByPairs) {

@@ -266,13 +266,22 @@ class DeviceBlock {
   };
 #endif
 
+  /// Nothing that uses the sums moves across it: the compiler would have to end the product there.
+  template <uint32_t NT>
+  __device__ __forceinline__ void hold_sums(float* c) const {
+    OUTRIDER_UNROLL
+    for (uint32_t i = 0; i < 4 * NT; ++i) asm volatile("" : "+f"(c[i])::"memory");
+  }
   template <uint32_t NT, class Rows, class A, class C>
   __device__ __forceinline__ void start_rows_mma(const Rows& rows, uint32_t at, uint32_t step,
                                                  bool first, const A& a_of, const C& c_of) {
     const uint32_t* const a = a_of(threadIdx.x);
     float* const c = c_of(threadIdx.x);
 #if defined(OUTRIDER_WGMMA)
-    if (first) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    if (first) {
+      hold_sums<NT>(c);
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    }
     wgmma_rows<NT>(c, a, swizzled_128_bytes(rows.address(at) + 32 * step), !first);
 #else
     const uint32_t lane = threadIdx.x % 32;
@@ -297,9 +306,11 @@ class DeviceBlock {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
   }
-  __device__ __forceinline__ void finish_rows_mma() {
+  template <uint32_t NT, class C>
+  __device__ __forceinline__ void finish_rows_mma(const C& c_of) {
 #if defined(OUTRIDER_WGMMA)
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    hold_sums<NT>(c_of(threadIdx.x));
 #endif
   }
 
