@@ -78,7 +78,12 @@ TEST_P(MatmulOn, LargeBatchesEqualTheirRowsAlone) {
   const MatmulCase cases[] = {{WeightType::q4_1, 200, 640, 150, false, true},
                               {WeightType::q4_k, 150, 4608, 40, true, false},
                               {WeightType::q6_k, 40, 4864, 130, false, false},
-                              {WeightType::bf16, 150, 700, 129, false, false}};
+                              {WeightType::bf16, 150, 700, 129, false, false},
+                              // So long that a stage of few rows is filled again.
+                              {WeightType::q4_0, 17, 8256, 9, true, true},
+                              {WeightType::q4_k, 17, 8448, 9, false, false},
+                              {WeightType::q8_0, 17, 4160, 9, false, false},
+                              {WeightType::bf16, 17, 2200, 9, false, false}};
   for (const MatmulCase& c : cases) {
     const MatmulProblem problem(c);
     const auto matrix = ops_->pack(problem.view());

@@ -104,6 +104,7 @@ struct FewRows : Products {
                                    const Shared& stages, Copies& copies) const {
     using Plane = LaneTile<type>;
     const uint32_t first = round * k_round_units;
+    static_assert(k_stages == 2, "more would wait for turns that were never closed");
     if (first >= units) return;
     const uint32_t there = least(k_round_units, units - first);
     const uint32_t stage = round % k_stages;

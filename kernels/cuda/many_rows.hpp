@@ -32,7 +32,7 @@ struct ManyRows : Products {
   static constexpr uint32_t k_threads = 256;
   static constexpr uint32_t k_rows = 8 * NT;
   static constexpr uint32_t k_tiles = 8;
-  static constexpr uint32_t k_stages = NT == 16 ? 2 : 3;
+  static constexpr uint32_t k_stages = NT == 16 ? 2 : 3;  ///< as an A100's memory allows
   static constexpr uint32_t k_stage_units = 2;
   static constexpr uint32_t k_rows_bytes = k_rows * 128;  ///< of a unit
   static constexpr uint32_t k_sums_bytes = unit_coding(type).offsets ? 2 * k_rows * 4 : 0;
@@ -223,7 +223,7 @@ struct ManyRows : Products {
   OUTRIDER_KERNEL void end_segment(Block& block, const ProductTarget& target, uint32_t tile,
                                    uint32_t segment, bool first, const M& memory,
                                    Lanes& lanes) const {
-    float* const to = workspace + target.workspace_at + size_t{segment} * m * target.w.outputs;
+    const size_t of_segment = target.workspace_at + size_t{segment} * m * target.w.outputs;
     block.threads([&](uint32_t t) {
       float* const totals = lanes[t].totals;
       OUTRIDER_UNROLL
@@ -241,7 +241,7 @@ struct ManyRows : Products {
           for (uint32_t c = 0; c < 4; ++c) {
             const uint32_t row = row_of(block, t, nt, c), output = output_of(t, tile, c);
             if (row < m && output < target.w.outputs) {
-              to[size_t{row} * target.w.outputs + output] = totals[4 * nt + c];
+              workspace[of_segment + size_t{row} * target.w.outputs + output] = totals[4 * nt + c];
             }
           }
         }

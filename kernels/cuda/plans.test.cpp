@@ -71,6 +71,12 @@ TEST(CudaPlans, SplitSegmentsStayWithinTheirMemory) {
   }
 }
 
+TEST(CudaPlans, AnA100HasTheSharedMemoryThatProductsNeed) {
+  EXPECT_LE(products_shared_bytes_max(), size_t{163} << 10);
+  EXPECT_GE(products_shared_bytes_max(),
+            plan_products(products(65, {64}, 64), 4).launch.shared_bytes);
+}
+
 TEST(CudaPlans, TilesOfRowsGrowWithTheRows) {
   const std::pair<uint32_t, uint32_t> tiles[] = {{1, 8},   {8, 8},   {9, 16},   {16, 16},  {17, 32},
                                                  {33, 64}, {64, 64}, {65, 128}, {500, 128}};

@@ -78,6 +78,19 @@ ProductPlan plan_products(const Products& call, uint32_t multiprocessors) {
   return plan;
 }
 
+size_t products_shared_bytes_max() {
+  size_t most = 0;
+  for (uint32_t i = 0; i <= static_cast<uint32_t>(WeightType::bf16); ++i) {
+    const auto type = static_cast<WeightType>(i);
+    if (weight_type_info(type) == nullptr) continue;
+    with_weight_type(type, [&]<WeightType t>() {
+      most =
+          std::max({most, FewRows<t>::shared_bytes(UINT32_MAX), ManyRows<t, 16>::k_shared_bytes});
+    });
+  }
+  return most;
+}
+
 size_t workspace_floats_max(size_t units, uint32_t multiprocessors) {
   const size_t segments = (units + k_segment_units - 1) / k_segment_units;
   const size_t block_floats = size_t{k_tile_rows_max} * k_many_tiles * k_tile_outputs;

@@ -27,6 +27,9 @@ struct ProductPlan {
 /// the workspace.
 ProductPlan plan_products(const Products& call, uint32_t multiprocessors);
 
+/// Shared memory of a block that any plan asks for; a device with less is of no use.
+size_t products_shared_bytes_max();
+
 /// The most that a plan's `workspace_floats` may be for so many units of k.
 size_t workspace_floats_max(size_t units, uint32_t multiprocessors);
 

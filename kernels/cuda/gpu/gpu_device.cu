@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/cuda_ops.hpp"
 #include "kernels/cuda/gpu/launch.cuh"
+#include "kernels/cuda/product_plan.hpp"
 
 namespace outrider::kernels::cuda {
 namespace {
@@ -242,6 +243,12 @@ Result<std::unique_ptr<Device>> open_device(uint32_t index, bool yields) {
   if (error != cudaSuccess) {
     return unusable(index, std::string("no code of this build runs on a ") + properties.name +
                                " (" + cudaGetErrorString(error) + ")");
+  }
+  if (properties.sharedMemPerBlockOptin < products_shared_bytes_max()) {
+    return unusable(index, std::string("a ") + properties.name + " has " +
+                               std::to_string(properties.sharedMemPerBlockOptin / 1024) +
+                               " KiB of shared memory for a block, and " +
+                               std::to_string(products_shared_bytes_max() / 1024) + " are needed");
   }
   DeviceTraits traits = {
       .name = "cuda:" + std::to_string(index) + " " + properties.name,
