@@ -1,8 +1,8 @@
 // What the kernels of a GPU reach of its limits, both measured in this run: decoding and verifying
 // against the memory's bandwidth, prefill against cuBLAS where the machine has it. Shapes of
 // Llama-3-8B.
-//   gpu_bench [device number [WORDS]]     with WORDS only the lines that begin so: "q4_0 14336 x
-//   4096 8"
+//   gpu_bench [device number [WORDS]]
+// With WORDS only the lines that begin so: "Q4_0 14336 x 4096 8", "attention fp16 64".
 
 #include <dlfcn.h>
 

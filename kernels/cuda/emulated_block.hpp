@@ -13,7 +13,7 @@
 #include "kernels/cuda/portable.hpp"
 
 /// A block of threads in plain C++: kernels written against it run on any machine, under
-/// sanitizers. device_block.hpp is the same interface on the device. Threads run one after the
+/// sanitizers. gpu/device_block.cuh is the same interface on the device. Threads run one after the
 /// other, so what their order would hide is checked: two threads that touch the same shared memory
 /// without a barrier between them abort (unless both only read), as does what a copy has not
 /// brought in. The bits are those of the device but for `mma`, whose rounding inside is the
@@ -164,7 +164,7 @@ class EmulatedBlock {
   void prefetch(const std::byte* from, size_t bytes) const {
     OUTRIDER_CHECK(reinterpret_cast<uintptr_t>(from) % 16 == 0 && bytes % 16 == 0, bytes);
   }
-  /// `count` words are computed before what comes behind, whatever the compiler prefers.
+  /// Asks the compiler to have `count` words here; what makes machine code of it may move them.
   template <uint32_t count>
   void keep_here(uint32_t*) const {}
 
