@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/answer_traits.hpp"
 #include "base/result.hpp"
 #include "base/system.hpp"
 #include "gateway/json_body.hpp"
@@ -19,7 +20,8 @@ struct ServedModel {
   std::string name;
   model::ModelText text;
   uint32_t context_tokens = 0;  ///< Of the engine: prompt and output together.
-  std::string fingerprint;      ///< `system_fingerprint`: the digest of all that bits depend on.
+  std::string fingerprint;      ///< `system_fingerprint`: the digest of all that bits depend on,
+  AnswerTraits traits;          ///< which is this.
   int64_t created_s = 0;        ///< Unix time of the start, as /v1/models shows it.
   uint32_t longest_token_bytes = 0;  ///< Set by Serving; 0: not known.
 };

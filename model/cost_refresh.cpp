@@ -12,6 +12,14 @@ constexpr size_t k_samples_min = 5;
 constexpr uint64_t k_forget_after = 1024;
 constexpr float k_factor_min = 0.25f;
 constexpr float k_factor_max = 8.0f;
+/// What is left at least of what rows were measured to add. Two medians that pass each other by
+/// chance would make them free, and by the last two go all steps beyond the table: of many
+/// sequences, where hints that are next to never true would be verified by the hundred.
+constexpr double k_growth_left = 0.5;
+
+Duration times(Duration time, double factor) {
+  return Duration(static_cast<Duration::rep>(static_cast<double>(time.count()) * factor));
+}
 
 }  // namespace
 
@@ -60,15 +68,21 @@ void CostRefresh::observe(std::span<const StepShare> shares, Duration time) {
 void CostRefresh::refresh() {
   const double all = median(of_all_, 1);
   const size_t width = measured_.rows.size();
+  double before = all;
   for (size_t i = 0; i < width; ++i) {
     const double factor = median(of_rows_[i], all);
     for (size_t at = i; at < measured_.times.size(); at += width) {
-      const auto time = static_cast<double>(measured_.times[at].count()) * factor;
-      costs_.times[at] = Duration(static_cast<Duration::rep>(time));
-      // As measured: never less than with fewer rows or a shorter context.
-      if (i > 0) costs_.times[at] = std::max(costs_.times[at], costs_.times[at - 1]);
+      costs_.times[at] = times(measured_.times[at], factor);
+      if (i > 0) {
+        const Duration growth = measured_.times[at] - measured_.times[at - 1];
+        const Duration least =
+            costs_.times[at - 1] + times(growth, k_growth_left * std::min(factor, before));
+        costs_.times[at] = std::max(costs_.times[at], least);
+      }
+      // As measured: never less than with a shorter context.
       if (at >= width) costs_.times[at] = std::max(costs_.times[at], costs_.times[at - width]);
     }
+    before = factor;
   }
 }
 

@@ -71,6 +71,19 @@ TEST(CostRefresh, WhatWasLongAgoIsForgotten) {
   EXPECT_NEAR(factor(refresh, 3), 1, 0.01);
 }
 
+TEST(CostRefresh, MediansThatPassEachOtherMakeNoRowsFree) {
+  CostRefresh refresh(measured());
+  for (int i = 0; i < 32; ++i) {
+    run(refresh, 4, 6, 1);  // As many sequences end, disturbed;
+    run(refresh, 8, 4, 1);  // 9.6 ms each.
+  }
+  const StepCosts& costs = refresh.costs();
+  EXPECT_EQ(costs.times[2], std::chrono::microseconds(9600));
+  EXPECT_EQ(costs.times[3] - costs.times[2], std::chrono::microseconds(1600));
+  const double row_ns = (costs.rows_ns(64) - costs.rows_ns(32)) / 32;
+  EXPECT_NEAR(row_ns, 400'000, 1000) << "beyond the table, too: half of 200 us, four times";
+}
+
 TEST(CostRefresh, WithoutMeasurementsThereAreNoCosts) {
   CostRefresh refresh;
   const StepShare share{1, 0};

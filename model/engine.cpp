@@ -17,21 +17,28 @@ namespace {
 constexpr uint32_t k_logit_rows = 64;
 
 /// The context counts too: it ends answers. `options` have the window that is left of it.
-Digest256 make_fingerprint(const LoadedModel& model, const EngineOptions& options,
+AnswerTraits answer_traits(const LoadedModel& model, const EngineOptions& options,
                            uint32_t context) {
-  Sha256 hash;
-  hash.update("outrider engine 4\n");
-  hash.update(to_hex(model.weights.digest)).update("\n");
-  hash.update(model.ops->numerics_class()).update("\n");
-  hash.update(kernels::kv_key_kind_text(options.kv_kinds)).update("\n");
-  hash.update(kernels::kv_kind_name(options.kv_kinds.v)).update("\n");
-  hash.update(to_hex(model.tokenizer->fingerprint())).update("\n");
-  hash.update(to_hex(model.chat_template->source_digest())).update("\n");
+  std::string ends;
   for (const int32_t id : model.tokenizer->end_of_generation()) {
-    hash.update(static_cast<uint64_t>(id));
+    ends += (ends.empty() ? "" : ",") + std::to_string(id);
   }
-  hash.update(uint64_t{context});
-  if (options.local_window != 0) hash.update("window").update(uint64_t{options.local_window});
+  return {{"weights", to_hex(model.weights.digest)},
+          {"numerics", std::string(model.ops->numerics_class())},
+          {"kv-kind of keys", kernels::kv_key_kind_text(options.kv_kinds)},
+          {"kv-kind of values", std::string(kernels::kv_kind_name(options.kv_kinds.v))},
+          {"tokenizer", to_hex(model.tokenizer->fingerprint())},
+          {"chat template", to_hex(model.chat_template->source_digest())},
+          {"ends of generation", ends},
+          {"ctx", std::to_string(context)},
+          {"local-window", std::to_string(options.local_window)}};
+}
+
+Digest256 digest_of(const AnswerTraits& traits) {
+  Sha256 hash;
+  hash.update("outrider engine 5\n");
+  for (const auto& [name, value] : traits)
+    hash.update(name).update("\n").update(value).update("\n");
   return hash.finish();
 }
 
@@ -86,7 +93,8 @@ Engine::State::State(std::shared_ptr<const LoadedModel> loaded, const EngineOpti
       clock(time),
       context_tokens(context),
       batch_tokens(opts.batch_tokens),
-      fingerprint(make_fingerprint(*model, opts, context)),
+      traits(answer_traits(*model, opts, context)),
+      fingerprint(digest_of(traits)),
       kv_namespace(make_kv_namespace(*model, opts.kv_kinds, opts.local_window)),
       cache(std::move(kv)),
       draft_control(opts.speculation),
@@ -223,6 +231,9 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
+const AnswerTraits& Engine::traits() const {
+  return state_->traits;
+}
 const Digest256& Engine::fingerprint() const {
   return state_->fingerprint;
 }

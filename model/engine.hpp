@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/answer_traits.hpp"
 #include "base/block_id.hpp"
 #include "base/clock.hpp"
 #include "base/hash.hpp"
@@ -195,7 +196,9 @@ class Engine final : public StepProbe {
   std::span<const ChoiceUpdate> step();
 
   EngineStats stats() const;
-  /// Digest of all that output depends on: weights, numerics class, KV kinds, tokenizer, context.
+  /// All that output depends on: weights, numerics class, KV kinds, tokenizer, context.
+  const AnswerTraits& traits() const;
+  /// Their digest.
   const Digest256& fingerprint() const;
   /// What its blocks mean: part of their names.
   const Digest256& kv_namespace() const;

@@ -116,6 +116,7 @@ struct Engine::State {
   const Clock& clock;
   uint32_t context_tokens;
   uint32_t batch_tokens;
+  AnswerTraits traits;
   Digest256 fingerprint{};
   Digest256 kv_namespace{};
   BlockHasher hasher;

@@ -133,10 +133,8 @@ Result<void> RouterState::check_target(const schema::Announce& announce) const {
   }
   const schema::Served& nearest = named == served_.end() ? served_.front() : *named;
   return fail(ErrorCode::invalid_argument,
-              "model: answers of \"" + announce.model + "\" (fingerprint " + announce.fingerprint +
-                  ") would be others than those of \"" + nearest.model + "\" (" +
-                  nearest.fingerprint +
-                  "): weights, --ctx, KV kinds and window have to be the same",
+              "model: answers of \"" + announce.model + "\" would be others than those of \"" +
+                  nearest.model + "\": " + differences(announce.traits, nearest.traits),
               "model");
 }
 
@@ -221,7 +219,9 @@ void RouterState::tick() {
   const auto silent = table_.age_out(now());
   for (const schema::Announce& worker : silent) {
     ++counted_.silent;
-    log_->warn("{} is silent: what it had goes on elsewhere", worker.name);
+    log_->warn("{} is silent: {}", worker.name,
+               worker.role == schema::Role::draft ? "others draft, or nobody does"
+                                                  : "what it had goes on elsewhere");
     send(leases_.drop(worker.worker, table_));
   }
   if (!silent.empty()) tell_drafts();

@@ -1,5 +1,6 @@
 #include "router/router_actor.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 
@@ -408,7 +409,8 @@ TEST_F(Router, RefusesADraftThatCameBeforeTheTargetThatItDoesNotFit) {
 TEST_F(Router, RefusesTargetsThatWouldAnswerOtherwise) {
   worker(1);
   schema::Announce other = announce_of(2);
-  other.fingerprint = "other weights";
+  other.fingerprint = "other context";
+  other.traits = {{"weights", "w"}, {"ctx", "4096"}};
   const auto early = worker(3);
   announce(early, [&] {
     schema::Announce changed = other;
@@ -416,12 +418,11 @@ TEST_F(Router, RefusesTargetsThatWouldAnswerOtherwise) {
     return changed;
   }());
   EXPECT_TRUE(refused_->empty()) << "nobody has said what is served";
-  serve({{announce_of(1).model, "fp"}});
+  serve({{announce_of(1).model, "fp", {{"weights", "w"}, {"ctx", "8192"}}}});
   ASSERT_EQ(refused_->size(), 1u);
   EXPECT_EQ(refused_->at(0).worker, 3u);
   EXPECT_EQ(refused_->at(0).refusal.field, "model");
-  EXPECT_NE(refused_->at(0).refusal.message.find("--ctx"), std::string::npos)
-      << refused_->at(0).refusal.message;
+  EXPECT_THAT(refused_->at(0).refusal.message, testing::EndsWith(": ctx 4096, not 8192"));
   EXPECT_EQ(workers().size(), 1u);
 
   const auto late = worker(2);
@@ -459,8 +460,7 @@ TEST_F(Router, ServesSeveralModelsEachByItsOwnTargets) {
   small.fingerprint = "other weights";
   announce(small_target, small);
   ASSERT_EQ(refused_->size(), 1u);
-  EXPECT_NE(refused_->at(0).refusal.message.find("those of \"small\" (fp)"), std::string::npos)
-      << refused_->at(0).refusal.message;
+  EXPECT_THAT(refused_->at(0).refusal.message, testing::HasSubstr("those of \"small\""));
 }
 
 TEST_F(Router, ATenantsShareOfOneModelIsNoneOfAnother) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/answer_traits.hpp"
 #include "base/hash.hpp"
 #include "schema/client_stream.hpp"
 #include "schema/draft_messages.hpp"
@@ -93,6 +94,7 @@ struct SessionCount {
 struct Served {
   std::string model;
   std::string fingerprint;
+  AnswerTraits traits = {};
 };
 
 /// All that the clients of a gateway are told that they get: targets that would answer otherwise
@@ -229,6 +231,7 @@ struct Announce {
   DraftHandle draft;    ///< Of a draft.
   std::string model;
   std::string fingerprint;
+  AnswerTraits traits;    ///< What it is the digest of.
   std::string tokenizer;  ///< Fingerprint: drafts serve targets of the same one.
   uint32_t context_tokens = 0;
   uint32_t sequences = 0;  ///< Running choices at most.

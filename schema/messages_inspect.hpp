@@ -34,7 +34,7 @@ OUTRIDER_INSPECT(Tokens, x.key, x.choice, x.first_index, x.tokens, x.prompt_firs
                  x.prompt_tokens, x.finish)
 OUTRIDER_INSPECT(Done, x.key, x.error, x.timings)
 OUTRIDER_INSPECT(Announce, x.worker, x.incarnation, x.role, x.name, x.target, x.draft, x.model,
-                 x.fingerprint, x.tokenizer, x.context_tokens, x.sequences, x.waiting,
+                 x.fingerprint, x.traits, x.tokenizer, x.context_tokens, x.sequences, x.waiting,
                  x.blocks_total, x.block_tokens, x.prefill_row_ns, x.attention_pair_ps, x.step_rows,
                  x.step_contexts, x.step_ns)
 OUTRIDER_INSPECT(Load, x.worker, x.incarnation, x.sequence, x.running, x.waiting, x.parked,
@@ -45,7 +45,7 @@ OUTRIDER_INSPECT(ListWorkers)
 OUTRIDER_INSPECT(WorkerInfo, x.announce, x.load, x.silent_ms, x.charged_choices)
 OUTRIDER_INSPECT(WorkerList, x.workers, x.joined, x.gone, x.silent, x.refused, x.placed_again)
 OUTRIDER_INSPECT(WorkerRefused, x.worker, x.refusal)
-OUTRIDER_INSPECT(Served, x.model, x.fingerprint)
+OUTRIDER_INSPECT(Served, x.model, x.fingerprint, x.traits)
 OUTRIDER_INSPECT(ServesModel, x.models)
 OUTRIDER_INSPECT(DraftKey, x.target, x.request, x.choice, x.generation)
 OUTRIDER_INSPECT(LeaseDraft, x.request, x.target, x.reply_to, x.tokenizer, x.runs, x.generation)

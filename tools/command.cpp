@@ -199,7 +199,7 @@ std::string usage_text(const CLI::App& app, const std::string& reason) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   const auto distance = [&](const std::string& name) {
-    return edit_distance(without_dashes(word), without_dashes(name));
+    return name_distance(without_dashes(word), without_dashes(name));
   };
   const auto nearest =
       std::min_element(names.begin(), names.end(),

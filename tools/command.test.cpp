@@ -32,6 +32,7 @@ TEST(Usage, NamesAnUnknownWordAndTheNearestKnownOne) {
   EXPECT_THAT(usage_of("inspect modle x"), HasSubstr("did you mean \"model\""));
   EXPECT_THAT(usage_of("serve --htpp :80"), HasSubstr("did you mean \"--http\""));
   EXPECT_THAT(usage_of("serve --thread=2"), HasSubstr("did you mean \"--threads\""));
+  EXPECT_THAT(usage_of("serve --draft-model x"), HasSubstr("did you mean \"--draft\""));
 }
 
 TEST(Usage, ListsTheCommandsWhenNoneIsNear) {

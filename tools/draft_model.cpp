@@ -32,6 +32,7 @@ Result<PreparedDraft> prepare_draft(const DraftModel& draft, const Clock& clock)
   announce.name = "draft-0";
   announce.model = draft.name;
   announce.fingerprint = to_hex((*engine)->fingerprint());
+  announce.traits = (*engine)->traits();
   announce.tokenizer = to_hex(draft.model->tokenizer->fingerprint());
   announce.context_tokens = (*engine)->context_tokens();
   announce.sequences = limits::draft_runs_max;

@@ -4,6 +4,7 @@
 #include <caf/actor_system.hpp>
 #include <caf/io/middleman.hpp>
 #include <caf/send.hpp>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -76,6 +77,7 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
           {"model", draft.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(draft)},
           {"depth_max", options.depth_max},
           {"fixed_depth", options.fixed_depth},
+          {"disable_below_accept_percent", std::lround(100 * options.accept_min)},
           {"drafts", hints.drafts},
           {"draft_tokens", hints.draft_tokens},
           {"accepted_tokens", hints.accepted_tokens},
@@ -160,6 +162,7 @@ gateway::ServedModel served_by(const schema::Announce& target, model::ModelText 
   served.text = std::move(text);
   served.context_tokens = target.context_tokens;
   served.fingerprint = target.fingerprint;
+  served.traits = target.traits;
   served.created_s = wall_time().time_since_epoch().count();
   return served;
 }
@@ -311,7 +314,9 @@ void EmbeddedCluster::start_desk(std::unique_ptr<State> state) {
   caf::actor_system& system = *actors_->system;
   const schema::RouterHandle& router = actors_->router;
   std::vector<schema::Served> models;
-  for (const auto& served : state->served) models.push_back({served.name, served.fingerprint});
+  for (const auto& served : state->served) {
+    models.push_back({served.name, served.fingerprint, served.traits});
+  }
   state->front_desk = system.spawn(
       actors::front_desk, actors::FrontDeskSetup{.router = router, .models = std::move(models)});
   state->view->start(system, router, state->front_desk);

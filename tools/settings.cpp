@@ -204,7 +204,12 @@ Error not_one_value(const std::string& name, const YAML::Node& node) {
 
 }  // namespace
 
-size_t edit_distance(std::string_view a, std::string_view b) {
+size_t name_distance(std::string_view a, std::string_view b) {
+  const auto begins_with = [](std::string_view longer, std::string_view words) {
+    return !words.empty() && longer.size() > words.size() && longer.starts_with(words) &&
+           longer[words.size()] == '-';
+  };
+  if (begins_with(a, b) || begins_with(b, a)) return 1;
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -240,7 +245,7 @@ const Setting& Settings::get(std::string_view name) const {
 
 Error Settings::unknown(std::string_view written, char joint) const {
   const std::string name = kebab(written);
-  const auto distance = [&](const Setting& setting) { return edit_distance(name, setting.name); };
+  const auto distance = [&](const Setting& setting) { return name_distance(name, setting.name); };
   std::string nearest = std::ranges::min_element(settings_, {}, distance)->name;
   std::ranges::replace(nearest, '-', joint);
   return fail(ErrorCode::invalid_argument,

@@ -71,7 +71,9 @@ class Settings {
   std::vector<Setting> settings_;
 };
 
-/// Levenshtein distance in bytes, for "did you mean".
-size_t edit_distance(std::string_view a, std::string_view b);
+/// How unlike `known` what was written is, for "did you mean": 1 where either has the other's words
+/// and then more
+/// ("draft-model", "draft"), otherwise the Levenshtein distance in bytes.
+size_t name_distance(std::string_view written, std::string_view known);
 
 }  // namespace outrider::tools

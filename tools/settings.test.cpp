@@ -210,10 +210,17 @@ TEST(Settings, AnEmptyFileSetsNothing) {
   }
 }
 
-TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
-  EXPECT_EQ(edit_distance("", "abc"), 3u);
-  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
-  EXPECT_EQ(edit_distance("same", "same"), 0u);
+TEST(NameDistance, CountsInsertionsDeletionsAndReplacements) {
+  EXPECT_EQ(name_distance("", "abc"), 3u);
+  EXPECT_EQ(name_distance("kitten", "sitting"), 3u);
+  EXPECT_EQ(name_distance("same", "same"), 0u);
+}
+
+TEST(NameDistance, IsOneWhereOnlyWordsAreMissing) {
+  EXPECT_EQ(name_distance("draft-model", "draft"), 1u);
+  EXPECT_EQ(name_distance("kv", "kv-memory-mb"), 1u);
+  EXPECT_EQ(name_distance("drafts", "draft"), 1u);
+  EXPECT_EQ(name_distance("drafting", "draft"), 3u);
 }
 
 }  // namespace

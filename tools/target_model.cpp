@@ -31,6 +31,7 @@ schema::Announce announcement(const model::Engine& engine, const model::LoadedMo
   announce.name = "target-0";
   announce.model = name;
   announce.fingerprint = to_hex(engine.fingerprint());
+  announce.traits = engine.traits();
   announce.tokenizer = to_hex(model.tokenizer->fingerprint());
   announce.context_tokens = engine.context_tokens();
   announce.sequences = options.sequences;
