@@ -43,13 +43,13 @@ void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
       caf::anon_send(draft, DraftReport{std::make_shared<DraftReplies>(std::move(replies))});
     }
   });
-  join(setup.router);
+  join(setup.router, "");
   heartbeat();
 }
 
-void DraftState::join(const schema::RouterHandle& router) {
+void DraftState::join(const schema::RouterHandle& router, const std::string& gate) {
   if (!router) return;
-  if (routers_.add(router)) self_->monitor(router);
+  if (routers_.add(router, gate)) self_->monitor(router);
   self_->send(router, announce_);
 }
 
@@ -112,9 +112,10 @@ void DraftState::report(DraftReplies& replies) {
 
 /// Whoever started it has to know when it serves nobody.
 void DraftState::refused(const schema::Refusal& refusal) {
-  const bool by_all =
-      routers_.refused_by(caf::actor_cast<caf::actor_addr>(self_->current_sender()));
-  log_->error("{} {}: {}", announce_.name, by_all ? "stops" : "is refused by a router",
+  const auto router = caf::actor_cast<caf::actor_addr>(self_->current_sender());
+  const std::string by = routers_.name_of(router);
+  const bool by_all = routers_.refused_by(router);
+  log_->error("{} is refused by {}{}: {}", announce_.name, by, by_all ? ", and stops" : "",
               refusal.message);
   if (by_all) self_->quit();
 }
@@ -145,7 +146,7 @@ DraftActor::behavior_type DraftState::make_behavior() {
       [this](const schema::WorkerRefused& message) { refused(message.refusal); },
       [this](const DraftReport& message) { report(*message.replies); },
       [this](caf::tick_atom) { heartbeat(); },
-      [this](const schema::RouterFound& found) { join(found.router); },
+      [this](const schema::RouterFound& found) { join(found.router, found.gate); },
   };
 }
 

@@ -42,7 +42,7 @@ class DraftState {
   DraftActor::behavior_type make_behavior();
 
  private:
-  void join(const schema::RouterHandle& router);
+  void join(const schema::RouterHandle& router, const std::string& gate);
   void announce();
   void open(const schema::DraftOpen& message);
   /// A target or a router.

@@ -140,7 +140,8 @@ TEST_F(DraftWorld, ForgetsATargetWhoseSuccessorComesBeforeItsDeathIsKnown) {
 TEST_F(DraftWorld, StopsLoudlyWhenItIsRefused) {
   tell(draft_, schema::WorkerRefused{
                    5, schema::Refusal::of(fail(ErrorCode::invalid_argument, "another tokenizer"))});
-  EXPECT_NE(lines_.str().find("draft-0 stops: another tokenizer"), std::string::npos);
+  EXPECT_NE(lines_.str().find("draft-0 is refused by a router, and stops: another tokenizer"),
+            std::string::npos);
   const size_t before = router_log_->loads.size();
   advance(limits::heartbeat_interval_ms);
   EXPECT_EQ(router_log_->loads.size(), before);

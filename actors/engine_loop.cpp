@@ -173,6 +173,7 @@ bool EngineLoop::take_inbox(Inbox& taken, bool stalled) {
   };
   std::unique_lock lock(mutex_);
   snapshot_.stats = engine_->stats();
+  snapshot_.step_began = TimePoint{0};
   snapshot_.rows_per_s = static_cast<uint32_t>(std::min(rows_per_s_, 4e9));
   if (stalled) {
     wake_.wait_for(lock, k_stalled_poll, awake);
@@ -230,6 +231,10 @@ uint32_t EngineLoop::open_choices() const {
 bool EngineLoop::step(EngineEvents& events) {
   const model::EngineStats before = engine_->stats();
   const TimePoint start = clock_.now();
+  {
+    const std::lock_guard lock(mutex_);
+    snapshot_.step_began = start;
+  }
   const auto updates = engine_->step();
   events.updates.assign(updates.begin(), updates.end());
   const TimePoint end = clock_.now();

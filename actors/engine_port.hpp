@@ -71,6 +71,7 @@ struct EngineSnapshot {
   model::EngineStats stats;
   uint32_t inbox = 0;       ///< Choices that the engine has not looked at yet.
   uint32_t rows_per_s = 0;  ///< Recent speed while busy; 0: not measured yet.
+  TimePoint step_began{0};  ///< Of the step that it is in; 0: in none.
 };
 
 /// What a target actor may ask of its engine. Thread-safe; no call waits for a step.

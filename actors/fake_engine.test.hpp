@@ -194,11 +194,14 @@ class ManualEngine final : public EnginePort {
   EngineSnapshot snapshot() const override {
     EngineSnapshot snapshot{engine_->stats(), 0, 1000};
     snapshot.stats.hints = refused_;
+    snapshot.step_began = step_began;
     return snapshot;
   }
   void read_cached(model::CachedQuery query, CachedDone done) override {
     done(engine_->read_cached(query));
   }
+
+  TimePoint step_began{0};  ///< As snapshots have it.
 
   /// `time` is what the step takes by the report.
   void step(Duration time = std::chrono::milliseconds(1)) {

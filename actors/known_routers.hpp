@@ -33,6 +33,12 @@ class KnownRouters {
     refusing_.erase(router);
     return drop(router);
   }
+  /// For people.
+  std::string name_of(const caf::actor_addr& router) const {
+    const auto found = gates_.find(router);
+    return found == gates_.end() || found->second.empty() ? "a router"
+                                                          : "the router at " + found->second;
+  }
   /// It will not have the worker. Whether nobody is left who might.
   bool refused_by(const caf::actor_addr& router) {
     drop(router);

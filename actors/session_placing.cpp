@@ -93,7 +93,10 @@ void SessionMachine::try_again(uint32_t generation, const schema::Refusal& why, 
 /// Whoever was let in once is not turned away because a worker less has to do for all.
 void SessionMachine::wait_for_room(Attempt& attempt, const schema::Refusal& why, TimePoint now) {
   if (!attempt.full_since) attempt.full_since = now;
-  if (now - *attempt.full_since >= milliseconds(limits::placement_full_ms)) return refuse(why);
+  // While its target has not left yet there is nothing to give up for.
+  const bool goes_on = attempts_.count(attempt.replaces) != 0;
+  const bool too_long = now - *attempt.full_since >= milliseconds(limits::placement_full_ms);
+  if (too_long && !goes_on) return refuse(why);
   attempt.phase = Phase::waiting;
   attempt.due = now + backoff(limits::placement_attempts_max);
 }
@@ -118,6 +121,7 @@ void SessionMachine::submit(uint32_t generation, Attempt& attempt, TimePoint now
   ports_.watch(attempt.target);
   GenerationRequest request = attempt_request(*request_, progress_, attempt.choices);
   request.deadline_ms = deadline_left_ms(now);
+  request.continues = accepted_ || attempt.replaces != 0;
   std::vector<int32_t> ids = std::move(request.prompt);
   const auto prompt_tokens = static_cast<uint32_t>(ids.size());
   ids.insert(ids.end(), request.committed.begin(), request.committed.end());

@@ -15,6 +15,10 @@ constexpr auto k_heartbeat = std::chrono::milliseconds(limits::heartbeat_interva
 constexpr auto k_leave_look = std::chrono::milliseconds(20);
 constexpr auto k_leave_quiet = std::chrono::milliseconds(500);
 
+Error hanging() {
+  return fail(ErrorCode::unavailable, "the worker's engine hangs");
+}
+
 }  // namespace
 
 void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
@@ -23,6 +27,8 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
   announce_.target = caf::actor_cast<schema::TargetHandle>(self);
   routers_ = KnownRouters(setup.routers);
   log_ = std::move(setup.log);
+  leaves_within_ = setup.leaves_within;
+  hangs_after_ = setup.hangs_after;
   setup.drafts.target = announce_.worker;
   setup.drafts.tokenizer = announce_.tokenizer;
   drafts_ = DraftFeed(std::move(setup.drafts));
@@ -73,8 +79,9 @@ void TargetState::forgotten() {
 void TargetState::refused(const schema::Refusal& refusal) {
   const auto router = caf::actor_cast<caf::actor_addr>(self_->current_sender());
   const bool leased_drafts = routers_.is_first(router);
+  const std::string by = routers_.name_of(router);
   const bool by_all = routers_.refused_by(router);
-  log_->error("{} {}: {}", announce_.name, by_all ? "stops" : "is refused by a router",
+  log_->error("{} is refused by {}{}: {}", announce_.name, by, by_all ? ", and stops" : "",
               refusal.message);
   if (by_all) return self_->quit();
   if (!leased_drafts) return;
@@ -98,6 +105,7 @@ void TargetState::begin(const schema::SubmitBegin& message) {
 
 Result<void> TargetState::admit(const schema::SubmitBegin& message) const {
   if (leaves_by_) return fail(ErrorCode::unavailable, "the worker is leaving");
+  if (hangs_) return hanging();
   const uint64_t tokens = uint64_t{message.prompt_tokens} + message.committed_tokens;
   if (tokens > announce_.context_tokens) {
     return fail(ErrorCode::too_large, "the prompt has " + std::to_string(tokens) +
@@ -181,6 +189,7 @@ void TargetState::resend(const schema::Resend& message) {
     reject(session, message.key, fail(ErrorCode::not_found, "the worker knows no such request"));
     return drop(message.key);
   }
+  if (hangs_ && !record->second.done()) return reject(session, message.key, hanging());
   const auto missing = record->second.missing(message);
   for (const schema::Tokens& tokens : missing) self_->send(session, tokens);
   if (record->second.done()) {
@@ -290,6 +299,7 @@ void TargetState::update(const model::ChoiceUpdate& update) {
 }
 
 void TargetState::heartbeat() {
+  look_at_step();
   send_load();
   drafts_.beat();
   send_drafts();
@@ -313,9 +323,36 @@ void TargetState::send_load() {
   load.draft_runs = drafts_.open();
   load.drafting = drafts_.on();
   load.leaving = leaves_by_.has_value();
+  load.hangs = hangs_;
   load.blocks_given = giver_->given();
   load.blocks_taken = peers_ ? peers_->taken() : 0;
   for (const schema::RouterHandle& router : routers_.all()) self_->send(router, load);
+}
+
+/// That somebody waits for.
+size_t TargetState::open_requests() const {
+  return static_cast<size_t>(std::ranges::count_if(records_, [&](const auto& record) {
+    return !record.second.done() && cancelled_.count(record.first) == 0;
+  }));
+}
+
+/// A step that was as long in the last look, too: after a stop of the whole process the first look
+/// would find any step too long.
+void TargetState::look_at_step() {
+  const EngineSnapshot engine = engine_->snapshot();
+  const bool is_long = hangs_after_ > Duration{0} && engine.step_began != TimePoint{0} &&
+                       now() - engine.step_began > hangs_after_;
+  const bool hangs = is_long && long_step_ == engine.step_began;
+  long_step_ = is_long ? engine.step_began : TimePoint{0};
+  if (hangs == hangs_) return;
+  hangs_ = hangs;
+  if (!hangs_) return log_->warn("{}: its engine goes on", announce_.name);
+  log_->error("{}: its engine hangs in a step: {} requests are to go on elsewhere", announce_.name,
+              open_requests());
+  for (const auto& [key, record] : records_) {
+    if (record.done() || cancelled_.count(key) != 0) continue;
+    reject(record.session(), key, hanging());
+  }
 }
 
 TimePoint TargetState::now() const {
@@ -324,7 +361,7 @@ TimePoint TargetState::now() const {
 
 void TargetState::leave() {
   if (!leaves_by_) {
-    leaves_by_ = now() + std::chrono::milliseconds(limits::hand_over_ms);
+    leaves_by_ = now() + leaves_within_;
     send_load();  // routers hear it before the sessions that ask them
     size_t given_away = 0;
     for (const auto& [key, record] : records_) {
@@ -344,9 +381,11 @@ void TargetState::leave() {
   if (giver_->open() > 0) asked_ = now();
   const bool is_quiet = asked_ == TimePoint{0} || now() - asked_ >= k_leave_quiet;
   if ((records_.empty() && is_quiet) || now() >= *leaves_by_) {
-    if (!records_.empty()) log_->warn("{} requests did not go on elsewhere", records_.size());
     if (giver_->given() > 0) log_->info("gave {} blocks to other targets", giver_->given());
-    return self_->quit(caf::exit_reason::user_shutdown);
+    const size_t left = open_requests();
+    if (left == 0) return self_->quit(caf::exit_reason::user_shutdown);
+    log_->warn("{} requests have neither ended nor gone on elsewhere", left);
+    return self_->quit(caf::exit_reason::kill);
   }
   self_->delayed_send(caf::actor_cast<TargetActor>(self_), k_leave_look, LeaveNow{});
 }

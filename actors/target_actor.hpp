@@ -27,7 +27,7 @@ struct EngineReport {
 };
 
 /// To a target actor of this process: it gives away what it has, and ends when that is done, within
-/// limits::hand_over_ms.
+/// TargetSetup::leaves_within: by exit_reason::user_shutdown if nothing was left.
 struct LeaveNow {};
 
 using TargetActor =
@@ -43,6 +43,10 @@ struct TargetSetup {
   PeerLines lines;            ///< Without a dial there are none.
   std::shared_ptr<PeerTier>
       peers;  ///< Below the engine's pool; null: it takes no blocks of others.
+  /// What has not gone on elsewhere by then ends where it is.
+  Duration leaves_within = std::chrono::milliseconds(limits::drain_timeout_ms);
+  /// A step that takes longer has come to a halt; 0: none has.
+  Duration hangs_after{0};
   std::shared_ptr<spdlog::logger> log;
 };
 
@@ -77,6 +81,9 @@ class TargetState {
   void send_load();
   /// Asks sessions to go on elsewhere; then looks whether all have, and quits.
   void leave();
+  size_t open_requests() const;
+  /// Whether the engine hangs: then sessions are told, and routers by send_load().
+  void look_at_step();
   TimePoint now() const;
   void needs_no_peer(RequestKey key);
   void know_peer(const schema::SubmitBegin& begin, GenerationRequest& request);
@@ -111,7 +118,11 @@ class TargetState {
   std::map<uint64_t, schema::DraftHandle> draft_handles_;  ///< By worker.
   std::shared_ptr<PeerTier> peers_;
   std::map<RequestKey, uint64_t> handed_over_;  ///< Without a token yet; by whom.
-  std::optional<TimePoint> leaves_by_;          ///< None: it stays.
+  Duration leaves_within_{0};
+  std::optional<TimePoint> leaves_by_;  ///< None: it stays.
+  Duration hangs_after_{0};
+  TimePoint long_step_{0};  ///< Began so: it was too long at the last look. 0: it was not.
+  bool hangs_ = false;
   TimePoint asked_{0};  ///< When it last gave away a request, or was asked for blocks.
   std::shared_ptr<EnginePort> engine_;
   std::unique_ptr<BlockGiver> giver_;  ///< Last, behind the engine: they stop before the rest goes.

@@ -40,6 +40,7 @@ class Target : public World {
       dialled->push_back(line);
       return fail(ErrorCode::unavailable, "nobody is there");
     };
+    setup.hangs_after = std::chrono::seconds(2);
     setup.log = log_;
     setup.engine = [this](EngineListener listener) {
       auto engine = std::make_unique<ManualEngine>(std::move(listener), engine_);
@@ -96,6 +97,9 @@ class Target : public World {
       if (const auto* match = std::get_if<Message>(&message)) found.push_back(*match);
     }
     return found;
+  }
+  TimePoint now() {
+    return std::chrono::duration_cast<TimePoint>(scheduler_.clock().now().time_since_epoch());
   }
   /// It says how loaded it is.
   bool is_alive() {
@@ -356,14 +360,16 @@ TEST_F(Target, DoesWithoutARouterThatRefusesItUntilAllDo) {
   advance(limits::heartbeat_interval_ms);
   EXPECT_EQ(lines_.str().find("stops"), std::string::npos) << "the first may have changed its mind";
   refuse(router_);
-  EXPECT_NE(lines_.str().find("stops: odd"), std::string::npos) << lines_.str();
+  EXPECT_NE(lines_.str().find("and stops: odd"), std::string::npos) << lines_.str();
   EXPECT_EQ(log->loads.size(), before + 1);
 }
 
 TEST_F(Target, StopsLoudlyWhenItIsRefused) {
   tell(target_, schema::WorkerRefused{
                     9, schema::Refusal::of(fail(ErrorCode::invalid_argument, "other weights"))});
-  EXPECT_NE(lines_.str().find("target-9 stops: other weights"), std::string::npos) << lines_.str();
+  EXPECT_NE(lines_.str().find("target-9 is refused by a router, and stops: other weights"),
+            std::string::npos)
+      << lines_.str();
   const size_t before = router_log_->loads.size();
   advance(limits::heartbeat_interval_ms);
   EXPECT_EQ(router_log_->loads.size(), before);
@@ -415,7 +421,7 @@ TEST_F(Target, AnswersLinesOnlyWhenItLeaves) {
   submit(key_);
   tell(target_, LeaveNow{});
   tell(target_, schema::LineWanted{{2}, router_});
-  advance(limits::hand_over_ms + 100);
+  advance(limits::drain_timeout_ms + 100);
   ASSERT_FALSE(is_alive());
   EXPECT_EQ(*dialled_, std::vector<LineName>{{2}});
 }
@@ -423,8 +429,44 @@ TEST_F(Target, AnswersLinesOnlyWhenItLeaves) {
 TEST_F(Target, LeavesInTheEndWhateverStays) {
   submit(key_);
   tell(target_, LeaveNow{});
-  advance(limits::hand_over_ms + 100);
+  advance(limits::drain_timeout_ms - 1'000);
+  EXPECT_TRUE(is_alive()) << "it may end here";
+  advance(1'100);
   EXPECT_FALSE(is_alive());
+  EXPECT_NE(lines_.str().find("1 requests have neither"), std::string::npos) << lines_.str();
+}
+
+TEST_F(Target, WhatAnEngineThatHangsHasGoesOnElsewhere) {
+  submit(key_);
+  step();
+  port_->step_began = now();
+  for (int i = 0; i < 4; ++i) advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(all<schema::Rejected>().size(), 0u);
+  for (int i = 0; i < 2; ++i) advance(limits::heartbeat_interval_ms);
+  ASSERT_EQ(all<schema::Rejected>().size(), 1u);
+  EXPECT_EQ(rejected(), ErrorCode::unavailable);
+  EXPECT_TRUE(router_log_->loads.back().hangs);
+  submit({8, 1});
+  EXPECT_EQ(all<schema::Rejected>().size(), 2u) << "it takes none";
+  from_session(schema::Resend{key_});
+  EXPECT_EQ(all<schema::Rejected>().size(), 3u);
+
+  port_->step_began = TimePoint{0};
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_FALSE(router_log_->loads.back().hangs);
+  submit({9, 1});
+  EXPECT_EQ(all<schema::Rejected>().size(), 3u);
+}
+
+TEST_F(Target, AStepThatWasStoppedWithAllElseHangsNot) {
+  submit(key_);
+  port_->step_began = now();
+  advance(10);
+  port_->step_began = now() - std::chrono::seconds(60);  // Nobody ran meanwhile.
+  advance(limits::heartbeat_interval_ms);
+  port_->step_began = now();
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(all<schema::Rejected>().size(), 0u);
 }
 
 }  // namespace

@@ -22,6 +22,11 @@ std::string_view value_of(const AnswerTraits& traits, std::string_view name) {
 
 }  // namespace
 
+bool has_all(const AnswerTraits& own, const AnswerTraits& wanted) {
+  return std::ranges::all_of(
+      wanted, [&](const auto& trait) { return value_of(own, trait.first) == trait.second; });
+}
+
 std::string differences(const AnswerTraits& own, const AnswerTraits& wanted) {
   AnswerTraits all = own;
   for (const auto& trait : wanted) {

@@ -14,4 +14,7 @@ using AnswerTraits = std::vector<std::pair<std::string, std::string>>;
 /// Empty: in nothing.
 std::string differences(const AnswerTraits& own, const AnswerTraits& wanted);
 
+/// Whether each of `wanted` is among `own`.
+bool has_all(const AnswerTraits& own, const AnswerTraits& wanted);
+
 }  // namespace outrider

@@ -113,7 +113,7 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
                                    "Members that joined, went, fell silent or were refused.",
                                    "event")),
       placed_again(counter("outrider_placed_again_total",
-                           "Times that a request moved to another target, or to the same again.")),
+                           "Times that a request was placed on another target, or on the same again.")),
       preemptions(counter("vllm:num_preemptions_total", "Sequences preempted for memory.")),
       engine_steps(counter("outrider_engine_steps_total", "Batches run by the engine.")),
       prefix_cache_queries(counter("vllm:prefix_cache_queries_total",

@@ -109,6 +109,7 @@ struct GenerationRequest {
   std::string cache_salt;
   KvParams kv;
   SpeculationParams speculation;
+  bool continues = false;  ///< Was let in once: it waits before others, and none is too many.
   DraftKind draft = DraftKind::none;  ///< Set by a draft for itself: it does not travel.
   uint64_t kv_peer = 0;  ///< Worker that may have its blocks; 0: none. Set by a target for itself.
 

@@ -40,9 +40,10 @@ class Authority {
   struct Pair {
     std::string certificate_pem, key_pem;
   };
-  Pair issue(const std::string& name) const {
+  /// Good from an hour before `hours` to an hour behind it.
+  Pair issue(const std::string& name, long hours = 0) const {
     const Key key(EVP_EC_gen("P-256"));
-    return {certificate_pem(make(key.get(), name, own_.get()).get()), pem_of([&](BIO* out) {
+    return {certificate_pem(make(key.get(), name, own_.get(), hours).get()), pem_of([&](BIO* out) {
               PEM_write_bio_PrivateKey(out, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
             })};
   }
@@ -52,13 +53,13 @@ class Authority {
     return pem_of([&](BIO* out) { PEM_write_bio_X509(out, certificate); });
   }
 
-  Certificate make(EVP_PKEY* key, const std::string& name, X509* issuer) const {
+  Certificate make(EVP_PKEY* key, const std::string& name, X509* issuer, long hours = 0) const {
     Certificate made(X509_new());
     X509* x = made.get();
     X509_set_version(x, 2);
     ASN1_INTEGER_set(X509_get_serialNumber(x), issuer == nullptr ? 1 : 2);
-    X509_gmtime_adj(X509_getm_notBefore(x), -3600);
-    X509_gmtime_adj(X509_getm_notAfter(x), 3600);
+    X509_gmtime_adj(X509_getm_notBefore(x), 3600 * (hours - 1));
+    X509_gmtime_adj(X509_getm_notAfter(x), 3600 * (hours + 1));
     X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC,
                                reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
     X509* signer = issuer == nullptr ? x : issuer;

@@ -6,6 +6,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -29,19 +30,47 @@ kj::Vector<kj::TlsCertificate> certificates(std::string_view pem) {
   return found;
 }
 
+using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+Bio bio_of(const std::string& pem) {
+  return {BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free};
+}
+
+using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
+/// Null: there is none in it.
+Certificate certificate_of(const std::string& pem) {
+  return {PEM_read_bio_X509(bio_of(pem).get(), nullptr, nullptr, nullptr), X509_free};
+}
+
+std::string text_of(const ASN1_TIME* time) {
+  const Bio out(BIO_new(BIO_s_mem()), BIO_free);
+  ASN1_TIME_print(out.get(), time);
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(out.get(), &bytes);
+  return {bytes, static_cast<size_t>(std::max(size, 0L))};
+}
+
 /// KJ says nothing of a pair that does not fit; its handshakes fail.
 bool belong_together(const std::string& certificate_pem, const std::string& key_pem) {
-  const auto bio = [](const std::string& pem) {
-    return std::unique_ptr<BIO, decltype(&BIO_free)>(
-        BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free);
-  };
-  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
-      PEM_read_bio_X509(bio(certificate_pem).get(), nullptr, nullptr, nullptr), X509_free);
+  const Certificate certificate = certificate_of(certificate_pem);
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
-      PEM_read_bio_PrivateKey(bio(key_pem).get(), nullptr, nullptr, nullptr), EVP_PKEY_free);
+      PEM_read_bio_PrivateKey(bio_of(key_pem).get(), nullptr, nullptr, nullptr), EVP_PKEY_free);
   const bool fits = certificate && key && X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();  // KJ takes what is left there for its own
   return fits;
+}
+
+/// Nor of one that nobody will take today. `certificate_pem` has one.
+Result<void> check_dates(const std::string& certificate_pem) {
+  const Certificate certificate = certificate_of(certificate_pem);
+  const ASN1_TIME* const from = X509_get0_notBefore(certificate.get());
+  const ASN1_TIME* const until = X509_get0_notAfter(certificate.get());
+  const auto wrong = [](const std::string& what) {
+    return fail(ErrorCode::invalid_argument, "cluster-tls-cert: the certificate " + what,
+                "cluster-tls-cert");
+  };
+  if (X509_cmp_current_time(from) > 0) return wrong("is not valid before " + text_of(from));
+  if (X509_cmp_current_time(until) < 0) return wrong("has expired: " + text_of(until));
+  return {};
 }
 
 template <class Make>
@@ -72,6 +101,7 @@ Result<kj::Own<kj::TlsContext>> make_tls(const Credentials& credentials) {
     return fail(ErrorCode::invalid_argument,
                 "cluster-tls-key: it is not the key of cluster-tls-cert", "cluster-tls-key");
   }
+  OUTRIDER_TRY(check_dates(credentials.certificate_pem));
   kj::Own<kj::TlsContext> context;
   OUTRIDER_TRY(attempt("cluster-tls-cert", "it cannot be used", [&] {
     const kj::TlsKeypair pair{*key, *certificate};

@@ -25,6 +25,11 @@ namespace {
 
 using Stream = kj::Own<kj::AsyncIoStream>;
 
+/// What the other side has to be: OpenSSL says no more than that it failed.
+constexpr const char* k_tls_doing =
+    "TLS (it takes a server with --cluster-tls-cert, of an authority in cluster-tls-ca, for the "
+    "name "
+    "that was joined or cluster-tls-name, not expired): ";
 constexpr size_t k_pump_bytes = size_t{16} << 10;
 constexpr uint64_t k_accepts_at_once = 4;
 constexpr kj::Duration k_accept_pause = 1 * kj::MILLISECONDS;
@@ -193,8 +198,8 @@ class Loop final : public kj::TaskSet::ErrorHandler {
                     .parseAddress(to_string(endpoint).c_str())
                     .then([](kj::Own<kj::NetworkAddress> address) { return address->connect(); })
                     .then([this, &c, host = name.empty() ? endpoint.host : name](Stream stream) {
-                      c.doing = "TLS: ";
                       if (tls_.get() == nullptr) return kj::Promise<Stream>(kj::mv(stream));
+                      c.doing = k_tls_doing;
                       return tls_->wrapClient(kj::mv(stream), host.c_str());
                     })
                     .then([this, &c](Stream stream) { return introduce(c, kj::mv(stream)); })
@@ -376,7 +381,8 @@ class Loop final : public kj::TaskSet::ErrorHandler {
   kj::Promise<void> introduce(Caller& c, Stream stream) {
     c.doing = tls_.get() == nullptr
                   ? "what listens there is no cluster port (serve --cluster), or one with TLS: "
-                  : "TLS: it does not take this process's certificate (cluster-tls-cert): ";
+                  : "TLS: it does not take this process's certificate (cluster-tls-cert), or has "
+                    "no TLS: ";
     c.stream = kj::mv(stream);
     c.exchange.member = random_nonce();
     c.opening = encode({k_wire_version, Refusal::none, c.exchange.purpose, c.exchange.member});

@@ -551,6 +551,13 @@ TEST_F(TlsGate, CredentialsThatCannotBeUsedNameTheirField) {
   wrong = good;
   wrong.key_pem = own_.issue("other").key_pem;
   EXPECT_EQ(field_of(wrong), "cluster-tls-key");
+  for (const long hours : {-3, 3}) {
+    const auto pair = own_.issue("server", hours);
+    wrong = good;
+    wrong.certificate_pem = pair.certificate_pem;
+    wrong.key_pem = pair.key_pem;
+    EXPECT_EQ(field_of(wrong), "cluster-tls-cert") << hours;
+  }
   wrong = good;
   wrong.authority_pem = "";
   EXPECT_EQ(field_of(wrong), "cluster-tls-ca");

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/check.hpp"
+#include "cluster/process_identity.hpp"
 #include "schema/messages.hpp"
 
 namespace outrider::cluster {
@@ -106,6 +108,8 @@ struct Wire::Parts {
 
 Wire::Wire(caf::actor_system& system, std::shared_ptr<Gate> gate)
     : parts_(std::make_unique<Parts>(Parts{.system = system, .gate = std::move(gate)})) {
+  const std::string node = caf::to_string(system.node());
+  OUTRIDER_CHECK(node.find('#' + std::to_string(process_identity())) != node.npos, node);
   caf::io::middleman& of_caf = system.middleman();
   parts_->doorman = caf::make_counted<Doorman>(of_caf.backend());
   parts_->middleman = system.spawn<Middleman, caf::detached + caf::hidden>(

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gateway/http_settings.hpp"
+#include "gateway/not_ready.hpp"
 #include "gateway/serving.hpp"
 
 namespace outrider::gateway {
@@ -43,7 +44,7 @@ class Gateway {
     std::function<std::string(const Viewer&)> cluster_json;  ///< GET /cluster; may be empty
     std::function<void()> before_metrics;   ///< brings gauges up to date; may be empty
     std::function<bool()> has_target = {};  ///< whether requests can be served now; empty: they can
-    std::string not_ready = "the model is still loading";  ///< said to requests before serve()
+    NotReady not_ready = {};
     ResetCache reset_cache = {};  ///< POST /reset_prefix_cache; may be empty
     std::function<UnixTime()> wall_time = outrider::wall_time;
     std::function<uint64_t()> random_bits = outrider::random_bits;

@@ -26,7 +26,10 @@ Reply phase_page(const Serving& serving) {
   const bool waits = serving.phase() == Phase::ready && has_target && !has_target();
   const bool ready = serving.phase() == Phase::ready && !waits;
   Json body = Json::object();
-  body["status"] = waits ? "no target" : to_string(serving.phase());
+  const bool loads = serving.phase() == Phase::loading;
+  body["status"] = waits   ? "no target"
+                   : loads ? serving.parts().not_ready.status
+                           : to_string(serving.phase());
   return json_reply(body, ready ? 200 : 503);
 }
 

@@ -104,7 +104,7 @@ Result<std::vector<int32_t>> tokens_of(const ParsedRequest& parsed, size_t index
 
 Result<std::shared_ptr<const ServedModel>> find_served(const ServedModels& models,
                                                        std::string_view name) {
-  if (models.empty()) return fail(ErrorCode::unavailable, "the model is still loading");
+  if (models.empty()) return fail(ErrorCode::unavailable, "no model is served yet");
   if (name.empty()) return models.front();
   const auto found =
       std::ranges::find_if(models, [&](const auto& served) { return served->name == name; });

@@ -108,7 +108,7 @@ kj::Promise<Result<CacheResetDone>> Serving::reset_cache(const Caller& caller, b
 }
 
 Result<void> Serving::admit() const {
-  if (phase_ == Phase::loading) return fail(ErrorCode::unavailable, parts_.not_ready);
+  if (phase_ == Phase::loading) return fail(ErrorCode::unavailable, parts_.not_ready.message);
   if (phase_ == Phase::draining) return fail(ErrorCode::unavailable, "the server is draining");
   if (open_requests_ >= limits::open_requests_max) {
     return fail(ErrorCode::overloaded,

@@ -18,6 +18,7 @@
 #include "gateway/backend.hpp"
 #include "gateway/cache_reset.hpp"
 #include "gateway/generation.hpp"
+#include "gateway/not_ready.hpp"
 #include "gateway/prompt.hpp"
 #include "gateway/text_worker.hpp"
 #include "gateway/viewer.hpp"
@@ -52,8 +53,8 @@ class Serving {
     std::function<std::string(const Viewer&)> cluster_json;  ///< GET /cluster; may be empty
     std::function<void()> before_metrics;  ///< brings gauges up to date; may be empty
     std::function<bool()> has_target;      ///< may be empty
-    std::string not_ready;                 ///< said to requests in the loading phase
-    ResetCache reset_cache;                ///< may be empty
+    NotReady not_ready;
+    ResetCache reset_cache;  ///< may be empty
     std::function<UnixTime()> wall_time;
     std::function<uint64_t()> random_bits;  ///< For ids and drawn seeds.
   };

@@ -149,8 +149,10 @@ Result<void> Engine::submit(RequestKey key, GenerationRequest request, TimePoint
   State& s = *state_;
   OUTRIDER_CHECK(s.requests.find(key) == s.requests.end(), key.session, key.generation);
   const uint32_t waiting = stats().waiting;
-  // Drafts are as many as whoever drafts has texts, whatever else waits.
-  if (waiting >= s.options.waiting && request.draft == DraftKind::none) {
+  // Drafts are as many as whoever drafts has texts, whatever else waits; and what goes on here was
+  // let in by a worker that is gone.
+  const bool is_new = request.draft == DraftKind::none && !request.continues;
+  if (waiting >= s.options.waiting && is_new) {
     return fail(ErrorCode::overloaded, std::to_string(waiting) + " choices are waiting already");
   }
   auto active = make_active_request(key, std::move(request), *s.model, s.context_tokens, *s.cache);
@@ -160,7 +162,8 @@ Result<void> Engine::submit(RequestKey key, GenerationRequest request, TimePoint
     active->pin_until =
         kv.ttl_s == 0 ? TimePoint::max() : active->submitted + std::chrono::seconds(kv.ttl_s);
   }
-  for (Choice& choice : active->choices) choice.arrival = s.arrivals++;
+  uint64_t& arrivals = active->request.continues ? s.continued : s.arrivals;
+  for (Choice& choice : active->choices) choice.arrival = arrivals++;
   active->root = root_block_id(s.options.cluster_secret, s.kv_namespace,
                                {active->request.tenant, active->request.cache_salt});
   active->owner = owner_of(active->request.tenant);

@@ -125,7 +125,8 @@ struct Engine::State {
   DraftControl draft_control;      ///< With what steps cost.
   Transformer transformer;
   std::map<RequestKey, std::unique_ptr<ActiveRequest>> requests;
-  uint64_t arrivals = 0;
+  uint64_t arrivals = uint64_t{1} << 63;  ///< Behind those that were let in elsewhere:
+  uint64_t continued = 0;                 ///< so many yet.
   FairShare shares;
   EngineStats counters;
   PastOutputs past_outputs{limits::past_output_scope_tokens_max, limits::past_output_bytes_max};

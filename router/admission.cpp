@@ -56,8 +56,8 @@ std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
     queue_ms = std::min(queue_ms, placement_cost(request, *worker).queue_ms);
     room = room || !worker->full();
   }
+  if (was_admitted(request)) return std::nullopt;
   if (!room) return overloaded("all workers' queues are full", queue_ms);
-  if (!request.fingerprint.empty() || request.replaces != 0) return std::nullopt;
   if (auto why = over_share(request, shares, slots, held)) {
     return overloaded(std::move(*why), queue_ms);
   }

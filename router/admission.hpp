@@ -15,12 +15,17 @@ struct TenantShares {
   uint32_t others = 0;  ///< Of all other tenants.
 };
 
+inline bool was_admitted(const schema::PlaceRequest& request) {
+  return !request.fingerprint.empty() || request.replaces != 0;
+}
+
 /// Nothing, or why not: `overloaded` (with a time to retry after) if each worker's queue is full,
 /// if the tenant holds its share while others wait too, or if only the reserve is left and it holds
 /// more than a small part of that already (others could come; without keys nobody can). A request
-/// that was admitted once (it has a fingerprint, or goes on for a lost generation) is only refused
-/// for want of room. Deadlines are kept by session and engine: what a router knows of load and
-/// caches is too old to predict a start. `candidates` is not empty.
+/// that was admitted once (it has a fingerprint, or goes on for a lost generation) is never
+/// refused: those of a lost worker are for the others to end, above their queues. Deadlines are
+/// kept by session and engine: what a router knows of load and caches is too old to predict a
+/// start. `candidates` is not empty.
 std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
                                      const std::vector<const WorkerView*>& candidates,
                                      const TenantShares& shares);

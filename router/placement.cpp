@@ -74,7 +74,7 @@ std::optional<PlacementCost> place(const schema::PlaceRequest& request,
   std::optional<PlacementCost> best;
   const Better better{request.key.session};
   for (const WorkerView* worker : candidates) {
-    if (worker->full()) continue;
+    if (worker->full() && !was_admitted(request)) continue;
     PlacementCost cost = placement_cost(request, *worker);
     cost.avoided |= now - worker->heard > std::chrono::milliseconds(limits::heartbeat_late_ms);
     if (!best || better(cost, *best)) best = cost;

@@ -37,10 +37,7 @@ void RouterState::place(const schema::PlaceRequest& request) {
   if (!request.reply_to) return;
   // What it had before must not keep it out: an attempt that was lost, a reply that was.
   table_.release(request.key);
-  if (request.replaces != 0) {
-    table_.release({request.key.session, request.replaces});
-    ++counted_.placed_again;
-  }
+  if (request.replaces != 0) table_.release({request.key.session, request.replaces});
   if (!try_place(request)) hold(request);
 }
 
@@ -54,6 +51,7 @@ bool RouterState::try_place(const schema::PlaceRequest& request) {
   const auto cost = router::place(request, candidates, now());
   if (!cost) return false;
   log_->debug("session {:x}.{}: {}", request.key.session, request.key.generation, explain(*cost));
+  if (request.replaces != 0) ++counted_.placed_again;
   admit_client(request);
   table_.charge(charge_for(request, cost->worker, now()));
   const schema::Announce& worker = table_.workers().at(cost->worker).announce;
@@ -120,18 +118,25 @@ Result<void> RouterState::check_target(const schema::Announce& announce) const {
   if (served_.empty()) return {};
   const auto is_named = [&](const schema::Served& it) { return it.model == announce.model; };
   const auto is_equal = [&](const schema::Served& it) {
-    return it.fingerprint == announce.fingerprint;
+    return it.fingerprint.empty() ? has_all(announce.traits, it.traits)
+                                  : it.fingerprint == announce.fingerprint;
   };
   const auto named = std::ranges::find_if(served_, is_named);
   const auto equal = std::ranges::find_if(served_, is_equal);
   if (named != served_.end() && is_equal(*named)) return {};
-  if (named == served_.end() && equal != served_.end()) {
+  if (named == served_.end() && equal != served_.end() && !equal->fingerprint.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "model: it is \"" + announce.model + "\" here and \"" + equal->model +
                     "\" there; --model-name " + equal->model + " gives it the same name",
                 "model");
   }
   const schema::Served& nearest = named == served_.end() ? served_.front() : *named;
+  if (named == served_.end() && nearest.fingerprint.empty()) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "model: it serves \"" + announce.model + "\", here it is to be \"" + nearest.model + "\"",
+        "model");
+  }
   return fail(ErrorCode::invalid_argument,
               "model: answers of \"" + announce.model + "\" would be others than those of \"" +
                   nearest.model + "\": " + differences(announce.traits, nearest.traits),
@@ -215,6 +220,16 @@ void RouterState::lost(const caf::down_msg& down) {
   }
 }
 
+void RouterState::tell_of_hang(const schema::Load& load) {
+  const auto found = table_.workers().find(load.worker);
+  if (found == table_.workers().end()) return;
+  const WorkerView& worker = found->second;
+  if (worker.announce.incarnation != load.incarnation || worker.load.hangs == load.hangs) return;
+  if (load.hangs) ++counted_.silent;
+  log_->log(load.hangs ? spdlog::level::warn : spdlog::level::info, "{} {}", worker.announce.name,
+            load.hangs ? "hangs: what it had goes on elsewhere" : "goes on");
+}
+
 void RouterState::tick() {
   const auto silent = table_.age_out(now());
   for (const schema::Announce& worker : silent) {
@@ -285,6 +300,7 @@ RouterActor::behavior_type RouterState::make_behavior() {
       [this](const schema::PlaceRequest& request) { place(request); },
       [this](const schema::Announce& message) { announce(message); },
       [this](const schema::Load& load) {
+        tell_of_hang(load);
         if (table_.update(load, now())) return;
         const auto worker = caf::actor_cast<schema::WorkerHandle>(self_->current_sender());
         if (worker) self_->send(worker, schema::AnnounceAgain{load.worker});

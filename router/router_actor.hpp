@@ -60,6 +60,8 @@ class RouterState {
   void tell_drafts();
   void remove(uint64_t worker);
   void lost(const caf::down_msg& down);
+  /// If that is news.
+  void tell_of_hang(const schema::Load& load);
   void tick();
   void admit_client(const schema::PlaceRequest& request);
   TenantShares shares(const schema::PlaceRequest& request) const;

@@ -439,6 +439,35 @@ TEST_F(Router, RefusesTargetsThatWouldAnswerOtherwise) {
   EXPECT_EQ(listed().refused, 3u);
 }
 
+TEST_F(Router, BeforeAFirstTargetOnlyWhatIsKnownOfItCounts) {
+  serve({{.model = "tiny", .traits = {{"tokenizer", "tk"}}}});
+  schema::Announce announced = announce_of(1);
+  announced.traits = {{"tokenizer", "tk"}, {"ctx", "8192"}};
+  const auto target = worker(9);  // Names nothing.
+  ASSERT_EQ(refused_->size(), 1u);
+  EXPECT_THAT(refused_->at(0).refusal.message, testing::HasSubstr("tokenizer none, not tk"));
+  announce(target, announced);
+  EXPECT_EQ(workers().size(), 1u);
+  announced.worker = 2;
+  announced.model = "other";
+  announce(target, announced);
+  ASSERT_EQ(refused_->size(), 2u);
+  EXPECT_THAT(refused_->at(1).refusal.message,
+              testing::HasSubstr("it serves \"other\", here it is to be \"tiny\""));
+  draft(3);
+  EXPECT_EQ(refused_->size(), 2u) << "who was refused says nothing of what drafts have to be";
+}
+
+TEST_F(Router, CountsWhatWasPlacedAgainNotWhatAsksForIt) {
+  schema::PlaceRequest moved = request_of(5);
+  moved.replaces = 1;
+  moved.key.generation = 2;
+  for (int i = 0; i < 3; ++i) ask(moved);
+  EXPECT_EQ(listed().placed_again, 0u) << "nobody is there";
+  worker(1);
+  EXPECT_EQ(listed().placed_again, 1u) << "it was held for whoever comes";
+}
+
 TEST_F(Router, ServesSeveralModelsEachByItsOwnTargets) {
   schema::Announce small = announce_of(2);
   small.model = "small";

@@ -90,10 +90,11 @@ struct SessionCount {
 
 // -- front desk -> router ------------------------------------------------------------------------
 
-/// A model by name, and what its answers are promised to be.
+/// A model by name, and what its answers are promised to be. Before a first target has set that: no
+/// fingerprint, and the traits that are known.
 struct Served {
   std::string model;
-  std::string fingerprint;
+  std::string fingerprint = {};
   AnswerTraits traits = {};
 };
 
@@ -263,6 +264,7 @@ struct Load {
   uint32_t draft_runs = 0;    ///< Choices that a draft drafts for; a target: for which one does.
   bool drafting = false;      ///< A target: drafts pay here now.
   bool leaving = false;       ///< A target: it takes nothing any more.
+  bool hangs = false;         ///< A target: its engine is in a step that does not end.
   uint64_t blocks_given = 0;  ///< A target: KV blocks for others, since its start,
   uint64_t blocks_taken = 0;  ///< and from others.
 };

@@ -120,7 +120,8 @@ Result<std::vector<TokenOut>> decode_tokens(const TokenBatch& batch) {
 
 WireRequest to_wire(const GenerationRequest& request) {
   const auto& [id, prompt, committed, sampling, stop, choices, logprobs, prompt_logprobs, priority,
-               deadline_ms, tenant, cache_salt, kv, speculation, draft, kv_peer] = request;
+               deadline_ms, tenant, cache_salt, kv, speculation, continues, draft, kv_peer] =
+      request;
   const auto& [temperature, top_k, top_p, min_p, repetition, presence, frequency, logit_bias,
                seed] = sampling;
   const auto& [max_tokens, min_tokens, ignore_eos, stop_ids, stop_strings, include_stop,
@@ -162,6 +163,7 @@ WireRequest to_wire(const GenerationRequest& request) {
   wire.speculates = speculates;
   wire.draft_depth_max = depth_max;
   wire.draft_method = static_cast<uint8_t>(method);
+  wire.continues = continues;
   return wire;
 }
 
@@ -193,6 +195,7 @@ GenerationRequest from_wire(const WireRequest& wire) {
   request.prompt_logprobs = wire.prompt_logprobs;
   request.priority = wire.priority;
   request.deadline_ms = wire.deadline_ms;
+  request.continues = wire.continues;
   request.tenant = wire.tenant;
   request.cache_salt = wire.cache_salt;
   // Of a rule or a method that it does not know an engine makes the default.

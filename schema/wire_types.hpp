@@ -122,6 +122,7 @@ struct WireRequest {
   bool speculates = true;
   uint32_t draft_depth_max = 0;
   uint8_t draft_method = 0;
+  bool continues = false;
 
   friend bool operator==(const WireRequest&, const WireRequest&) = default;
 };
@@ -134,7 +135,7 @@ typename Inspector::result_type inspect(Inspector& f, WireRequest& x) {
            x.ignore_eos, x.stop_token_ids, x.stop_strings, x.include_stop_str_in_output,
            x.skip_special_tokens, x.choices, x.logprobs, x.prompt_logprobs, x.priority,
            x.deadline_ms, x.tenant, x.cache_salt, x.kv_stop_rule, x.kv_pin, x.kv_ttl_s,
-           x.speculates, x.draft_depth_max, x.draft_method);
+           x.speculates, x.draft_depth_max, x.draft_method, x.continues);
 }
 
 WireRequest to_wire(const GenerationRequest& request);

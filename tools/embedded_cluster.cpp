@@ -152,6 +152,26 @@ void update_member_metrics(const schema::WorkerList& members, ServingMetrics& me
   raise_to(metrics.placed_again, static_cast<double>(members.placed_again));
 }
 
+/// Of a gateway without a target of its own: what all that it knows do together, whoever asked
+/// them.
+void update_load_metrics(const schema::WorkerList& members, ServingMetrics& metrics) {
+  double running = 0, waiting = 0, parked = 0, total = 0, free = 0;
+  for (const schema::WorkerInfo& member : members.workers) {
+    if (member.announce.role != schema::Role::target) continue;
+    running += member.load.running;
+    waiting += member.load.waiting;
+    parked += member.load.parked;
+    total += member.load.blocks_total;
+    free += member.load.blocks_free;
+  }
+  metrics.requests_running.Set(running);
+  metrics.requests_waiting.Set(waiting);
+  metrics.requests_parked.Set(parked);
+  metrics.kv_blocks_total.Set(total);
+  metrics.kv_blocks_free.Set(free);
+  metrics.kv_cache_usage.Set(total == 0 ? 0 : (total - free) / total);
+}
+
 model::ModelText model_text_of(const std::string& name, const model::LoadedModel& model) {
   return {name, model.config, model.tokenizer, model.chat_template};
 }
@@ -222,10 +242,12 @@ EmbeddedCluster::EmbeddedCluster(const Clock& clock, ServingMetrics& metrics,
 }
 
 Result<uint16_t> EmbeddedCluster::listen(const cluster::Endpoint& endpoint,
-                                         cluster::Credentials credentials) {
+                                         cluster::Credentials credentials,
+                                         std::vector<schema::Served> expected) {
   OUTRIDER_ASSIGN(gate_, cluster::Gate::open({std::move(credentials), log_}));
   actors_ = std::make_unique<Actors>(log_, true);
   actors_->wire = std::make_unique<cluster::Wire>(*actors_->system, gate_);
+  caf::anon_send(actors_->router, schema::ServesModel{std::move(expected)});  // before who joins
   auto port = actors_->wire->publish(actors_->router, endpoint);
   if (port) return port;
   return fail(port.error().code, "cluster: " + port.error().message, "cluster");
@@ -297,11 +319,9 @@ void EmbeddedCluster::start(Prepared prepared) {
   start_desk(std::move(state));
 }
 
-std::unique_ptr<TargetWait> EmbeddedCluster::wait_for_target(const model::ModelText& text) const {
+std::unique_ptr<TargetWait> EmbeddedCluster::wait_for_target() const {
   OUTRIDER_CHECK(actors_, "targets can join only where the cluster listens");
-  return std::make_unique<TargetWait>(
-      *actors_->system, actors_->router,
-      TargetWait::Wanted{text.name, to_hex(text.tokenizer->fingerprint())}, log_);
+  return std::make_unique<TargetWait>(*actors_->system, actors_->router);
 }
 
 void EmbeddedCluster::start(model::ModelText text, const schema::Announce& target) {
@@ -330,7 +350,7 @@ bool EmbeddedCluster::has_target() const {
   const auto& workers = state_->view->snapshot().members.workers;
   return std::any_of(workers.begin(), workers.end(), [&](const schema::WorkerInfo& worker) {
     return worker.announce.role == schema::Role::target && !worker.load.leaving &&
-           worker.announce.model == state_->served.front().name;
+           !worker.load.hangs && worker.announce.model == state_->served.front().name;
   });
 }
 
@@ -376,11 +396,13 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
                                        {"draft_runs", load.draft_runs},
                                        {"drafting", load.drafting},
                                        {"leaving", load.leaving},
+                                       {"hangs", load.hangs},
                                        {"blocks_given", load.blocks_given},
                                        {"blocks_taken", load.blocks_taken}}}};
     if (announce.step_rows.empty()) member.erase("step_costs");  // a draft's engine: not measured
     if (announce.role == schema::Role::draft) {
-      for (const char* of_target : {"drafting", "leaving", "blocks_given", "blocks_taken"}) {
+      for (const char* of_target :
+           {"drafting", "leaving", "hangs", "blocks_given", "blocks_taken"}) {
         member["load"].erase(of_target);
       }
     }
@@ -433,7 +455,8 @@ void EmbeddedCluster::update_metrics() {
   const ClusterView::Snapshot seen = state_->view->snapshot();
   metrics_.sessions_open.Set(seen.sessions_open);
   update_member_metrics(seen.members, metrics_);
-  const auto loop = state_->target ? state_->target->engine() : nullptr;
+  if (!state_->target) return update_load_metrics(seen.members, metrics_);
+  const auto loop = state_->target->engine();
   if (!loop) return;
   const actors::EngineSnapshot snapshot = loop->snapshot();
   const model::EngineStats& stats = snapshot.stats;

@@ -36,7 +36,8 @@ class EmbeddedCluster {
   EmbeddedCluster(const Clock& clock, ServingMetrics& metrics, std::shared_ptr<spdlog::logger> log,
                   std::optional<kvstore::ColdStoreOptions> store);
   /// Lets processes on other machines join, there; before the start. The port that it got.
-  Result<uint16_t> listen(const cluster::Endpoint& endpoint, cluster::Credentials credentials);
+  Result<uint16_t> listen(const cluster::Endpoint& endpoint, cluster::Credentials credentials,
+                          std::vector<schema::Served> expected);
   /// Ends all sessions, stops the engine and closes the store: what is queued becomes durable.
   ~EmbeddedCluster();  ///< stops
 
@@ -49,8 +50,8 @@ class EmbeddedCluster {
   Result<void> add_draft(const DraftModel& draft, Prepared& prepared) const;
   /// Spawns the actors.
   void start(Prepared prepared);
-  /// Without a target of its own: looks for one that serves this text. After listen().
-  std::unique_ptr<TargetWait> wait_for_target(const model::ModelText& text) const;
+  /// Without a target of its own: looks for a first one that joins. After listen().
+  std::unique_ptr<TargetWait> wait_for_target() const;
   /// Spawns the actors but a target, for what the first one that joined serves.
   void start(model::ModelText text, const schema::Announce& target);
 

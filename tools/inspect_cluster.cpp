@@ -53,11 +53,12 @@ std::string runs_text(const nlohmann::json& load) {
 std::string member_text(const nlohmann::json& member) {
   const nlohmann::json& load = member_of(member, "load");
   const bool leaves = member_of(load, "leaving") == true;
+  const bool hangs = member_of(load, "hangs") == true;
   return word(member, "name") + "  " + word(member, "role") + " of " + word(member, "model") +
          ", context " + whole(member, "context_tokens") + " tokens, heard " +
-         whole(member, "silent_ms") + " ms ago" + (leaves ? ", leaving" : "") + "\n" +
-         "  choices: " + whole(load, "running") + " running, " + whole(load, "waiting") +
-         " waiting, " + whole(load, "parked") + " parked\n" +
+         whole(member, "silent_ms") + " ms ago" + (leaves ? ", leaving" : "") +
+         (hangs ? ", hangs" : "") + "\n" + "  choices: " + whole(load, "running") + " running, " +
+         whole(load, "waiting") + " waiting, " + whole(load, "parked") + " parked\n" +
          "  KV blocks: " + whole(load, "blocks_free") + " of " + whole(load, "blocks_total") +
          " free; " + whole(load, "queued_rows") + " rows queued, " + whole(load, "rows_per_s") +
          " rows/s\n" + runs_text(load);

@@ -34,6 +34,8 @@ const std::vector<std::string>& node_setting_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = {"roles",
                                     "join",
+                                    "drain-timeout-s",
+                                    "node-name",
                                     "cluster-tls-cert",
                                     "cluster-tls-key",
                                     "cluster-tls-ca",
@@ -69,13 +71,21 @@ Result<std::vector<cluster::Endpoint>> router_addresses(const Settings& settings
       return fail(ErrorCode::invalid_argument,
                   "join: \"" + addresses + "\" has a comma with no address beside it", "join");
     }
-    cluster::Endpoint& router = routers.emplace_back();
+    cluster::Endpoint router;
     OUTRIDER_ASSIGN(router, cluster::parse_endpoint(std::string(address), "join"));
+    const auto is_same = [&](const cluster::Endpoint& it) {
+      return to_string(it) == to_string(router);
+    };
+    if (std::ranges::any_of(routers, is_same)) {
+      return fail(ErrorCode::invalid_argument,
+                  "join: \"" + std::string(address) + "\" stands there twice", "join");
+    }
     if (router.host.empty() || router.port == 0) {
       return fail(ErrorCode::invalid_argument,
                   "join: \"" + std::string(address) + "\" needs a host and a port to connect to",
                   "join");
     }
+    routers.push_back(std::move(router));
   }
   return routers;
 }
@@ -151,10 +161,11 @@ Result<Prepared> load_target(const Settings& settings, const std::string& name, 
 }
 
 /// For people: several nodes are members of one cluster.
-std::string node_name(const char* role) {
+std::string node_name(const Settings& settings, const std::string& role) {
+  if (const std::string& given = settings.text("node-name"); !given.empty()) return given;
   char host[HOST_NAME_MAX + 1] = {};
   ::gethostname(host, HOST_NAME_MAX);
-  return std::string(role) + "-" + host + "-" + std::to_string(::getpid());
+  return role + "-" + host + "-" + std::to_string(::getpid());
 }
 
 /// Its actors, for as long as it lives.
@@ -180,10 +191,6 @@ class Node {
   ~Node() {
     if (store_) store_->lift_write_limit();  // nobody waits for an answer any more
     const caf::scoped_actor self(*system_);
-    if (target_) {
-      caf::anon_send(target_->actor(), actors::LeaveNow{});
-      self->wait_for(target_->actor());
-    }
     target_.reset();
     draft_.reset();
     for (const cluster::RouterLink& link : links_) {
@@ -192,6 +199,18 @@ class Node {
   }
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
+
+  /// A target's requests go on elsewhere, or end here. Whether all did.
+  bool leave() {
+    if (!target_) return true;
+    const caf::scoped_actor self(*system_);
+    bool left = false;
+    self->monitor(target_->actor());
+    caf::anon_send(target_->actor(), actors::LeaveNow{});
+    self->receive(
+        [&](const caf::down_msg& down) { left = down.reason == caf::exit_reason::user_shutdown; });
+    return left;
+  }
 
   /// Resolves when none of its routers will have it.
   kj::Promise<void> refused() { return kj::mv(refused_); }
@@ -263,7 +282,10 @@ int run_node(const Settings& settings) {
   if (!*loaded) return report(loaded->error());
   Prepared& prepared = **loaded;
   schema::Announce& announce = prepared.announce();
-  announce.name = node_name(role.c_str());
+  announce.name = node_name(settings, role);
+  if (prepared.target) {
+    prepared.target->leaves_within = std::chrono::seconds(settings.count("drain-timeout-s"));
+  }
   (*log)->info("{} {}: model {}, context {} tokens; joining {}", role, announce.name,
                announce.model, announce.context_tokens, settings.text("join"));
   int code = k_exit_done;
@@ -273,6 +295,7 @@ int run_node(const Settings& settings) {
     auto refused = node.refused().then([] { return k_exit_failed; });
     code = stopped.exclusiveJoin(kj::mv(refused)).wait(io.waitScope);
     end_at_the_next_signal(k_exit_failed);
+    if (!node.leave()) code = k_exit_failed;
   }
   (*log)->info("stopped");
   return code;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/hash.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "base/utf8.hpp"
@@ -74,7 +75,8 @@ Error with_advice(Error error) {
 }
 
 /// Where nodes join; empty: nowhere.
-Result<std::string> listen_for_nodes(const Settings& settings, EmbeddedCluster& cluster) {
+Result<std::string> listen_for_nodes(const Settings& settings, EmbeddedCluster& cluster,
+                                     std::vector<schema::Served> expected) {
   const std::string& address = settings.text("cluster");
   if (address == "off") return std::string();
   cluster::Endpoint endpoint;
@@ -82,8 +84,19 @@ Result<std::string> listen_for_nodes(const Settings& settings, EmbeddedCluster& 
   cluster::Credentials credentials;
   OUTRIDER_ASSIGN(credentials, cluster_credentials(settings));
   uint16_t port = 0;
-  OUTRIDER_ASSIGN(port, cluster.listen(endpoint, std::move(credentials)));
+  OUTRIDER_ASSIGN(port, cluster.listen(endpoint, std::move(credentials), std::move(expected)));
   return with_port(address, port);
+}
+
+/// What targets are to serve, as far as it is known before a first one does. `text` has a gateway
+/// alone: whoever has an engine would have to load it first.
+std::vector<schema::Served> expected_targets(const Settings& settings,
+                                             const model::ModelText& text) {
+  schema::Served model{.model = text.name};
+  if (text.tokenizer) model.traits = {{"tokenizer", to_hex(text.tokenizer->fingerprint())}};
+  std::vector<schema::Served> expected = {std::move(model)};
+  if (uses_draft_model(settings)) expected.push_back({.model = draft_name(settings.text("draft"))});
+  return expected;
 }
 
 Result<void> load_draft(const Settings& settings, const EmbeddedCluster& cluster,
@@ -160,22 +173,22 @@ std::optional<int> start_with_target(kj::AsyncIoContext& io, const Settings& set
 }
 
 /// Waits for a target in another process. An exit code: it came to nothing.
-std::optional<int> start_as_gateway(kj::AsyncIoContext& io, const std::string& path,
-                                    const std::string& name, EmbeddedCluster& cluster,
-                                    spdlog::logger& log) {
-  auto text = model::load_model_text(path);
-  if (!text) return report(text.error());
-  text->name = name;
-  log.info("waiting for a target that serves {}", name);
-  const auto wait = cluster.wait_for_target(*text);
+std::optional<int> start_as_gateway(kj::AsyncIoContext& io, model::ModelText text,
+                                    EmbeddedCluster& cluster, spdlog::logger& log) {
+  log.info("waiting for a target that serves {}", text.name);
+  const auto wait = cluster.wait_for_target();
   std::optional<schema::Announce> found;
   wait->found()
       .then([&](schema::Announce target) { found = std::move(target); })
       .exclusiveJoin(stop_signal(io.unixEventPort))
       .wait(io.waitScope);
-  if (!found) return k_exit_interrupted;
+  if (!found) {
+    end_at_the_next_signal(k_exit_failed);
+    log.info("stopped");
+    return k_exit_done;
+  }
   log.info("{} serves it: context {} tokens", found->name, found->context_tokens);
-  cluster.start(std::move(*text), *found);
+  cluster.start(std::move(text), *found);
   return std::nullopt;
 }
 
@@ -188,9 +201,12 @@ int serve(const Settings& settings) {
   const bool is_gateway = serving_command(settings) == Command::gateway;
   auto plan = is_gateway ? TargetPlan() : plan_target(settings);
   if (!plan) return report(plan.error());
+  auto text = is_gateway ? model::load_model_text(checked->model) : model::ModelText();
+  if (!text) return report(text.error());
   auto io = kj::setupAsyncIo();
   const SteadyClock clock;
   const std::string name = served_name(settings, checked->model);
+  text->name = name;
   ServingMetrics metrics(name);
   EmbeddedCluster cluster(clock, metrics, *log, std::move(plan->store));
 
@@ -206,17 +222,17 @@ int serve(const Settings& settings) {
           [&cluster](gateway::CacheReset what, gateway::CacheResetAnswer answer) {
             cluster.reset_cache(what, std::move(answer));
           }};
-  if (is_gateway) parts.not_ready = "no target has joined yet";
+  if (is_gateway) parts.not_ready = {"no target", "no target has joined yet"};
   auto gateway = gateway::Gateway::open(io, gateway_options(settings), std::move(parts));
   if (!gateway) return report(with_advice(gateway.error()));
-  const auto joined_at = listen_for_nodes(settings, cluster);
+  const auto joined_at = listen_for_nodes(settings, cluster, expected_targets(settings, *text));
   if (!joined_at) return report(with_advice(joined_at.error()));
   const Listening listening = listening_at(settings, **gateway);
   for (const std::string& warning : exposure_warnings(listening)) (*log)->warn("{}", warning);
   if (!joined_at->empty()) (*log)->info("nodes join at {}", *joined_at);
 
   const auto ended = is_gateway
-                         ? start_as_gateway(io, checked->model, name, cluster, **log)
+                         ? start_as_gateway(io, std::move(*text), cluster, **log)
                          : start_with_target(io, settings, name, plan->options, cluster, **log);
   if (ended) return *ended;
   (*gateway)->serve(cluster.served_models(), cluster.backend());

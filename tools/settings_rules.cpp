@@ -53,6 +53,7 @@ constexpr Need k_needs[] = {
      [](const Settings& s) { return s.text("spec") == "auto" || s.text("spec") == "draft"; },
      "unless spec is auto or draft"},
     {"join", [](const Settings&) { return false; }, "but in outrider node", false},
+    {"node-name", [](const Settings&) { return false; }, "but in outrider node", false},
     {"weights-cache", [](const Settings& s) { return s.text("device") == "cpu"; },
      "unless device is cpu"},
     {"decode-chunks", [](const Settings& s) { return s.text("decode-plan") == "fixed"; },

@@ -53,7 +53,8 @@ std::vector<Setting> access_settings() {
        .kind = Kind::count,
        .unit = "s",
        .default_value = "30",
-       .help = "time for admitted streams after SIGTERM",
+       .help =
+           "time for admitted streams after SIGTERM, to end or, of a node's, to go on elsewhere",
        .maximum = 86'400},
   };
 }
@@ -67,6 +68,9 @@ std::vector<Setting> cluster_settings() {
        .choices = {"off"}},
       {.name = "join",
        .help = "node: HOST:PORT of the server's cluster address; of several servers, by commas"},
+      {.name = "node-name",
+       .help = "what logs and /cluster call a node (default: ROLE-HOST-PID)",
+       .maximum = 64},
       {.name = "cluster-secret-file",
        .kind = Kind::path,
        .help =

@@ -1,5 +1,6 @@
 #include "tools/target_model.hpp"
 
+#include <algorithm>
 #include <caf/send.hpp>
 #include <utility>
 
@@ -14,6 +15,9 @@ namespace {
 
 /// Of a start, for the KV store to open: a salvage of gigabytes takes longer.
 constexpr Duration k_store_wait = std::chrono::seconds(10);
+/// A step hangs that takes so long, and so many times what the longest should.
+constexpr Duration k_hang = std::chrono::seconds(2);
+constexpr int k_hang_steps = 4;
 
 /// Of the blocks that an engine with these options computes.
 std::string describe_blocks(const std::string& model, const model::EngineOptions& options) {
@@ -67,6 +71,8 @@ Result<PreparedTarget> prepare_target(std::shared_ptr<const model::LoadedModel> 
   const model::StepCosts costs = model::measure_step_costs(**engine, around.clock);
   announce_costs(costs, prepared.announce);
   (*engine)->set_step_costs(costs);
+  prepared.hangs_after = std::max<Duration>(
+      k_hang, k_hang_steps * costs.prefill(options.batch_tokens, (*engine)->context_tokens()));
   std::shared_ptr<model::BlockTier> tier;
   if (around.store) {
     // It has been opening meanwhile: from the first request on it answers, unless that is a
@@ -108,6 +114,8 @@ RunningTarget::RunningTarget(caf::actor_system& system, const schema::RouterHand
                             .drafts = {},
                             .lines = std::move(target.lines),
                             .peers = std::move(target.peers),
+                            .leaves_within = target.leaves_within,
+                            .hangs_after = target.hangs_after,
                             .log = std::move(log)};
   if (target.takes_drafts) {
     setup.drafts.depth_max = target.speculation.depth_max;

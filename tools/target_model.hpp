@@ -25,11 +25,13 @@ struct PreparedTarget {
   schema::Announce announce;
   std::string kv_kind;  ///< as kv_kinds_text writes it
   model::SpeculationOptions speculation;
-  bool takes_drafts = false;                ///< Of models, here or in other processes.
-  bool draft_competes = false;              ///< For cores.
-  size_t routers = 1;                       ///< As TargetSetup has it.
-  actors::PeerLines lines;                  ///< The same,
-  std::shared_ptr<actors::PeerTier> peers;  ///< and the same.
+  bool takes_drafts = false;    ///< Of models, here or in other processes.
+  bool draft_competes = false;  ///< For cores.
+  size_t routers = 1;           ///< As TargetSetup has it,
+  Duration leaves_within = std::chrono::milliseconds(limits::drain_timeout_ms);  ///< the same,
+  Duration hangs_after{0};                                                       ///< the same,
+  actors::PeerLines lines;                                                       ///< the same,
+  std::shared_ptr<actors::PeerTier> peers;                                       ///< and the same.
 };
 
 /// What a target has around it.

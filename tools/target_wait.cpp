@@ -2,9 +2,8 @@
 
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
-#include <caf/stateful_actor.hpp>
 #include <chrono>
-#include <set>
+#include <memory>
 #include <utility>
 
 #include "base/limits.hpp"
@@ -15,48 +14,27 @@ namespace {
 
 using Fulfiller = std::shared_ptr<kj::Own<kj::CrossThreadPromiseFulfiller<schema::Announce>>>;
 
-struct LookerState {
-  LookerState() = default;
-
-  schema::RouterHandle router;
-  TargetWait::Wanted wanted;
-  std::shared_ptr<spdlog::logger> log;
-  Fulfiller found;
-  std::set<uint64_t> unfit;  ///< Workers that were told of.
-
-  /// Whether one of them is it.
-  bool look(const schema::WorkerList& list) {
-    for (const schema::WorkerInfo& worker : list.workers) {
-      const schema::Announce& announce = worker.announce;
-      if (announce.role != schema::Role::target || worker.load.leaving) continue;
-      if (announce.model == wanted.model && announce.tokenizer == wanted.tokenizer) {
-        (*found)->fulfill(schema::Announce(announce));
-        return true;
-      }
-      if (!unfit.insert(announce.worker).second) continue;
-      log->warn("{} is not used: it serves \"{}\", here it is to be \"{}\"{}", announce.name,
-                announce.model, wanted.model,
-                announce.model == wanted.model ? " with another tokenizer" : "");
-    }
-    return false;
+/// Whether there is one.
+bool look(const schema::WorkerList& list, const Fulfiller& found) {
+  for (const schema::WorkerInfo& worker : list.workers) {
+    if (worker.announce.role != schema::Role::target || worker.load.leaving || worker.load.hangs)
+      continue;
+    (*found)->fulfill(schema::Announce(worker.announce));
+    return true;
   }
-};
+  return false;
+}
 
-caf::behavior looker(caf::stateful_actor<LookerState>* self, schema::RouterHandle router,
-                     TargetWait::Wanted wanted, std::shared_ptr<spdlog::logger> log,
-                     Fulfiller found) {
-  self->state.router = std::move(router);
-  self->state.wanted = std::move(wanted);
-  self->state.log = std::move(log);
-  self->state.found = std::move(found);
+caf::behavior looker(caf::event_based_actor* self, const schema::RouterHandle& router,
+                     const Fulfiller& found) {
   schema::survive_unknown_messages(self);
   self->send(self, caf::tick_atom::value);
-  return {[self](caf::tick_atom) {
-    self->request(self->state.router, std::chrono::milliseconds(limits::control_timeout_ms),
+  return {[self, router, found](caf::tick_atom) {
+    self->request(router, std::chrono::milliseconds(limits::control_timeout_ms),
                   schema::ListWorkers{})
         .then(
-            [self](const schema::WorkerList& list) {
-              if (self->state.look(list)) self->quit();
+            [self, found](const schema::WorkerList& list) {
+              if (look(list, found)) self->quit();
             },
             [](const caf::error&) {});  // the next heartbeat asks again
     self->delayed_send(self, std::chrono::milliseconds(limits::heartbeat_interval_ms),
@@ -66,12 +44,11 @@ caf::behavior looker(caf::stateful_actor<LookerState>* self, schema::RouterHandl
 
 }  // namespace
 
-TargetWait::TargetWait(caf::actor_system& system, const schema::RouterHandle& router, Wanted wanted,
-                       std::shared_ptr<spdlog::logger> log) {
+TargetWait::TargetWait(caf::actor_system& system, const schema::RouterHandle& router) {
   auto pair = kj::newPromiseAndCrossThreadFulfiller<schema::Announce>();
   found_ = kj::mv(pair.promise);
   looker_ =
-      system.spawn(looker, router, std::move(wanted), std::move(log),
+      system.spawn(looker, router,
                    std::make_shared<kj::Own<kj::CrossThreadPromiseFulfiller<schema::Announce>>>(
                        kj::mv(pair.fulfiller)));
 }

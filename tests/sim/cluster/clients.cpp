@@ -196,7 +196,7 @@ bool Clients::may_end_with(const Client& client, ErrorCode code) const {
     case ErrorCode::invalid_argument:
       return client.request.prompt[0] < 0;
     case ErrorCode::overloaded:
-      return scenario_.is_tight && !client.is_calm;
+      return scenario_.is_tight && !client.is_calm && client.stream->choices.empty();
     case ErrorCode::unavailable:
       // Where it is tight, being turned away costs tries as well.
       if (client.is_calm) return false;

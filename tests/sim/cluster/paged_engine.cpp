@@ -72,7 +72,7 @@ Result<void> PagedEngine::submit(RequestKey key, GenerationRequest request) {
   if (request.prompt.front() < 0) {
     return fail(ErrorCode::invalid_argument, "token id out of range", "prompt");
   }
-  if (choices() + request.choices > options_.choices) {
+  if (choices() + request.choices > options_.choices && !request.continues) {
     return fail(ErrorCode::overloaded, "the engine's queue is full");
   }
   OUTRIDER_CHECK(request.committed.empty() || request.choices == 1, key.session);
