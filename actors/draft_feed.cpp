@@ -161,6 +161,12 @@ void DraftFeed::take(const schema::DraftReady& ready) {
 }
 
 void DraftFeed::take(const schema::DraftHints& hints) {
+  size_t branches = 0;
+  for (const schema::DraftHint& hint : hints.hints) branches += hint.branches.size();
+  if (hints.hints.size() > limits::draft_entries_max || branches > limits::draft_branches_max) {
+    outbox_.unleased += hints.hints.size();  // No draft of ours says so much at once.
+    return;
+  }
   for (const schema::DraftHint& hint : hints.hints) {
     const auto [request, text] = find(hint.key);
     if (text == nullptr || text->depth == 0) {
@@ -246,8 +252,14 @@ void DraftFeed::flush() {
   }
 }
 
+/// It has begun, or will at once: what only waits takes no place with a draft from what runs.
+bool DraftFeed::is_running(const Request& request) const {
+  return requests_.size() <= options_.sequences ||
+         std::ranges::any_of(request.texts, [](const Text& text) { return !text.output.empty(); });
+}
+
 void DraftFeed::flush(RequestKey key, Request& request, bool wanted) {
-  if (wanted && !request.asked) {
+  if (wanted && !request.asked && is_running(request)) {
     request.asked = request.may_hold = true;
     schema::LeaseDraft& ask = outbox_.asks.emplace_back();
     ask.request = key;

@@ -34,6 +34,7 @@ class DraftFeed {
     std::string tokenizer;   ///< Fingerprint.
     uint32_t depth_max = 0;  ///< Hints that a step verifies of a choice; 0: nobody drafts.
     DraftDuty::Options duty;
+    uint32_t sequences = UINT32_MAX;  ///< That the engine runs at once.
   };
   explicit DraftFeed(Options options) : options_(std::move(options)), duty_(options_.duty) {}
 
@@ -107,6 +108,7 @@ class DraftFeed {
   schema::DraftCommits& message_for(const Request& request, size_t tokens);
   uint32_t depth_of(const Request& request, const Text& text) const;
   bool is_ready() const;
+  bool is_running(const Request& request) const;
 
   Options options_;
   DraftDuty duty_;

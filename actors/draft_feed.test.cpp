@@ -179,6 +179,40 @@ TEST_F(Feed, PassesOnHintsOfTheLeaseThatHoldsAndCountsOthers) {
   EXPECT_EQ(box_.unleased, 4u);
 }
 
+TEST_F(Feed, TakesNoMoreOfADraftThanOneSays) {
+  feed_.begin(k_key, request());
+  lease();
+  step({4});
+  schema::DraftHints wide = hint(key());
+  wide.hints[0].branches.assign(limits::draft_branches_max + 1, {-1, 8, 200});
+  feed_.take(wide);
+  schema::DraftHints many;
+  many.hints.assign(limits::draft_entries_max + 1, hint(key()).hints[0]);
+  feed_.take(many);
+  read();
+  EXPECT_TRUE(box_.hints.empty());
+  EXPECT_EQ(box_.unleased, 1 + many.hints.size());
+}
+
+TEST_F(Feed, WhatOnlyWaitsTakesNoPlaceFromWhatRuns) {
+  feed_ = DraftFeed({.target = 9,
+                     .tokenizer = "tokens",
+                     .depth_max = 8,
+                     .duty = {.always = true},
+                     .sequences = 1});
+  feed_.begin({6, 1}, request());
+  read();
+  ASSERT_EQ(box_.asks.size(), 1u) << "it will run at once";
+  feed_.begin(k_key, request());
+  feed_.begin({8, 1}, request());
+  read();
+  EXPECT_TRUE(box_.asks.empty());
+  step({4});
+  read();
+  ASSERT_EQ(box_.asks.size(), 1u);
+  EXPECT_EQ(box_.asks[0].request, k_key);
+}
+
 TEST_F(Feed, TheEndOfARequestIsToldToAll) {
   feed_.begin(k_key, request(2));
   lease();

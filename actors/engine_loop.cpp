@@ -104,11 +104,15 @@ void EngineLoop::post(Command command) {
 /// Nobody is woken: without a step to come there is nothing to hint at.
 void EngineLoop::hint(std::vector<DraftedHint> hints) {
   const std::lock_guard lock(mutex_);
-  const size_t room = limits::hints_waiting_max - inbox_.hints.size();
-  const size_t taken = std::min(hints.size(), room);
-  std::move(hints.begin(), hints.begin() + static_cast<long>(taken),
-            std::back_inserter(inbox_.hints));
-  refused_.hints[static_cast<size_t>(model::HintOutcome::full)] += hints.size() - taken;
+  for (DraftedHint& hint : hints) {
+    const size_t branches = 1 + hint.branches.size();
+    if (inbox_.hint_branches + branches > limits::hint_branches_waiting_max) {
+      ++refused_.hints[static_cast<size_t>(model::HintOutcome::full)];
+      continue;
+    }
+    inbox_.hint_branches += branches;
+    inbox_.hints.push_back(std::move(hint));
+  }
 }
 
 void EngineLoop::count_hints(model::HintOutcome outcome, uint64_t count) {
@@ -166,6 +170,7 @@ void EngineLoop::hand_over() {
 bool EngineLoop::take_inbox(Inbox& taken, bool stalled) {
   taken.commands.clear();
   taken.hints.clear();
+  taken.hint_branches = 0;
   const bool resting = !holds_requests();
   if (stalled || resting) last_step_ = TimePoint{0};
   const auto awake = [this] {

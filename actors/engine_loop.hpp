@@ -64,6 +64,7 @@ class EngineLoop final : public EnginePort {
   struct Inbox {
     std::vector<Command> commands;
     std::vector<DraftedHint> hints;
+    size_t hint_branches = 0;  ///< of all, and one more for each
   };
   /// Waits for work; false when it is time to stop.
   bool take_inbox(Inbox& taken, bool stalled);

@@ -397,15 +397,15 @@ TEST(EngineLoop, HintsReachTheEngineBeforeItsNextStepAndAreBounded) {
   ASSERT_TRUE(loop.submit({1, 1}, request_of(5, 4)));
   reached.get_future().get();  // In its first step: the hints wait.
   loop.hint({{{1, 1}, 0, 2, 77, {{-1, 9, 200}}}});
-  loop.hint(std::vector<DraftedHint>(limits::hints_waiting_max));
+  loop.hint(std::vector<DraftedHint>(limits::hint_branches_waiting_max));
   loop.count_hints(model::HintOutcome::no_lease, 3);
   open.set_value();
   loop.wait_idle();
-  ASSERT_EQ(engine.hints().size(), limits::hints_waiting_max);
+  ASSERT_EQ(engine.hints().size(), limits::hint_branches_waiting_max - 1) << "one has a branch";
   EXPECT_EQ(engine.hints()[0].base_hash, 77u);
   EXPECT_EQ(engine.hints()[0].branches.at(0).token, 9);
   const auto& outcomes = loop.snapshot().stats.hints.hints;
-  EXPECT_EQ(outcomes[static_cast<size_t>(model::HintOutcome::full)], 1u);
+  EXPECT_EQ(outcomes[static_cast<size_t>(model::HintOutcome::full)], 2u);
   EXPECT_EQ(outcomes[static_cast<size_t>(model::HintOutcome::no_lease)], 3u);
 }
 

@@ -82,8 +82,8 @@ class EnginePort {
   virtual Result<void> submit(RequestKey key, GenerationRequest request) = 0;
   virtual void cancel(RequestKey key) = 0;
   virtual void set_parked(RequestKey key, bool parked) = 0;
-  /// For the next step, which does not wait for them. Beyond limits::hints_waiting_max they are
-  /// dropped and counted.
+  /// For the next step, which does not wait for them. Beyond limits::hint_branches_waiting_max they
+  /// are dropped and counted.
   virtual void hint(std::vector<DraftedHint> hints) = 0;
   /// Counts hints that were not even looked at.
   virtual void count_hints(model::HintOutcome outcome, uint64_t count) = 0;

@@ -36,6 +36,7 @@ void SessionMachine::ask(uint32_t generation, Attempt& attempt, TimePoint now) {
   place.tenant = request_->tenant;
   place.avoid = attempt.avoid;
   place.replaces = attempt.replaces;
+  place.goes_on = attempts_.count(attempt.replaces) != 0;
   ports_.place(std::move(place));
 }
 

@@ -31,6 +31,7 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
   hangs_after_ = setup.hangs_after;
   setup.drafts.target = announce_.worker;
   setup.drafts.tokenizer = announce_.tokenizer;
+  if (announce_.sequences > 0) setup.drafts.sequences = announce_.sequences;
   drafts_ = DraftFeed(std::move(setup.drafts));
   schema::survive_unknown_messages(self_, [this](const caf::error& error) {
     log_->warn("{}: a message was not understood: {}", announce_.name,

@@ -112,8 +112,9 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
       cluster_transitions(labelled("outrider_cluster_transitions_total",
                                    "Members that joined, went, fell silent or were refused.",
                                    "event")),
-      placed_again(counter("outrider_placed_again_total",
-                           "Times that a request was placed on another target, or on the same again.")),
+      placed_again(
+          counter("outrider_placed_again_total",
+                  "Times that a request was placed on another target, or on the same again.")),
       preemptions(counter("vllm:num_preemptions_total", "Sequences preempted for memory.")),
       engine_steps(counter("outrider_engine_steps_total", "Batches run by the engine.")),
       prefix_cache_queries(counter("vllm:prefix_cache_queries_total",

@@ -52,11 +52,12 @@ void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
     step.source = HintSource::draft_model;
   }
   if (drafts.path.empty()) drafts.trie.best_path(depth, drafts.path);
+  const Acceptance& all = drafts.of_tenant ? *drafts.of_tenant : acceptance_;
   float survives = 1;
   bool believed = true;
   for (const HintTrie::Step& step : drafts.path) {
-    const float others = acceptance_.probability(step.source, step.confidence,
-                                                 float{1} * step.confidence / 255, k_all_weight);
+    const float others = all.probability(step.source, step.confidence,
+                                         float{1} * step.confidence / 255, k_all_weight);
     const float chance =
         drafts.acceptance.probability(step.source, step.confidence, others, k_own_weight);
     believed = believed && chance >= options_.accept_min;
@@ -112,13 +113,24 @@ bool DraftControl::is_probe_due(Drafts& drafts) {
   return ++drafts.plain_steps >= k_probe_after && unverified_ >= k_probe_rows;
 }
 
+std::shared_ptr<Acceptance> DraftControl::acceptance_of(uint64_t tenant) {
+  // Those that no sequence has now begin anew: a tenant more costs some hints, not memory.
+  if (of_tenants_.size() >= limits::draft_tenants_max && !of_tenants_.contains(tenant)) {
+    std::erase_if(of_tenants_, [](const auto& entry) { return entry.second.use_count() == 1; });
+  }
+  std::shared_ptr<Acceptance>& found = of_tenants_[tenant];
+  if (!found) found = std::make_shared<Acceptance>(k_all_decay);
+  return found;
+}
+
 void DraftControl::learn(Drafts& drafts, size_t drawn) {
   drafts.plain_steps = 0;
   for (size_t i = 0; i < std::min(drawn, drafts.path.size()); ++i) {
     const bool came_true = i + 1 < drawn;
     const HintTrie::Step& step = drafts.path[i];
     drafts.acceptance.count(step.source, step.confidence, came_true);
-    acceptance_.count(step.source, step.confidence, came_true);
+    (drafts.of_tenant ? *drafts.of_tenant : acceptance_)
+        .count(step.source, step.confidence, came_true);
   }
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "model/acceptance.hpp"
@@ -25,7 +27,8 @@ struct Drafts {
   void index_own_text(std::span<const int32_t> prompt, std::span<const int32_t> output);
   void forget_own_text();
 
-  bool by_rejection = false;  ///< How hints are verified that were drawn.
+  std::shared_ptr<Acceptance> of_tenant;  ///< What its other requests show; null: all do.
+  bool by_rejection = false;              ///< How hints are verified that were drawn.
   HintTrie trie;
   bool indexes_own_text = false;
   NgramIndex own_text;               ///< The prompt's end, and the output.
@@ -69,17 +72,21 @@ class DraftControl {
   /// Whether hints would be verified in a step of these if there were as many as may be taken, and
   /// each certain. If not, whoever drafts works for nothing.
   bool could_pay(std::span<const DecodingSequence> sequences, uint32_t rows_max);
+  /// How hints of a tenant's requests fare: one tenant's are no evidence for another's.
+  std::shared_ptr<Acceptance> acceptance_of(uint64_t tenant);
   /// A row with the path behind it gave `drawn` tokens: all but the last are hints that came true.
   void learn(Drafts& drafts, size_t drawn);
   /// A step of these sequences, each row sampled, took `time`.
   void observe(std::span<const StepShare> shares, Duration time) { refresh_.observe(shares, time); }
 
  private:
+  static constexpr float k_all_decay = 0.998f;  ///< a window of 500 or so
   bool is_probe_due(Drafts& drafts);
 
   SpeculationOptions options_;
-  CostRefresh refresh_;            ///< Step costs as steps are now.
-  Acceptance acceptance_{0.998f};  ///< Of all sequences: a window of 500 or so.
+  CostRefresh refresh_;                 ///< Step costs as steps are now.
+  Acceptance acceptance_{k_all_decay};  ///< Of sequences without a tenant.
+  std::unordered_map<uint64_t, std::shared_ptr<Acceptance>> of_tenants_;
   uint32_t unverified_ = 0;  ///< Rows that had hints in store, since one was verified as a probe.
   std::vector<DraftCandidate> candidates_;  // Work space.
   DepthScratch scratch_;

@@ -175,5 +175,37 @@ TEST(DraftControl, FixedDepthsStopBeforeWhatComesTrueTooRarely) {
   EXPECT_EQ(world.step(250, 0), std::vector<uint32_t>{0});
 }
 
+TEST(DraftControl, OneTenantsHintsAreNoEvidenceForAnothers) {
+  DraftControl control(SpeculationOptions{});
+  control.set_costs(costs(true));
+  const std::vector<HintBranch> chain = {{-1, 7, 250}};
+  const auto survival = [&](uint64_t tenant, int steps, bool true_hints) {
+    Drafts drafts(0, k_empty_text);
+    drafts.of_tenant = control.acceptance_of(tenant);
+    for (int i = 0; i <= steps; ++i) {
+      drafts.trie = HintTrie(0, k_empty_text);
+      drafts.trie.insert({0, k_empty_text, chain, HintSource::own_text});
+      control.find_path(drafts, 8);
+      if (i < steps) control.learn(drafts, true_hints ? 2 : 1);
+    }
+    return drafts.survival.at(0);
+  };
+  const float before = survival(1, 0, true);
+  survival(2, 500, false);
+  EXPECT_EQ(survival(1, 0, true), before);
+  EXPECT_LT(survival(2, 0, true), before / 2);
+}
+
+TEST(DraftControl, ManyTenantsTakeNoMoreMemoryThanABound) {
+  DraftControl control(SpeculationOptions{});
+  const auto kept = control.acceptance_of(0);
+  const std::weak_ptr<Acceptance> other = control.acceptance_of(1);
+  for (uint64_t tenant = 2; tenant <= limits::draft_tenants_max; ++tenant) {
+    control.acceptance_of(tenant);
+  }
+  EXPECT_TRUE(other.expired());
+  EXPECT_EQ(control.acceptance_of(0), kept);
+}
+
 }  // namespace
 }  // namespace outrider::model

@@ -279,6 +279,7 @@ void Engine::evict_cached(uint32_t blocks) {
 
 CacheReset Engine::forget_cached(const std::optional<std::string>& tenant) {
   const auto owner = tenant ? std::optional(owner_of(*tenant)) : std::nullopt;
+  state_->past_outputs.forget(owner);
   const KvCache::Reset reset = state_->cache->forget(owner);
   return {reset.forgotten, reset.held};
 }

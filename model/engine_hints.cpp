@@ -94,12 +94,13 @@ bool Engine::fork(RequestKey key, RequestKey fresh, std::span<const int32_t> out
   return true;
 }
 
-Drafts& Engine::State::drafts_of(const ActiveRequest& request, Choice& choice) const {
+Drafts& Engine::State::drafts_of(const ActiveRequest& request, Choice& choice) {
   if (choice.drafts) return *choice.drafts;
   const std::vector<int32_t>& prompt = request.request.prompt;
   const uint64_t hash = text_hash(text_hash(k_empty_text, prompt), choice.output);
   choice.drafts =
       std::make_unique<Drafts>(static_cast<uint32_t>(prompt.size() + choice.output.size()), hash);
+  choice.drafts->of_tenant = draft_control.acceptance_of(request.owner);
   choice.drafts->by_rejection = verifies_by_rejection(request.request);
   return *choice.drafts;
 }
@@ -184,15 +185,19 @@ void Engine::State::count_hints(ActiveRequest& request, const Choice& choice, si
   HintCounters& seen = counters.hints;
   ++seen.drafts;
   seen.draft_tokens += verified;
-  request.draft_tokens += static_cast<uint32_t>(verified);
   for (size_t i = 0; i < verified; ++i) {
-    HintCounters::OfSource& source =
-        seen.by_source[static_cast<size_t>(choice.drafts->path[i].source)];
-    ++source.draft_tokens;
-    if (i >= accepted) continue;
-    ++source.accepted_tokens;
+    const HintSource source = choice.drafts->path[i].source;
+    HintCounters::OfSource& of_source = seen.by_source[static_cast<size_t>(source)];
+    const bool came_true = i < accepted;
+    // A client is not told of those that show what others were answered.
+    if (source != HintSource::past_outputs) {
+      ++request.draft_tokens;
+      request.accepted_tokens += came_true ? 1 : 0;
+    }
+    ++of_source.draft_tokens;
+    if (!came_true) continue;
+    ++of_source.accepted_tokens;
     ++seen.accepted_tokens;
-    ++request.accepted_tokens;
     ++seen.accepted_at[i];
   }
 }

@@ -50,7 +50,7 @@ struct Engine::State {
   ActiveRequest* continuable(RequestKey key, std::span<const int32_t> output);
   void set_output(ActiveRequest& request, Choice& choice, std::span<const int32_t> before,
                   std::span<const int32_t> output);
-  Drafts& drafts_of(const ActiveRequest& request, Choice& choice) const;
+  Drafts& drafts_of(const ActiveRequest& request, Choice& choice);
   uint32_t hints_max(const ActiveRequest& request, const Choice& choice) const;
   void draft_from_texts(const ActiveRequest& request, Drafts& drafts, uint32_t depth);
   void choose_hints();

@@ -33,7 +33,7 @@ void Engine::State::finish(ActiveRequest& request, Choice& choice, Finish finish
   // Also of those that had no drafts: hints could pay later.
   const bool speculates = request.request.speculation.enabled && !draft_control.is_off();
   if (speculates && options.speculation.ngram) {
-    past_outputs.add(request.root, choice.output);
+    past_outputs.add(request.root, request.owner, choice.output);
   }
   choice.drafts.reset();
   leave_read(request, choice);

@@ -88,7 +88,9 @@ int32_t HintTrie::add_child(int32_t parent, int32_t token) {
   const Node node = {
       .token = token, .depth = above.depth + 1, .hash = text_hash(above.hash, token)};
   int32_t* link = &nodes_[static_cast<size_t>(parent)].first_child;
-  while (*link >= 0) link = &nodes_[static_cast<size_t>(*link)].next;
+  size_t siblings = 0;
+  for (; *link >= 0; ++siblings) link = &nodes_[static_cast<size_t>(*link)].next;
+  if (siblings >= k_hint_siblings_max) return -1;
   *link = index;
   nodes_.push_back(node);
   return index;

@@ -61,6 +61,7 @@ std::string_view to_string(HintOutcome outcome);
 
 /// Tokens that the hints of one request may have: 8 paths of the greatest depth.
 inline constexpr uint32_t k_hint_nodes_max = 256;
+inline constexpr size_t k_hint_siblings_max = 32;  ///< looked through one by one
 /// Tokens beyond the committed text that a hint may reach, and committed ones that a late hint is
 /// compared with.
 inline constexpr uint32_t k_hint_depth_max = limits::draft_depth_max;

@@ -138,9 +138,9 @@ TEST(HintTrie, RoomIsBoundedInTokensAndDepth) {
       trie.insert({3, hash_after({}), chain(Path(k_hint_depth_max + 5, 1), 9), HintSource{0}}),
       HintOutcome::used);
   EXPECT_EQ(trie.size(), k_hint_depth_max);
-  for (int32_t token = 2; trie.size() < k_hint_nodes_max; ++token) {
-    const HintBranch branch = {-1, token, 1};
-    ASSERT_EQ(trie.insert({3, hash_after({}), {&branch, 1}, HintSource{0}}), HintOutcome::used);
+  for (int32_t i = 0; trie.size() < k_hint_nodes_max; ++i) {  // Few at each node.
+    ASSERT_EQ(trie.insert({3, hash_after({}), chain({2 + i / 30, i}, 1), HintSource{0}}),
+              HintOutcome::used);
   }
   EXPECT_EQ(trie.insert({3, hash_after({}), chain({100'000}, 255), HintSource{0}}),
             HintOutcome::full);
@@ -263,6 +263,16 @@ TEST(HintTrie, RandomHintsFareAsInANaiveTrie) {
     ASSERT_LT(trie.size(), k_hint_nodes_max) << where << ": choose operations that leave room";
     ASSERT_EQ(best_path(trie), naive.best_path(text)) << where;
   }
+}
+
+TEST(HintTrie, ANodeHasSoManyChildrenAtMost) {
+  HintTrie trie(0, k_empty_text);
+  std::vector<HintBranch> fan;
+  for (int32_t token = 0; token < 200; ++token) fan.push_back({-1, token, 100});
+  EXPECT_EQ(trie.insert({0, k_empty_text, fan}), HintOutcome::used);
+  EXPECT_EQ(trie.size(), k_hint_siblings_max);
+  const std::vector<HintBranch> more = {{-1, 500, 100}};
+  EXPECT_EQ(trie.insert({0, k_empty_text, more}), HintOutcome::full);
 }
 
 }  // namespace

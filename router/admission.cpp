@@ -47,6 +47,7 @@ std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
                                      const std::vector<const WorkerView*>& candidates,
                                      const TenantShares& shares) {
   bool room = false;
+  bool slot = false;
   uint64_t slots = 0;
   uint64_t held = 0;
   double queue_ms = k_retry_max_ms;
@@ -55,7 +56,9 @@ std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
     held += std::min(worker->held_choices(), worker->slots());
     queue_ms = std::min(queue_ms, placement_cost(request, *worker).queue_ms);
     room = room || !worker->full();
+    slot = slot || worker->has_slot();
   }
+  if (request.goes_on && !slot) return overloaded("no worker has a free slot", queue_ms);
   if (was_admitted(request)) return std::nullopt;
   if (!room) return overloaded("all workers' queues are full", queue_ms);
   if (auto why = over_share(request, shares, slots, held)) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "router/placement.hpp"
 #include "router/workers.test.hpp"
 
 namespace outrider::router {
@@ -80,6 +81,30 @@ TEST(Admission, ARequestThatMovesIsNotJudgedByShareAgain) {
   schema::PlaceRequest untouched = request_of(1);
   untouched.replaces = 1;
   EXPECT_FALSE(admit(untouched, {&view}, {.own = 99, .others = 1})) << "before its first token";
+}
+
+TEST(Admission, WhatLostItsWorkerGoesAboveTheQueuesOfOthers) {
+  WorkerView view = view_of(1);
+  view.load.running = 8;
+  view.load.waiting = 8;
+  schema::PlaceRequest moving = request_of(1);
+  EXPECT_TRUE(admit(moving, {&view}, {}));
+  moving.replaces = 1;
+  EXPECT_FALSE(admit(moving, {&view}, {}));
+  EXPECT_TRUE(place(moving, {&view}, {}));
+}
+
+TEST(Admission, WhileItsWorkerGoesOnOnlyAFreeSlotIsWorthAMove) {
+  WorkerView view = view_of(1);
+  view.load.running = 8;
+  schema::PlaceRequest moving = request_of(1);
+  moving.replaces = 1;
+  moving.goes_on = true;
+  EXPECT_TRUE(admit(moving, {&view}, {}));
+  WorkerView idler = view_of(2);
+  idler.load.running = 7;
+  EXPECT_FALSE(admit(moving, {&view, &idler}, {}));
+  EXPECT_EQ(place(moving, {&view, &idler}, {})->worker, 2u);
 }
 
 }  // namespace

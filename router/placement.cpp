@@ -6,6 +6,7 @@
 
 #include "base/hash.hpp"
 #include "base/limits.hpp"
+#include "router/admission.hpp"
 
 namespace outrider::router {
 namespace {
@@ -74,7 +75,7 @@ std::optional<PlacementCost> place(const schema::PlaceRequest& request,
   std::optional<PlacementCost> best;
   const Better better{request.key.session};
   for (const WorkerView* worker : candidates) {
-    if (worker->full() && !was_admitted(request)) continue;
+    if (request.goes_on ? !worker->has_slot() : worker->full() && !was_admitted(request)) continue;
     PlacementCost cost = placement_cost(request, *worker);
     cost.avoided |= now - worker->heard > std::chrono::milliseconds(limits::heartbeat_late_ms);
     if (!best || better(cost, *best)) best = cost;

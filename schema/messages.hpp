@@ -117,6 +117,7 @@ struct PlaceRequest {
   std::string tenant;
   std::vector<uint64_t> avoid;  ///< Workers that just failed this session.
   uint32_t replaces = 0;        ///< The generation that this one goes on for; 0: none.
+  bool goes_on = false;         ///< Meanwhile its target does: only a free slot is worth the move.
 };
 
 struct PlaceReply {

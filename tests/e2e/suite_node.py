@@ -166,16 +166,22 @@ class NodeSuite(unittest.TestCase):
         with gateway:
             port = cluster_port(gateway)
             with Node(binary, OTHER, port, ["--roles", "target", "--threads", "1"]) as other:
-                gateway.wait_until(lambda: "is not used: it serves" in gateway.log(), "a word on it")
-                with target_node(port, flags):
-                    gateway.wait_ready()
+                self.assertEqual(other.process.wait(60), 1, other.log())
+                for log in (other.log(), gateway.log()):
+                    self.assertIn("here it is to be", log)
+                status, _, text = gateway.request("GET", "/ready")
+                self.assertEqual((status, json.loads(text)), (503, {"status": "no target"}))
+            with target_node(port, flags):
+                gateway.wait_ready()
+                with target_node(port, ["--ctx", "256"]) as other:
                     self.assertEqual(other.process.wait(60), 1, other.log())
+                    self.assertIn("ctx 256, not 512", other.log())
             gateway.wait_until(lambda: not targets(gateway), "the two that left to be forgotten")
             with target_node(port, flags) as first, target_node(port, flags):
                 gateway.wait_until(lambda: len(targets(gateway)) == 2, "both targets")
                 self.assertEqual(gateway.metric("outrider_cluster_members", role="target"), 2)
-                self.assertEqual(gateway.metric("outrider_cluster_transitions_total", event="joined"), 4)
-                self.assertEqual(gateway.metric("outrider_cluster_transitions_total", event="refused"), 1)
+                self.assertEqual(gateway.metric("outrider_cluster_transitions_total", event="joined"), 3)
+                self.assertEqual(gateway.metric("outrider_cluster_transitions_total", event="refused"), 2)
                 self.assertEqual(gateway.request("GET", "/ready")[0], 200)
                 self.assertEqual(answers(gateway)[0], plain)
                 first.send(signal.SIGKILL)
