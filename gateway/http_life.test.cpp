@@ -241,6 +241,16 @@ TEST(HttpGateway, Says503UntilTheModelIsThere) {
   EXPECT_EQ(c.request("GET", "/health").status, 200);
 }
 
+TEST(HttpGateway, SaysWhatItWaitsForBeforeThereIsAModel) {
+  LoopbackGateway waiting({}, false, [](Gateway::Parts& parts) {
+    parts.not_ready = {"no target", "no target has joined yet"};
+  });
+  RawClient c(waiting);
+  EXPECT_EQ(c.request("GET", "/ready").json()["status"], "no target");
+  EXPECT_NE(c.request("POST", k_text_path, k_whole).body.find("no target has joined yet"),
+            std::string::npos);
+}
+
 TEST_F(HttpLife, DrainRefusesNewRequestsAndFinishesAdmittedOnes) {
   client.send_request("POST", k_text_path, k_stream);
   gateway.backend.say(opened(), "first");
