@@ -128,6 +128,10 @@ class SessionMachine {
   bool nothing_delivered() const;
   /// No token came, and nobody else will send one: any worker will do, whatever its fingerprint.
   bool is_free(const Attempt& attempt) const;
+  /// The target that it is to replace has not left yet: there is nothing to give up for.
+  bool target_goes_on(const Attempt& attempt) const {
+    return attempts_.count(attempt.replaces) != 0;
+  }
   void submit(uint32_t generation, Attempt& attempt, TimePoint now);
   void move(uint32_t generation, const schema::Refusal& why, TimePoint now);
   void hand_over(uint32_t generation, TimePoint now);

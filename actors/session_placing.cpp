@@ -36,7 +36,7 @@ void SessionMachine::ask(uint32_t generation, Attempt& attempt, TimePoint now) {
   place.tenant = request_->tenant;
   place.avoid = attempt.avoid;
   place.replaces = attempt.replaces;
-  place.goes_on = attempts_.count(attempt.replaces) != 0;
+  place.goes_on = target_goes_on(attempt);
   ports_.place(std::move(place));
 }
 
@@ -82,10 +82,8 @@ void SessionMachine::split(Attempt& attempt, TimePoint now) {
 /// Another try of an attempt that has no target.
 void SessionMachine::try_again(uint32_t generation, const schema::Refusal& why, TimePoint now) {
   Attempt& attempt = attempts_.at(generation);
-  // While its target has not left yet there is nothing to give up for.
-  const bool goes_on = attempts_.count(attempt.replaces) != 0;
   const uint32_t tries = attempt.tries + 1;
-  if (!goes_on) attempt.tries = tries;
+  if (!target_goes_on(attempt)) attempt.tries = tries;
   if (attempt.tries >= limits::placement_attempts_max) return refuse(why);
   attempt.phase = Phase::waiting;
   attempt.due = now + backoff(tries);
@@ -94,10 +92,8 @@ void SessionMachine::try_again(uint32_t generation, const schema::Refusal& why, 
 /// Whoever was let in once is not turned away because a worker less has to do for all.
 void SessionMachine::wait_for_room(Attempt& attempt, const schema::Refusal& why, TimePoint now) {
   if (!attempt.full_since) attempt.full_since = now;
-  // While its target has not left yet there is nothing to give up for.
-  const bool goes_on = attempts_.count(attempt.replaces) != 0;
   const bool too_long = now - *attempt.full_since >= milliseconds(limits::placement_full_ms);
-  if (too_long && !goes_on) return refuse(why);
+  if (too_long && !target_goes_on(attempt)) return refuse(why);
   attempt.phase = Phase::waiting;
   attempt.due = now + backoff(limits::placement_attempts_max);
 }

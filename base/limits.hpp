@@ -200,7 +200,7 @@ inline constexpr uint32_t draft_runs_max = 64;
 /// Rows of a draft's step that all of its texts share, upper bound of the flag.
 inline constexpr uint32_t draft_rows_max = 512;
 inline constexpr uint32_t draft_inbox_max = 4096;
-/// Hints for a target that wait for its next step; beyond it they are dropped.
+/// Tokens hinted at that wait for a target's next step; hints beyond it are dropped.
 inline constexpr uint32_t hint_branches_waiting_max = 16'384;
 /// Leases of drafts that a router remembers, and asks for one that it could not grant yet.
 inline constexpr uint32_t draft_leases_max = 16'384;
@@ -213,9 +213,9 @@ inline constexpr uint32_t draft_depth_max = 32;
 /// Of a prompt, the last tokens that drafts are taken from: 52 to 104 bytes each, and up to a
 /// microsecond once.
 inline constexpr uint32_t own_text_prompt_tokens_max = 16'384;
-/// Past answers that drafts are taken from: tokens of one tenant's salt, memory of all.
 /// Tenants of which it is known how their hints fare.
 inline constexpr uint32_t draft_tenants_max = 256;
+/// Past answers that drafts are taken from: tokens of one tenant's salt, memory of all.
 inline constexpr uint32_t past_output_scope_tokens_max = 65'536;
 inline constexpr size_t past_output_bytes_max = size_t{48} << 20;
 inline constexpr uint32_t block_tokens_unit = 16;  ///< block size is a multiple of this

@@ -23,10 +23,10 @@ inline bool was_admitted(const schema::PlaceRequest& request) {
 /// if the tenant holds its share while others wait too, or if only the reserve is left and it holds
 /// more than a small part of that already (others could come; without keys nobody can). A request
 /// that was admitted once (it has a fingerprint, or goes on for a lost generation) is never
-/// refused: those of a lost worker are for the others to end, above their queues; while its
-/// worker goes on with it, it is for a free slot only. Deadlines are
-/// kept by session and engine: what a router knows of load and caches is too old to predict a
-/// start. `candidates` is not empty.
+/// refused: those of a lost worker are for the others to end, above their queues; but while
+/// its worker goes on with it, it is for a free slot only. Deadlines are kept by session and
+/// engine: what a router knows of load and caches is too old to predict a start. `candidates` is
+/// not empty.
 std::optional<schema::Refusal> admit(const schema::PlaceRequest& request,
                                      const std::vector<const WorkerView*>& candidates,
                                      const TenantShares& shares);

@@ -121,26 +121,31 @@ Result<void> RouterState::check_target(const schema::Announce& announce) const {
     return it.fingerprint.empty() ? has_all(announce.traits, it.traits)
                                   : it.fingerprint == announce.fingerprint;
   };
+  const auto answers_otherwise = [&](const schema::Served& it) {
+    return fail(ErrorCode::invalid_argument,
+                "model: answers of \"" + announce.model + "\" would be others than those of \"" +
+                    it.model + "\": " + differences(announce.traits, it.traits),
+                "model");
+  };
   const auto named = std::ranges::find_if(served_, is_named);
-  const auto equal = std::ranges::find_if(served_, is_equal);
-  if (named != served_.end() && is_equal(*named)) return {};
-  if (named == served_.end() && equal != served_.end() && !equal->fingerprint.empty()) {
+  if (named != served_.end()) {
+    if (is_equal(*named)) return {};
+    return answers_otherwise(*named);
+  }
+  const schema::Served& first = served_.front();
+  if (first.fingerprint.empty()) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "model: it serves \"" + announce.model + "\", here it is to be \"" + first.model + "\"",
+        "model");
+  }
+  if (const auto equal = std::ranges::find_if(served_, is_equal); equal != served_.end()) {
     return fail(ErrorCode::invalid_argument,
                 "model: it is \"" + announce.model + "\" here and \"" + equal->model +
                     "\" there; --model-name " + equal->model + " gives it the same name",
                 "model");
   }
-  const schema::Served& nearest = named == served_.end() ? served_.front() : *named;
-  if (named == served_.end() && nearest.fingerprint.empty()) {
-    return fail(
-        ErrorCode::invalid_argument,
-        "model: it serves \"" + announce.model + "\", here it is to be \"" + nearest.model + "\"",
-        "model");
-  }
-  return fail(ErrorCode::invalid_argument,
-              "model: answers of \"" + announce.model + "\" would be others than those of \"" +
-                  nearest.model + "\": " + differences(announce.traits, nearest.traits),
-              "model");
+  return answers_otherwise(first);
 }
 
 Result<void> RouterState::check_draft(const schema::Announce& announce) const {

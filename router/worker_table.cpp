@@ -88,7 +88,7 @@ std::vector<const WorkerView*> WorkerTable::candidates(const schema::PlaceReques
   for (const auto& [id, worker] : workers_) {
     const schema::Announce& it = worker.announce;
     if (it.role != schema::Role::target || it.model != request.model) continue;
-    if (worker.takes_none()) continue;
+    if (worker.load.takes_none()) continue;
     if (!request.fingerprint.empty() && it.fingerprint != request.fingerprint) continue;
     if (request.prompt_tokens >= it.context_tokens) continue;
     found.push_back(&worker);

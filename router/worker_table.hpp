@@ -29,7 +29,6 @@ struct WorkerView {
   uint32_t slots() const { return announce.sequences + announce.waiting; }
   bool full() const { return held_choices() >= slots(); }
   bool has_slot() const { return held_choices() < announce.sequences; }
-  bool takes_none() const { return load.leaving || load.hangs; }
 };
 
 inline caf::actor_addr address_of(const schema::Announce& worker) {

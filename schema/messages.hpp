@@ -268,6 +268,8 @@ struct Load {
   bool hangs = false;         ///< A target: its engine is in a step that does not end.
   uint64_t blocks_given = 0;  ///< A target: KV blocks for others, since its start,
   uint64_t blocks_taken = 0;  ///< and from others.
+
+  bool takes_none() const { return leaving || hangs; }
 };
 
 /// router -> target.

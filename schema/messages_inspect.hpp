@@ -15,8 +15,8 @@ OUTRIDER_INSPECT(CancelSession, x.session)
 OUTRIDER_INSPECT(ResumeSession, x.session)
 OUTRIDER_INSPECT(CountSessions)
 OUTRIDER_INSPECT(SessionCount, x.open)
-OUTRIDER_INSPECT(PlaceRequest, x.goes_on, x.key, x.reply_to, x.model, x.fingerprint,
-                 x.prompt_tokens, x.max_tokens, x.choices, x.tenant, x.avoid, x.replaces)
+OUTRIDER_INSPECT(PlaceRequest, x.key, x.reply_to, x.model, x.fingerprint, x.prompt_tokens,
+                 x.max_tokens, x.choices, x.tenant, x.avoid, x.replaces, x.goes_on)
 OUTRIDER_INSPECT(PlaceReply, x.key, x.refusal, x.target, x.worker, x.fingerprint)
 OUTRIDER_INSPECT(SubmitBegin, x.key, x.session, x.request, x.prompt_tokens, x.committed_tokens,
                  x.parts, x.kv_worker, x.kv_target)

@@ -349,8 +349,8 @@ bool EmbeddedCluster::has_target() const {
   if (state_->target) return true;
   const auto& workers = state_->view->snapshot().members.workers;
   return std::any_of(workers.begin(), workers.end(), [&](const schema::WorkerInfo& worker) {
-    return worker.announce.role == schema::Role::target && !worker.load.leaving &&
-           !worker.load.hangs && worker.announce.model == state_->served.front().name;
+    return worker.announce.role == schema::Role::target && !worker.load.takes_none() &&
+           worker.announce.model == state_->served.front().name;
   });
 }
 

@@ -71,9 +71,8 @@ class Settings {
   std::vector<Setting> settings_;
 };
 
-/// How unlike `known` what was written is, for "did you mean": 1 where either has the other's words
-/// and then more
+/// How unlike two names are, for "did you mean": 1 where one has the other's words and then more
 /// ("draft-model", "draft"), otherwise the Levenshtein distance in bytes.
-size_t name_distance(std::string_view written, std::string_view known);
+size_t name_distance(std::string_view a, std::string_view b);
 
 }  // namespace outrider::tools

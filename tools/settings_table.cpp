@@ -264,8 +264,7 @@ std::vector<Setting> drafting_settings() {
        .default_value = "auto",
        .help = "who drafts tokens that a step verifies along with others; ngram: a request's own "
                "text and earlier answers; draft: the draft model (serve and node); auto: whatever "
-               "is there. "
-               "Answers do not depend on it",
+               "is there. Answers do not depend on it",
        .choices = {"auto", "off", "ngram", "draft"}},
       {.name = "draft",
        .kind = Kind::path,

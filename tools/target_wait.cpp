@@ -17,8 +17,7 @@ using Fulfiller = std::shared_ptr<kj::Own<kj::CrossThreadPromiseFulfiller<schema
 /// Whether there is one.
 bool look(const schema::WorkerList& list, const Fulfiller& found) {
   for (const schema::WorkerInfo& worker : list.workers) {
-    if (worker.announce.role != schema::Role::target || worker.load.leaving || worker.load.hangs)
-      continue;
+    if (worker.announce.role != schema::Role::target || worker.load.takes_none()) continue;
     (*found)->fulfill(schema::Announce(worker.announce));
     return true;
   }

@@ -47,6 +47,8 @@ WORDS = ("the model rides ahead of its target and a draft that is lost costs not
          "so write about rivers tests numbers letters birds and the sea").split()
 STOP_S = 4  # longer than the silence that a router allows
 EXIT_SKIPPED = 77
+GROWTH_MINUTES = 5  # a shorter run says nothing of growth
+PLACED = re.compile(r"session [0-9a-f]+\.(\d+): worker")
 CUTS = {"cut": (), "deaf": ("to node",), "mute": ("to server",)}
 KINDS = ("greedy", "sampled", "filtered", "penalties", "stop", "logprobs", "choices",
          "prompt_logprobs", "chat")
@@ -228,10 +230,6 @@ class Cluster:
             self.other.process.kill()
             self.other.process.wait()
         return self.server.terminate()
-
-
-PLACED = re.compile(r"session [0-9a-f]+\.(\d+): worker")
-GROWTH_MINUTES = 5  # a shorter run says nothing of growth
 
 
 class Meter:
