@@ -396,11 +396,13 @@ TEST(EngineLoop, HintsReachTheEngineBeforeItsNextStepAndAreBounded) {
   EngineLoop loop(std::move(gated), published.listener(), k_clock);
   ASSERT_TRUE(loop.submit({1, 1}, request_of(5, 4)));
   reached.get_future().get();  // In its first step: the hints wait.
+  EXPECT_NE(loop.snapshot().step_began, TimePoint{0});
   loop.hint({{{1, 1}, 0, 2, 77, {{-1, 9, 200}}}});
   loop.hint(std::vector<DraftedHint>(limits::hint_branches_waiting_max));
   loop.count_hints(model::HintOutcome::no_lease, 3);
   open.set_value();
   loop.wait_idle();
+  EXPECT_EQ(loop.snapshot().step_began, TimePoint{0});
   ASSERT_EQ(engine.hints().size(), limits::hint_branches_waiting_max - 1) << "one has a branch";
   EXPECT_EQ(engine.hints()[0].base_hash, 77u);
   EXPECT_EQ(engine.hints()[0].branches.at(0).token, 9);

@@ -41,6 +41,8 @@ TEST_F(SessionFaults, ALostTargetIsReplacedByATwinThatContinuesAfterTheCommitted
   reply(second);
   EXPECT_EQ(second.log->last<schema::SubmitBegin>().prompt_tokens, 3u);
   EXPECT_EQ(second.log->last<schema::SubmitBegin>().committed_tokens, 2u);
+  EXPECT_FALSE(first.log->last<schema::SubmitBegin>().request.continues);
+  EXPECT_TRUE(second.log->last<schema::SubmitBegin>().request.continues);
   EXPECT_EQ(second.log->last<schema::PromptPart>().ids, (Ids{1, 2, 3, 10, 11}));
   accept(key());
   tell(session_, tokens(key(), 2, {12, 13}));

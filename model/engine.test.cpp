@@ -126,6 +126,24 @@ TEST(Engine, SaysOverloadedWhenItsQueueIsFull) {
   world.run();
 }
 
+TEST(Engine, WhatWasLetInOnceIsNeverOneTooManyAndWaitsBeforeOthers) {
+  EngineOptions options = EngineWorld::small();
+  options.sequences = 1;
+  options.waiting = 1;
+  EngineWorld world(options);
+  world.submit(EngineWorld::request(1, 4, 4));
+  world.step();
+  const RequestKey waiting = world.submit(EngineWorld::request(2, 4, 4));
+  ASSERT_FALSE(world.engine->submit({99, 0}, EngineWorld::request(3, 4, 4)).ok());
+  GenerationRequest moved = EngineWorld::request(4, 4, 4);
+  moved.continues = true;
+  const RequestKey first = world.submit(moved);
+  while (world.heard[first][0].tokens.empty()) world.step();
+  EXPECT_TRUE(world.heard[waiting][0].tokens.empty());
+  world.run();
+  EXPECT_EQ(world.heard[waiting][0].tokens.size(), 4u);
+}
+
 TEST(Engine, CountsItsQueueInChoices) {
   EngineOptions options = EngineWorld::small();
   options.waiting = 2;

@@ -439,6 +439,25 @@ TEST_F(Router, RefusesTargetsThatWouldAnswerOtherwise) {
   EXPECT_EQ(listed().refused, 3u);
 }
 
+TEST_F(Router, PlacesNothingOnATargetThatHangsAndCountsItOnce) {
+  const auto hangs = worker(1);
+  schema::Load load = load_of(1, 1);
+  load.hangs = true;
+  heartbeat(hangs, load);
+  load.sequence = 2;
+  heartbeat(hangs, load);
+  ask(request_of(5));
+  EXPECT_TRUE(replies_->empty()) << "it is held";
+  EXPECT_EQ(listed().silent, 1u);
+  const auto other = worker(2);
+  ASSERT_EQ(replies_->size(), 1u);
+  EXPECT_EQ(replies_->at(0).target, other);
+  load.hangs = false;
+  load.sequence = 3;
+  heartbeat(hangs, load);
+  EXPECT_NE(lines_.str().find("goes on"), std::string::npos) << lines_.str();
+}
+
 TEST_F(Router, BeforeAFirstTargetOnlyWhatIsKnownOfItCounts) {
   serve({{.model = "tiny", .traits = {{"tokenizer", "tk"}}}});
   schema::Announce announced = announce_of(1);

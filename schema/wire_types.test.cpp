@@ -29,6 +29,7 @@ GenerationRequest unusual_request() {
   request.cache_salt = "salt";
   request.kv = {.stop_rule = KvStopRule::wait_complete, .pin = true, .ttl_s = 60};
   request.speculation = {false, 7, SpeculationMethod::reject_sampling};
+  request.continues = true;
   return request;
 }
 
