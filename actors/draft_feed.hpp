@@ -63,6 +63,7 @@ class DraftFeed {
 
   FeedOutbox take_outbox() { return std::exchange(outbox_, {}); }
   bool on() const { return options_.depth_max > 0 && duty_.on(); }
+  bool wants_none() const { return options_.depth_max == 0; }
   uint32_t open() const;  ///< Choices that a draft has been told of.
   bool has_leased(uint64_t worker) const;
 

@@ -14,6 +14,8 @@ constexpr Duration k_hand_over = std::chrono::milliseconds(limits::hand_over_ms)
 constexpr double k_speed_weight = 0.5;
 /// What comes in less lay in buffers, and says nothing.
 constexpr double k_measured_s = 0.01;
+/// Blocks after which a line that is too slow for the rest is given up.
+constexpr uint32_t k_judged_after = 4;
 /// To find each other.
 constexpr double k_first_s = 0.01;
 /// To agree on NCCL.
@@ -195,11 +197,23 @@ PeerLine::End PeerLine::take(const Job& job, uint32_t& got) {
     return End::broken;
   }
   TimePoint first{0};
+  const auto speed = [&](TimePoint at) {
+    const auto bytes = static_cast<double>((got - 1) * load.block_bytes);
+    return bytes / std::max(to_seconds(at - first), 1e-9);
+  };
+  const auto learn = [&](TimePoint at) {
+    if (got > 1 && to_seconds(at - first) >= k_measured_s) setup_.speed->observe(speed(at));
+  };
+  const auto stopped = [&] {
+    learn(clock.now());
+    return End::stopped;
+  };
   while (true) {
     const TimePoint now = clock.now();
-    if (is_cancelled(load) || now >= job.by) return End::stopped;
+    if (is_cancelled(load)) return End::stopped;
+    if (now >= job.by) return stopped();
     auto message = link_->receive(0, std::min(now + setup_.lines.patience, job.by));
-    if (!message) return clock.now() >= job.by ? End::stopped : End::broken;
+    if (!message) return clock.now() >= job.by ? stopped() : End::broken;
     if (message->tag == k_end_tag) return End::whole;
     if (message->tag == k_wait_tag) continue;
     const auto block = decode_block(message->bytes.view());
@@ -211,11 +225,10 @@ PeerLine::End PeerLine::take(const Job& job, uint32_t& got) {
     ++*setup_.taken;
     const TimePoint at = clock.now();
     if (got++ == 0) first = at;
-    if (got == load.blocks.size() && got > 1) {
-      const double seconds = to_seconds(at - first);
-      const auto bytes = static_cast<double>((got - 1) * load.block_bytes);
-      if (seconds >= k_measured_s) setup_.speed->observe(bytes / seconds);
-    }
+    if (got == load.blocks.size()) learn(at);
+    if (got < k_judged_after || got == load.blocks.size()) continue;
+    const auto left = static_cast<double>((load.blocks.size() - got) * load.block_bytes);
+    if (to_seconds(job.by - at) < left / speed(at)) return stopped();  // Computing is sooner.
   }
 }
 

@@ -66,9 +66,11 @@ SessionMachine::Attempt* SessionMachine::find(RequestKey key, bool at_target) {
 /// Does not put the next probe off: what brings nothing new must not hide that something is
 /// missing.
 void SessionMachine::heard(Attempt& attempt) {
-  attempt.phase = Phase::streaming;
   attempt.silent = 0;
   accepted_ = true;
+  if (attempt.phase == Phase::streaming) return;
+  attempt.phase = Phase::streaming;
+  retire_leaving();
 }
 
 void SessionMachine::on(const schema::Accepted& message, TimePoint now) {
@@ -112,7 +114,7 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
                           TimePoint now) {
   const uint32_t choice = attempt.choices[message.choice];
   ChoiceProgress& progress = progress_.choices[choice];
-  if (progress.finished || is_taken_over(generation, choice)) return true;
+  if (progress.finished || !is_heard(generation, choice)) return true;
   if (message.first_index > progress.ids.size()) return false;
   if (choice == 0 && lacks_prompt(message)) return false;
   schema::StreamTokens event;
@@ -215,7 +217,10 @@ void SessionMachine::on(const schema::Done& message, TimePoint) {
     if (!blocked_) ask_missing(message.key.generation, *attempt);
     return;
   }
-  merge_timings(timings_, message.timings);
+  RequestTimings timings = message.timings;
+  // What a moved request finds cached is what was computed for it before.
+  if (attempt->replaces != 0) timings.cached_tokens = timings.cached_tokens_cold = 0;
+  merge_timings(timings_, timings);
   ports_.tell(attempt->target, schema::DoneAck{message.key});
   attempts_.erase(message.key.generation);
   maybe_done();

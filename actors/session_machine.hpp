@@ -52,7 +52,7 @@ struct SessionSetup {
 ///      |   +--> waiting <--- new attempts, new generations, committed tokens
 ///      +-----------+
 ///
-/// An attempt whose target leaves goes on there until those that replace it have targets.
+/// An attempt whose target leaves goes on there until targets have accepted those that replace it.
 ///
 /// It ends when all choices are finished (done), on a refusal that another try does not change
 /// (rejected, or failed once something was accepted), when tries run out (likewise), when the
@@ -90,7 +90,7 @@ class SessionMachine {
     uint32_t tries = 0;   ///< Placements that failed since the last progress.
     uint32_t silent = 0;  ///< Probes without an answer.
     bool gap_asked = false;
-    bool leaves = false;                  ///< Others go on for it as soon as they have targets.
+    bool leaves = false;                  ///< Others go on for it as soon as targets accept them.
     bool delivered = false;               ///< Something came from this target.
     std::optional<TimePoint> full_since;  ///< All queues were full since then.
     std::vector<uint64_t> avoid;          ///< Workers that failed it since the last progress.
@@ -128,10 +128,8 @@ class SessionMachine {
   bool nothing_delivered() const;
   /// No token came, and nobody else will send one: any worker will do, whatever its fingerprint.
   bool is_free(const Attempt& attempt) const;
-  /// The target that it is to replace has not left yet: there is nothing to give up for.
-  bool target_goes_on(const Attempt& attempt) const {
-    return attempts_.count(attempt.replaces) != 0;
-  }
+  /// A target that leaves still computes some of it: there is nothing to give up for.
+  bool target_goes_on(const Attempt& attempt) const;
   void submit(uint32_t generation, Attempt& attempt, TimePoint now);
   void move(uint32_t generation, const schema::Refusal& why, TimePoint now);
   void hand_over(uint32_t generation, TimePoint now);
@@ -140,7 +138,10 @@ class SessionMachine {
   void split(Attempt& attempt, TimePoint now);
   void retire_leaving();
   void drop_finished();
+  bool has_successor(uint32_t generation, uint32_t choice, Phase reached) const;
   bool is_taken_over(uint32_t generation, uint32_t choice) const;
+  bool is_heard(uint32_t generation, uint32_t choice) const;
+  void ask_leaving(const AttemptChoices& choices);
   Duration backoff(uint32_t tries) const;
   uint32_t deadline_left_ms(TimePoint now) const;
 

@@ -106,9 +106,19 @@ bool SessionMachine::nothing_delivered() const {
 
 bool SessionMachine::is_free(const Attempt& attempt) const {
   return nothing_delivered() &&
-         std::all_of(attempts_.begin(), attempts_.end(), [&](const auto& entry) {
-           return &entry.second == &attempt || entry.first == attempt.replaces;
-         });
+         std::all_of(attempts_.begin(), attempts_.end(),
+                     [&](const auto& entry) { return &entry.second == &attempt; });
+}
+
+bool SessionMachine::target_goes_on(const Attempt& attempt) const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [&](const auto& entry) {
+    const uint32_t generation = entry.first;
+    const Attempt& other = entry.second;
+    if (&other == &attempt || !other.leaves || other.phase != Phase::streaming) return false;
+    return std::any_of(attempt.choices.begin(), attempt.choices.end(), [&](uint32_t choice) {
+      return other.computes(choice) && !is_taken_over(generation, choice);
+    });
+  });
 }
 
 void SessionMachine::submit(uint32_t generation, Attempt& attempt, TimePoint now) {
@@ -119,6 +129,7 @@ void SessionMachine::submit(uint32_t generation, Attempt& attempt, TimePoint now
   GenerationRequest request = attempt_request(*request_, progress_, attempt.choices);
   request.deadline_ms = deadline_left_ms(now);
   request.continues = accepted_ || attempt.replaces != 0;
+  if (attempt.replaces != 0) ++timings_.moves;
   std::vector<int32_t> ids = std::move(request.prompt);
   const auto prompt_tokens = static_cast<uint32_t>(ids.size());
   ids.insert(ids.end(), request.committed.begin(), request.committed.end());
@@ -142,7 +153,6 @@ void SessionMachine::submit(uint32_t generation, Attempt& attempt, TimePoint now
   }
   ports_.tell(attempt.target, schema::SubmitEnd{key(generation)});
   if (blocked_) ports_.tell(attempt.target, schema::SetParked{key(generation), true});
-  retire_leaving();
 }
 
 /// The target of this attempt is lost: what is unfinished goes elsewhere, under new generations.
@@ -159,7 +169,8 @@ void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimeP
     }
     return maybe_done();
   }
-  if (lost.tries + 1 >= limits::placement_attempts_max) return refuse(why);
+  const bool goes_on = target_goes_on(lost);
+  if (!goes_on && lost.tries + 1 >= limits::placement_attempts_max) return refuse(why);
   if (attempts_.empty() && nothing_delivered()) fingerprint_.clear();  // Any worker will do again.
   Attempt common;
   if (!lost.delivered) {  // Who left before may still have something.
@@ -167,6 +178,7 @@ void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimeP
     common.kv_worker = lost.kv_worker;
   }
   replace(generation, lost, std::move(common), false, now);
+  if (goes_on) ask_leaving(lost.choices);
   maybe_done();
 }
 
@@ -175,7 +187,7 @@ void SessionMachine::hand_over(uint32_t generation, TimePoint now) {
   Attempt& leaving = attempts_.at(generation);
   if (leaving.leaves) return;
   leaving.leaves = true;
-  if (leaving.tries_with_it() >= limits::placement_attempts_max) {
+  if (leaving.tries_with_it() >= limits::placement_attempts_max && !target_goes_on(leaving)) {
     return refuse(unavailable("the worker is leaving"));
   }
   const bool has_blocks = leaving.delivered || !leaving.kv_target;
@@ -187,7 +199,7 @@ void SessionMachine::hand_over(uint32_t generation, TimePoint now) {
 
 void SessionMachine::replace(uint32_t generation, const Attempt& lost, Attempt common, bool at_once,
                              TimePoint now) {
-  common.tries = lost.tries_with_it();
+  common.tries = target_goes_on(lost) ? std::max(lost.tries, 1u) : lost.tries_with_it();
   common.avoid = lost.avoid;
   common.avoid.push_back(lost.worker);
   common.replaces = generation;
@@ -198,13 +210,33 @@ void SessionMachine::replace(uint32_t generation, const Attempt& lost, Attempt c
   }
 }
 
-/// A younger attempt computes it, or did: what this one still says may be other tokens, where
-/// drafts have a say.
-bool SessionMachine::is_taken_over(uint32_t generation, uint32_t choice) const {
-  if (progress_.choices[choice].source > generation) return true;
+bool SessionMachine::has_successor(uint32_t generation, uint32_t choice, Phase reached) const {
   return std::any_of(attempts_.upper_bound(generation), attempts_.end(), [&](const auto& entry) {
-    return entry.second.at_target() && entry.second.computes(choice);
+    return entry.second.phase >= reached && entry.second.computes(choice);
   });
+}
+
+/// A younger attempt computes it, or did.
+bool SessionMachine::is_taken_over(uint32_t generation, uint32_t choice) const {
+  return progress_.choices[choice].source > generation ||
+         has_successor(generation, choice, Phase::streaming);
+}
+
+/// Where drafts have a say, what a younger attempt was given must stay the end of what is delivered
+/// until it is known whether that one goes on: it would go on with other tokens.
+bool SessionMachine::is_heard(uint32_t generation, uint32_t choice) const {
+  if (is_taken_over(generation, choice)) return false;
+  return !verifies_by_rejection(*request_) || !has_successor(generation, choice, Phase::submitted);
+}
+
+/// What of these was not heard meanwhile.
+void SessionMachine::ask_leaving(const AttemptChoices& choices) {
+  for (auto& entry : attempts_) {
+    Attempt& attempt = entry.second;
+    const bool computes = std::any_of(choices.begin(), choices.end(),
+                                      [&](uint32_t choice) { return attempt.computes(choice); });
+    if (attempt.leaves && computes && !blocked_) ask_missing(entry.first, attempt);
+  }
 }
 
 /// Those that leave are left once others have all that is unfinished of them.
@@ -227,10 +259,17 @@ void SessionMachine::retire_leaving() {
 /// What a leaving target has finished after all needs no other one.
 void SessionMachine::drop_finished() {
   std::erase_if(attempts_, [&](const auto& entry) {
+    const uint32_t generation = entry.first;
     const Attempt& attempt = entry.second;
-    return !attempt.at_target() &&
-           std::all_of(attempt.choices.begin(), attempt.choices.end(),
-                       [&](uint32_t choice) { return progress_.choices[choice].finished; });
+    const bool is_needless =
+        std::all_of(attempt.choices.begin(), attempt.choices.end(), [&](uint32_t choice) {
+          const ChoiceProgress& progress = progress_.choices[choice];
+          return progress.finished && (!attempt.at_target() || progress.source != generation);
+        });
+    if (is_needless && attempt.at_target()) {
+      ports_.tell(attempt.target, schema::CancelRequest{key(generation)});
+    }
+    return is_needless;
   });
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "actors/world.test.hpp"
+#include "base/limits.hpp"
 
 namespace outrider::actors {
 
@@ -58,6 +59,9 @@ class SessionWorld : public World {
     reply(target);
     accept(key());
   }
+
+  /// Lets every pending pause pass.
+  void wait_backoff() { advance(limits::placement_backoff_max_ms); }
 
   static schema::Tokens tokens(RequestKey key, uint32_t first, std::vector<int32_t> ids,
                                uint32_t choice = 0) {

@@ -3,6 +3,7 @@
 #include <caf/actor_clock.hpp>
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
+#include <utility>
 
 #include "base/limits.hpp"
 #include "schema/survive.hpp"
@@ -179,6 +180,8 @@ void TargetState::cancel(RequestKey key) {
   if (record == records_.end() || record->second.done()) return drop(key);
   engine_->cancel(key);
   cancelled_.insert(key);
+  drafts_.forget(key);  // at once: an engine that hangs would keep its draft's place
+  send_drafts();
 }
 
 void TargetState::resend(const schema::Resend& message) {
@@ -247,6 +250,12 @@ void TargetState::draft_said(const Message& message) {
     if (draft && draft.address() == sender) drafts_.heard(worker);
   }
   draft(message);
+}
+
+void TargetState::tell_of_idle_drafts(uint32_t drafts) {
+  if (drafts == 0 || !drafts_.wants_none() || std::exchange(told_of_idle_drafts_, true)) return;
+  log_->warn("{}: draft models have joined, but its setting spec keeps it from using them",
+             announce_.name);
 }
 
 void TargetState::lease(const schema::DraftLease& lease) {
@@ -348,8 +357,8 @@ void TargetState::look_at_step() {
   if (hangs == hangs_) return;
   hangs_ = hangs;
   if (!hangs_) return log_->warn("{}: its engine goes on", announce_.name);
-  log_->error("{}: its engine hangs in a step: {} requests are to go on elsewhere", announce_.name,
-              open_requests());
+  log_->error("{}: its engine hangs in a step: {} of its requests are to go on elsewhere",
+              announce_.name, open_requests());
   for (const auto& [key, record] : records_) {
     if (record.done() || cancelled_.count(key) != 0) continue;
     reject(record.session(), key, hanging());
@@ -371,7 +380,11 @@ void TargetState::leave() {
       asked_ = now();
       ++given_away;
     }
-    if (given_away > 0) log_->info("leaving: {} requests are to go on elsewhere", given_away);
+    if (given_away > 0) {
+      log_->info("leaving: {} of its requests are to go on elsewhere, or to end here within {} s",
+                 given_away,
+                 std::chrono::duration_cast<std::chrono::seconds>(leaves_within_).count());
+    }
     while (!assemblies_.empty()) {
       const RequestKey key = assemblies_.begin()->first;
       reject(assemblies_.begin()->second.session(), key,
@@ -385,7 +398,7 @@ void TargetState::leave() {
     if (giver_->given() > 0) log_->info("gave {} blocks to other targets", giver_->given());
     const size_t left = open_requests();
     if (left == 0) return self_->quit(caf::exit_reason::user_shutdown);
-    log_->warn("{} requests have neither ended nor gone on elsewhere", left);
+    log_->warn("leaving: {} of its requests have neither ended nor gone on elsewhere", left);
     return self_->quit(caf::exit_reason::kill);
   }
   self_->delayed_send(caf::actor_cast<TargetActor>(self_), k_leave_look, LeaveNow{});
@@ -449,6 +462,7 @@ TargetActor::behavior_type TargetState::make_behavior() {
       [this](const schema::DraftsKnown& message) {
         if (routers_.is_first(caf::actor_cast<caf::actor_addr>(self_->current_sender()))) {
           draft(message);
+          tell_of_idle_drafts(message.drafts);
         }
       },
       [this](const schema::WorkerRefused& message) { refused(message.refusal); },

@@ -94,6 +94,8 @@ class TargetState {
   template <class Message>
   void draft(const Message& message);
   void lease(const schema::DraftLease& lease);
+  /// Once.
+  void tell_of_idle_drafts(uint32_t drafts);
   void send_drafts();
   void ask_again_for_drafts();
 
@@ -123,6 +125,7 @@ class TargetState {
   Duration hangs_after_{0};
   TimePoint long_step_{0};  ///< Began so: it was too long at the last look. 0: it was not.
   bool hangs_ = false;
+  bool told_of_idle_drafts_ = false;
   TimePoint asked_{0};  ///< When it last gave away a request, or was asked for blocks.
   std::shared_ptr<EnginePort> engine_;
   std::unique_ptr<BlockGiver> giver_;  ///< Last, behind the engine: they stop before the rest goes.

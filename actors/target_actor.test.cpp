@@ -335,6 +335,18 @@ TEST_F(Target, AsksARouterThatHasForgottenItForDraftsAgain) {
   EXPECT_TRUE(log->asks.empty());
 }
 
+TEST_F(Target, GivesADraftsPlaceBackWhenTheRequestIsCancelledNotWhenItsEngineHasSeenThat) {
+  target_ = spawn_target(1, 4);
+  submit(key_);
+  tell(target_, schema::DraftLease{key_, 3, 100, {}});
+  ASSERT_TRUE(router_log_->ends.empty());
+  from_session(schema::CancelRequest{key_});
+  ASSERT_EQ(router_log_->ends.size(), 1u);
+  EXPECT_EQ(router_log_->ends[0].request, key_);
+  step();
+  EXPECT_EQ(router_log_->ends.size(), 1u) << "once";
+}
+
 TEST_F(Target, DoesWithoutARouterThatRefusesItUntilAllDo) {
   const auto second = spawn_target(2);
   const auto log = std::make_shared<RouterLog>();
@@ -433,7 +445,7 @@ TEST_F(Target, LeavesInTheEndWhateverStays) {
   EXPECT_TRUE(is_alive()) << "it may end here";
   advance(1'100);
   EXPECT_FALSE(is_alive());
-  EXPECT_NE(lines_.str().find("1 requests have neither"), std::string::npos) << lines_.str();
+  EXPECT_NE(lines_.str().find("1 of its requests have neither"), std::string::npos) << lines_.str();
 }
 
 TEST_F(Target, WhatAnEngineThatHangsHasGoesOnElsewhere) {

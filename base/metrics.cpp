@@ -2,6 +2,7 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <sstream>
 #include <vector>
 
@@ -43,6 +44,19 @@ prometheus::Histogram& histogram_of(prometheus::Registry& registry, const std::s
                                     const char* name, const char* help, Boundaries boundaries) {
   return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(
       {{"model_name", model_name}}, std::move(boundaries));
+}
+
+bool is_of_an_engine(const prometheus::MetricFamily& family) {
+  constexpr std::string_view k_names[] = {"outrider_engine_",
+                                          "vllm:num_preemptions_",
+                                          "vllm:prefix_cache_",
+                                          "vllm:spec_decode_",
+                                          "outrider_prefix_cache_",
+                                          "outrider_draft_tokens_",
+                                          "outrider_accepted_draft_tokens_",
+                                          "outrider_hints_"};
+  return std::ranges::any_of(k_names,
+                             [&](std::string_view name) { return family.name.starts_with(name); });
 }
 
 }  // namespace
@@ -236,7 +250,9 @@ prometheus::Histogram& ServingMetrics::histogram(
 
 std::string ServingMetrics::render() const {
   std::ostringstream out;
-  prometheus::TextSerializer().Serialize(out, registry_.Collect());
+  std::vector<prometheus::MetricFamily> families = registry_.Collect();
+  if (!has_engine_) std::erase_if(families, is_of_an_engine);
+  prometheus::TextSerializer().Serialize(out, families);
   return out.str();
 }
 

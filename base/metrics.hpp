@@ -5,6 +5,7 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -99,6 +100,9 @@ class ServingMetrics {
 
   /// Prometheus text format, version 0.0.4.
   std::string render() const;
+  /// From now on nothing is rendered that only an engine of this process could count: zeros would
+  /// say that there was nothing.
+  void leave_out_engine() { has_engine_ = false; }
 
   /// Made at first use; for names of served models only, never for what a client says.
   RequestMetrics& requests(const std::string& model_name);
@@ -119,6 +123,7 @@ class ServingMetrics {
   LabelledCounter labelled(const char* name, const char* help, const char* label);
   LabelledGauge labelled_gauge(const char* name, const char* help, const char* label);
 
+  std::atomic<bool> has_engine_{true};
   std::unique_ptr<StoreMetrics> store_;
   std::mutex requests_mutex_;
   std::map<std::string, RequestMetrics> requests_;  ///< By model.

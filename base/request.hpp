@@ -175,6 +175,8 @@ struct RequestTimings {
   uint32_t pins_refused = 0;       ///< Blocks that it asked to pin, and the pool does not: no room.
   uint32_t pins_refused_cold = 0;  ///< The same of the store, as far as that has got.
 
+  uint32_t moves = 0;  ///< Times that it, or a choice of it, went on at another target.
+
   friend bool operator==(const RequestTimings&, const RequestTimings&) = default;
 };
 

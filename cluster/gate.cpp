@@ -36,16 +36,19 @@ constexpr kj::Duration k_accept_pause = 1 * kj::MILLISECONDS;
 /// Between two lines in the log on refusals of one kind.
 constexpr Duration k_quiet = std::chrono::seconds(10);
 
-kj::Exception refusal(const std::string& text) {
-  return {kj::Exception::Type::FAILED, __FILE__, __LINE__, kj::heapString(text.c_str())};
+kj::Exception refusal(const std::string& text,
+                      kj::Exception::Type type = kj::Exception::Type::FAILED) {
+  return {type, __FILE__, __LINE__, kj::heapString(text.c_str())};
 }
+/// Somebody is there, and will say the same to the next try.
+constexpr auto k_lasting = kj::Exception::Type::UNIMPLEMENTED;
 
 const char* explain(Refusal refusal) {
   switch (refusal) {
     case Refusal::version:
       return "it speaks another version of the cluster's protocol: run the same release";
     case Refusal::secret:
-      return "its cluster secret is another, or it has none: give both the same "
+      return "the two cluster secrets differ, or one side has none: give both the same "
              "--cluster-secret-file";
     case Refusal::full:
       return "as many members as it takes are connected already";
@@ -72,6 +75,7 @@ struct Caller {
   kj::Own<kj::PromiseFulfiller<void>> evict;
   Refusal failing = Refusal::protocol;  ///< What it is, should the next thing fail.
   const char* doing = "";               ///< The same for people.
+  bool is_connected = false;
   OpeningBytes opening{};
   Exchange exchange;
   Digest256 proof{};
@@ -198,6 +202,7 @@ class Loop final : public kj::TaskSet::ErrorHandler {
                     .parseAddress(to_string(endpoint).c_str())
                     .then([](kj::Own<kj::NetworkAddress> address) { return address->connect(); })
                     .then([this, &c, host = name.empty() ? endpoint.host : name](Stream stream) {
+                      c.is_connected = true;
                       if (tls_.get() == nullptr) return kj::Promise<Stream>(kj::mv(stream));
                       c.doing = k_tls_doing;
                       return tls_->wrapClient(kj::mv(stream), host.c_str());
@@ -221,7 +226,9 @@ class Loop final : public kj::TaskSet::ErrorHandler {
           const std::string why = tls_.get() == nullptr
                                       ? schema::reason_of(exception)
                                       : exception.getDescription().cStr();  // OpenSSL's, too
-          return refusal(text + ": " + c.doing + (late ? "no answer in time" : why));
+          if (late) return refusal(text + ": no answer in time");
+          return refusal(text + ": " + c.doing + why,
+                         c.is_connected ? k_lasting : kj::Exception::Type::FAILED);
         })
         .attach(kj::mv(caller));
   }
@@ -255,9 +262,9 @@ class Loop final : public kj::TaskSet::ErrorHandler {
 
   void receive(kj::AuthenticatedStream accepted) {
     if (callers_.size() >= limits::cluster_callers_max) {
-      // Who waits longest: a member that is alive answers at once.
-      callers_.front()->evict->fulfill();
-      callers_.pop_front();
+      const auto stranger = least_likely_member();
+      (*stranger)->evict->fulfill();
+      callers_.erase(stranger);
     }
     auto caller = kj::heap<Caller>();
     Caller& c = *caller;
@@ -270,12 +277,28 @@ class Loop final : public kj::TaskSet::ErrorHandler {
                           kj::evalNow([&] { return welcome(c, kj::mv(accepted.stream)); }))
             .catch_([this, &c](kj::Exception&& exception) {
               const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
-              refuse(late ? Refusal::timeout : c.failing, c.peer);
+              const bool left = exception.getType() == kj::Exception::Type::DISCONNECTED &&
+                                c.failing == Refusal::protocol;
+              const bool has_reason = c.failing == Refusal::tls && !late;
+              refuse(late || left ? Refusal::timeout : c.failing, c.peer,
+                     has_reason ? exception.getDescription().cStr() : "");
             })
             .exclusiveJoin(evicted.promise.then([this, &c] { refuse(Refusal::full, c.peer); }))
             .attach(kj::defer([this, &c] { callers_.remove(&c); }), kj::mv(caller));
     callers_.push_back(&c);
     greetings_->add(kj::mv(greeted));
+  }
+
+  /// Of the address that has most callers, who waits longest: a member that is alive answers at
+  /// once. That it has opened says nothing of it: anybody can.
+  std::list<Caller*>::iterator least_likely_member() {
+    const auto host = [](const Caller* c) {
+      return std::string_view(c->peer).substr(0, c->peer.rfind(':'));
+    };
+    std::map<std::string_view, size_t> of_host;
+    for (const Caller* c : callers_) ++of_host[host(c)];
+    return std::ranges::max_element(callers_, {},
+                                    [&](const Caller* c) { return of_host[host(c)]; });
   }
 
   /// The server's side of handshake.hpp.
@@ -430,14 +453,15 @@ class Loop final : public kj::TaskSet::ErrorHandler {
     return kj::mv(theirs);
   }
 
-  void refuse(Refusal reason, const std::string& peer) {
+  void refuse(Refusal reason, const std::string& peer, const char* why = "") {
     if (reason == Refusal::none) reason = Refusal::protocol;  // it hung up on an answer
     const auto kind = static_cast<size_t>(reason);
     const uint64_t count = ++counters_.refused[kind];
     const TimePoint at = clock_.now();
     if (count > 1 && at < quiet_until_[kind]) return;
     quiet_until_[kind] = at + k_quiet;
-    setup_.log->warn("cluster: refused {}: {} ({} so far)", peer, to_string(reason), count);
+    setup_.log->warn("cluster: refused {}: {} ({} so far){}{}", peer, to_string(reason), count,
+                     *why == '\0' ? "" : ": ", why);
   }
 
   /// A connection that breaks is everyday life.
@@ -541,7 +565,9 @@ Result<kj::AutoCloseFd> Gate::dial(const Endpoint& endpoint, const LineToken* li
     socket = thread_->executor->executeSync([&] { return thread_->loop->dial(endpoint, line); });
   });
   KJ_IF_MAYBE (exception, thrown) {
-    return fail(ErrorCode::unavailable, exception->getDescription().cStr());
+    const bool lasts = exception->getType() == k_lasting;
+    return fail(lasts ? ErrorCode::invalid_argument : ErrorCode::unavailable,
+                exception->getDescription().cStr());
   }
   return kj::mv(socket);
 }

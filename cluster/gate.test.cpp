@@ -151,11 +151,14 @@ void expect_talk(int member, int server) {
   }
 }
 
-/// A connection without a gate.
-kj::AutoCloseFd connect_raw(const Endpoint& at) {
+/// A connection without a gate, from 127.0.0.`host`.
+kj::AutoCloseFd connect_raw(const Endpoint& at, uint32_t host = 1) {
   kj::AutoCloseFd made(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
+  EXPECT_EQ(::bind(made, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(at.port);
   EXPECT_EQ(::connect(made, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
@@ -165,6 +168,15 @@ kj::AutoCloseFd connect_raw(const Endpoint& at) {
 template <class Bytes>
 std::string text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// As members begin, until the server has answered.
+std::optional<Opening> greet(int socket, const Nonce& member) {
+  send_all(socket, text_of(encode({.nonce = member})));
+  const std::string bytes = receive(socket, k_opening_bytes);
+  OpeningBytes opening{};
+  std::copy(bytes.begin(), bytes.end(), opening.begin());
+  return decode_opening(opening);
 }
 
 TEST(Gate, CarriesBytesBothWays) {
@@ -235,22 +247,15 @@ TEST(Gate, WhatWasRecordedProvesNothing) {
   Side server(with_secret(k_secret));
   server.listening();
   const Nonce member = random_nonce();
-  const auto greet = [&](int socket) {
-    send_all(socket, text_of(encode({.nonce = member})));
-    const std::string bytes = receive(socket, k_opening_bytes);
-    OpeningBytes opening;
-    std::copy(bytes.begin(), bytes.end(), opening.begin());
-    return decode_opening(opening);
-  };
   const auto first = connect_raw(server.at);
-  const auto opening = greet(first);
+  const auto opening = greet(first, member);
   ASSERT_TRUE(opening);
   const std::string proof =
       text_of(Exchange{Purpose::actors, member, opening->nonce}.member_proof(k_secret));
   send_all(first, proof);
   EXPECT_EQ(receive(first, k_verdict_bytes)[0], 0) << "a good one";
   const auto again = connect_raw(server.at);
-  ASSERT_TRUE(greet(again));
+  ASSERT_TRUE(greet(again, member));
   send_all(again, proof);
   EXPECT_EQ(receive(again, k_verdict_bytes)[0], static_cast<char>(Refusal::secret));
   EXPECT_EQ(receive(again, 1), "");
@@ -292,6 +297,18 @@ TEST(Gate, ManyThatSayNothingDoNotKeepAMemberOut) {
   expect_talk(*dialled, server.admitted.pop());
   wait_for([&] { return server.refused(Refusal::full) >= 20; });
   EXPECT_GE(server.refused(Refusal::full), 20U);
+}
+
+TEST(Gate, ManyOfOneAddressDoNotPushOutWhoComesFromAnother) {
+  Side server(with_secret(k_secret));
+  server.listening();
+  const auto elsewhere = connect_raw(server.at, 2);
+  std::vector<kj::AutoCloseFd> silent;
+  for (uint32_t i = 0; i < limits::cluster_callers_max + 20; ++i) {
+    silent.push_back(connect_raw(server.at));
+  }
+  server.wait_refused(Refusal::full, 21);
+  EXPECT_TRUE(greet(elsewhere, random_nonce()));
 }
 
 TEST(Gate, FramesThatAreTooLongNeverReachTheActors) {

@@ -1,5 +1,6 @@
 #include "cluster/router_link.hpp"
 
+#include <algorithm>
 #include <caf/actor_clock.hpp>
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
@@ -36,9 +37,12 @@ class RouterLinkState {
         setup_.log->warn("no router: {}; trying again", router.error().message);
         quiet_until_ = at + k_link_quiet;
       }
+      const bool lasts = router.error().code == ErrorCode::invalid_argument;
+      pause_ = lasts ? std::min(2 * pause_, k_reconnect_interval_max) : k_reconnect_interval;
       return try_later();
     }
     quiet_until_ = {};
+    pause_ = k_reconnect_interval;
     router_ = std::move(*router);
     setup_.log->info("connected to the router at {}", to_string(setup_.endpoint));
     self_->monitor(router_);
@@ -54,7 +58,7 @@ class RouterLinkState {
     try_later();  // one that is just ending would be found again at once
   }
   void try_later() {
-    self_->delayed_send(caf::actor_cast<RouterLink>(self_), k_reconnect_interval, caf::tick_atom_v);
+    self_->delayed_send(caf::actor_cast<RouterLink>(self_), pause_, caf::tick_atom_v);
   }
   TimePoint now() const {
     return std::chrono::duration_cast<TimePoint>(self_->clock().now().time_since_epoch());
@@ -64,6 +68,7 @@ class RouterLinkState {
   RouterLinkSetup setup_;
   schema::RouterHandle router_;
   TimePoint quiet_until_{0};  ///< Tries are not told before.
+  std::chrono::milliseconds pause_ = k_reconnect_interval;
 };
 
 RouterLink::behavior_type router_link(RouterLink::stateful_pointer<RouterLinkState> self,

@@ -162,6 +162,7 @@ void Generation::accept(uint32_t source, const schema::StreamDone& event) {
   sum.accepted_tokens += event.timings.accepted_tokens;
   sum.pins_refused += event.timings.pins_refused;
   sum.pins_refused_cold += event.timings.pins_refused_cold;
+  sum.moves += event.timings.moves;
   if (event.outcome != schema::StreamDone::Outcome::done) {
     error_ = event.error.value_or(fail(ErrorCode::internal, "the request failed"));
     retry_after_ms_ = event.retry_after_ms;

@@ -117,8 +117,8 @@ Result<void> read_speculation(const Json& v, R& r) {
   if (v == "off" || v == "auto") return {};
   if (v.is_string()) {
     return invalid("speculation",
-                   "speculation must be \"off\", \"auto\" or an object; what drafts is "
-                   "the server's choice (--spec)");
+                   "speculation must be \"off\", \"auto\" or an object with method and "
+                   "depth_max; what drafts is the server's choice (--spec)");
   }
   if (!v.is_object()) return wrong_type("speculation", "\"off\", \"auto\" or an object", v);
   for (const auto& [key, value] : v.items()) {
@@ -137,7 +137,7 @@ Result<void> read_speculation(const Json& v, R& r) {
       speculation.depth_max = static_cast<uint32_t>(*depth);
       speculation.enabled = *depth > 0;
     } else {
-      return unsupported(name.c_str(), name + " is not supported");
+      return unsupported(name.c_str(), name + " is not supported; method and depth_max are");
     }
   }
   return {};

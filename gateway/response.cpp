@@ -57,7 +57,8 @@ Json ResponseWriter::timings() const {
       {"draft_n", totals.timings.draft_tokens},
       {"draft_n_accepted", totals.timings.accepted_tokens},
       {"pins_refused_device", totals.timings.pins_refused},
-      {"pins_refused_cold", totals.timings.pins_refused_cold}};
+      {"pins_refused_cold", totals.timings.pins_refused_cold},
+      {"moves", totals.timings.moves}};
 }
 
 std::string ResponseWriter::event(const Json& body) const {

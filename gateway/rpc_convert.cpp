@@ -299,6 +299,7 @@ void write_result(const Generation& generation, const std::string& id,
   timings.setDraftNAccepted(totals.timings.accepted_tokens);
   timings.setPinsRefusedDevice(totals.timings.pins_refused);
   timings.setPinsRefusedCold(totals.timings.pins_refused_cold);
+  timings.setMoves(totals.timings.moves);
 }
 
 void write_prompts(const Generation& generation, rpc::GenerateResult::Builder out) {

@@ -232,6 +232,9 @@ RequestScope::~RequestScope() {
   line.number("prompt_tokens", totals.prompt_tokens)
       .number("cached_tokens", totals.timings.cached_tokens)
       .number("tokens", totals.completion_tokens)
+      .number("draft_n", totals.timings.draft_tokens)
+      .number("draft_n_accepted", totals.timings.accepted_tokens)
+      .number("moves", totals.timings.moves)
       .milliseconds("ttft_ms", totals.ttft_ms)
       .milliseconds("total_ms", to_ms(serving_.parts().clock.now() - caller_.arrived));
   line.write(serving_.log());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 
 #include "base/limits.hpp"
@@ -22,6 +23,12 @@ constexpr uint32_t k_probe_rows = 256;
 /// What hints must promise: less is within what costs and chances are known to, and where a step is
 /// full of rows they never promise much.
 constexpr double k_gain_min = 1.08;
+/// No row costs that much of a step of one, which has read the weights already: it was measured
+/// while others computed, and what is never run is never measured again. So some such steps are,
+/// for that share of the time: enough of them for the costs to follow.
+constexpr double k_row_share_max = 0.6;
+constexpr double k_doubt_share = 0.005;
+constexpr uint32_t k_doubts = 5;
 /// Survival of hints that are sure to come true.
 constexpr auto k_certain = [] {
   std::array<float, k_hint_depth_max> survival;
@@ -95,6 +102,34 @@ void DraftControl::choose(std::span<const DecodingSequence> sequences, uint32_t 
     unverified_ = 0;
     depths[i] = 1;
   }
+  if (!options_.fixed_depth) doubt(sequences, rows_max, depths);
+}
+
+/// The next more rows that were measured, if their costs cannot be true and hints fill them.
+void DraftControl::doubt(std::span<const DecodingSequence> sequences, uint32_t rows_max,
+                         std::vector<uint32_t>& depths) {
+  const StepCosts& costs = refresh_.costs();
+  const uint32_t rows =
+      std::accumulate(depths.begin(), depths.end(), static_cast<uint32_t>(sequences.size()));
+  const auto more = std::ranges::upper_bound(costs.rows, rows);
+  if (more == costs.rows.end() || *more > rows_max) return;
+  const uint32_t added = *more - rows;
+  const double extra = costs.rows_ns(*more) - costs.rows_ns(rows);
+  if (extra <= k_row_share_max * added * costs.rows_ns(1)) return;
+  const auto deepens = [&](const DecodingSequence& sequence) {
+    const auto at = static_cast<size_t>(&sequence - sequences.data());
+    return sequence.drafts != nullptr && sequence.drafts->path.size() >= depths[at] + added;
+  };
+  const auto found = std::ranges::find_if(sequences, deepens);
+  if (found == sequences.end()) return;
+  if (doubts_left_ == 0) {
+    const auto earned = k_doubt_share * static_cast<double>(since_doubts_.count());
+    if (earned < k_doubts * extra) return;
+    since_doubts_ = Duration{0};
+    doubts_left_ = k_doubts;
+  }
+  --doubts_left_;
+  depths[static_cast<size_t>(found - sequences.begin())] += added;
 }
 
 bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, uint32_t rows_max) {

@@ -77,16 +77,23 @@ class DraftControl {
   /// A row with the path behind it gave `drawn` tokens: all but the last are hints that came true.
   void learn(Drafts& drafts, size_t drawn);
   /// A step of these sequences, each row sampled, took `time`.
-  void observe(std::span<const StepShare> shares, Duration time) { refresh_.observe(shares, time); }
+  void observe(std::span<const StepShare> shares, Duration time) {
+    refresh_.observe(shares, time);
+    since_doubts_ += time;
+  }
 
  private:
   static constexpr float k_all_decay = 0.998f;  ///< a window of 500 or so
   bool is_probe_due(Drafts& drafts);
+  void doubt(std::span<const DecodingSequence> sequences, uint32_t rows_max,
+             std::vector<uint32_t>& depths);
 
   SpeculationOptions options_;
   CostRefresh refresh_;                 ///< Step costs as steps are now.
   Acceptance acceptance_{k_all_decay};  ///< Of sequences without a tenant.
   std::unordered_map<uint64_t, std::shared_ptr<Acceptance>> of_tenants_;
+  Duration since_doubts_{0};
+  uint32_t doubts_left_ = 0;
   uint32_t unverified_ = 0;  ///< Rows that had hints in store, since one was verified as a probe.
   std::vector<DraftCandidate> candidates_;  // Work space.
   DepthScratch scratch_;

@@ -120,6 +120,34 @@ TEST(DraftControl, WhetherDrawnHintsAreVerifiedDoesNotDependOnWhoSaidTheSame) {
   EXPECT_EQ(drafts.path[0].source, HintSource::draft_model);
 }
 
+TEST(DraftControl, CostsThatCannotBeTrueAreTriedNowAndThenUntilTheyAre) {
+  DraftControl control({.depth_max = 8});
+  control.set_costs({.rows = {1, 2, 4},
+                     .contexts = {0},
+                     .times = {milliseconds(10), milliseconds(22), milliseconds(44)}});
+  Drafts drafts(0, k_empty_text);
+  const std::vector<HintBranch> chain = {{-1, 7, 250}, {0, 8, 250}, {1, 9, 250}};
+  uint32_t tried = 0;
+  const auto step = [&] {
+    drafts.trie = HintTrie(0, k_empty_text);
+    drafts.trie.insert({0, k_empty_text, chain, HintSource::own_text});
+    control.find_path(drafts, 8);
+    std::vector<uint32_t> depth;
+    control.choose(std::vector<DecodingSequence>{{0, &drafts}}, 16, depth);
+    drafts.path.resize(depth[0]);
+    if (depth[0] > 0) control.learn(drafts, 1 + depth[0]);
+    tried += depth[0] > 0 ? 1 : 0;
+    control.observe(std::vector<StepShare>{{1 + depth[0], 0}}, milliseconds(10 + depth[0]));
+  };
+  for (int i = 0; i < 1'100; ++i) step();
+  EXPECT_EQ(tried, 0u) << "five tries, each 12 ms too long, are half a percent of 12 s";
+  for (int i = 0; i < 1'000; ++i) step();
+  EXPECT_GT(tried, 5u);
+  tried = 0;
+  for (int i = 0; i < 100; ++i) step();
+  EXPECT_EQ(tried, 100u);
+}
+
 TEST(DraftControl, OfALongPromptTheEndIsIndexedAndAllThatFollows) {
   std::vector<int32_t> prompt(limits::own_text_prompt_tokens_max + 100);
   std::iota(prompt.begin(), prompt.end(), 0);

@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/cpu_count.hpp"
+#include "model/step_costs.hpp"
 #include "model/stopping.hpp"
 
 namespace outrider::model {
@@ -135,6 +136,9 @@ Result<std::unique_ptr<Generator>> Generator::create(std::shared_ptr<const Loade
   auto generator = std::unique_ptr<Generator>(new Generator());
   State& state = *generator->state_;
   OUTRIDER_ASSIGN(state.engine, Engine::create(model, options, state.clock));
+  if (options.speculation.depth_max > 0 && !options.speculation.fixed_depth) {
+    state.engine->set_step_costs(measure_few_step_costs(*state.engine, state.clock));
+  }
   state.model = std::move(model);
   return generator;
 }

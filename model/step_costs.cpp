@@ -119,19 +119,25 @@ void lower_disturbed(StepCosts& costs) {
   }
 }
 
+struct Narrow {
+  std::span<const uint32_t> rows;
+  std::span<const uint32_t> contexts;
+  int rounds = 0;
+};
+
 /// The rows of one sequence behind each context, as costs of their own. Rounds go over all of them
 /// in turn, so that a slow moment is no cell's own.
-void measure_narrow(StepProbe& probe, const Clock& clock, StepCosts& costs) {
+void measure_narrow(StepProbe& probe, const Clock& clock, const Narrow& wanted, StepCosts& costs) {
   const uint32_t most = std::min(probe.probe_tokens_max(), probe.batch_tokens());
-  std::ranges::copy_if(k_rows, std::back_inserter(costs.rows),
+  std::ranges::copy_if(wanted.rows, std::back_inserter(costs.rows),
                        [&](uint32_t rows) { return rows <= most; });
-  std::ranges::copy_if(k_contexts, std::back_inserter(costs.contexts), [&](uint32_t context) {
+  std::ranges::copy_if(wanted.contexts, std::back_inserter(costs.contexts), [&](uint32_t context) {
     return context + costs.rows.back() <= probe.probe_tokens_max();
   });
   const size_t width = costs.rows.size();
   costs.times.assign(costs.contexts.size() * width, Duration::max());
   const TimePoint end = clock.now() + k_narrow_for;
-  for (int round = 0; round < k_narrow_rounds && (round < k_times_min || clock.now() < end);
+  for (int round = 0; round < wanted.rounds && (round < k_times_min || clock.now() < end);
        ++round) {
     for (size_t at = 0; at < costs.times.size(); ++at) {
       const uint32_t rows = costs.rows[at % width];
@@ -261,9 +267,17 @@ StepCosts measure_step_costs(StepProbe& probe, const Clock& clock) {
   probe.time_step(1, 0, 1);  // Cold caches and pages are not the machine.
   StepCosts costs;
   costs.local_window = probe.local_window();
-  measure_narrow(probe, clock, costs);
+  measure_narrow(probe, clock, {k_rows, k_contexts, k_narrow_rounds}, costs);
   measure_wide(probe, clock, costs);
   measure_prefill(probe, clock, costs);
+  return costs;
+}
+
+StepCosts measure_few_step_costs(StepProbe& probe, const Clock& clock) {
+  probe.time_step(1, 0, 1);
+  StepCosts costs;
+  costs.local_window = probe.local_window();
+  measure_narrow(probe, clock, {k_rows_behind, std::span(k_contexts).first(1), k_times_min}, costs);
   return costs;
 }
 

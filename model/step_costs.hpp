@@ -41,6 +41,9 @@ struct StepCosts {
 /// Times steps on an idle engine, which this warms up as well. Contexts that the engine cannot hold
 /// are left out; takes about half a second for a small model, 1 to 3 s for some billion weights.
 StepCosts measure_step_costs(StepProbe& probe, const Clock& clock);
+/// The same, coarse and without contexts, in the time of a dozen tokens or two: for who answers one
+/// request after another.
+StepCosts measure_few_step_costs(StepProbe& probe, const Clock& clock);
 
 /// Times prefill chunks on an idle engine: a whole step, half of it, and so on. A bucket that the
 /// engine cannot hold, or that cannot be measured twice within some seconds, is left out.

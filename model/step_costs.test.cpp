@@ -75,6 +75,17 @@ int64_t predict(const StepCosts& costs, std::vector<StepShare> shares) {
   return costs.step(shares).count();
 }
 
+TEST(StepCosts, AFewAreMeasuredInNextToNoTime) {
+  Roofline device({.weights_us = 1000, .row_us = 200});
+  const StepCosts costs = measure_few_step_costs(device, device);
+  EXPECT_EQ(costs.rows, (std::vector<uint32_t>{1, 2, 4, 8, 16}));
+  EXPECT_EQ(costs.contexts, std::vector<uint32_t>{0});
+  EXPECT_LE(device.steps(), 13);
+  for (const uint32_t rows : {1u, 4u, 8u, 16u}) {
+    EXPECT_EQ(costs.step(std::vector<StepShare>{{rows, 300}}), device.take(rows, 0)) << rows;
+  }
+}
+
 TEST(StepCosts, AreWhatWasMeasuredAtThePointsOfTheTable) {
   const StepCosts costs = line();
   EXPECT_EQ(predict(costs, {{1, 0}}), 110);

@@ -77,6 +77,27 @@ bool parse_byte_token(std::string_view token, std::string& bytes) {
 
 }  // namespace
 
+std::string first_difference(const TokenizerData& one, const TokenizerData& other) {
+  const auto differ = [](const std::string& what, auto a, auto b) {
+    return std::to_string(a) + " and " + std::to_string(b) + what;
+  };
+  if (one.pre != other.pre) return "they split texts by " + one.pre + " and " + other.pre;
+  if (one.tokens.size() != other.tokens.size()) {
+    return differ(" tokens", one.tokens.size(), other.tokens.size());
+  }
+  const auto token = std::ranges::mismatch(one.tokens, other.tokens).in1;
+  if (token != one.tokens.end()) {
+    return "token " + std::to_string(token - one.tokens.begin()) + " is another";
+  }
+  if (one.types != other.types) return "other types of tokens";
+  if (one.merges != other.merges) return "other merges";
+  if (one.bos != other.bos) return differ(" as BOS", one.bos, other.bos);
+  if (one.eos != other.eos) return differ(" as EOS", one.eos, other.eos);
+  if (one.add_bos != other.add_bos) return "BOS begins texts of one of them";
+  if (one.add_eos != other.add_eos) return "EOS ends texts of one of them";
+  return {};
+}
+
 Tokenizer::Tokenizer() = default;
 Tokenizer::~Tokenizer() = default;
 

@@ -33,6 +33,9 @@ struct TokenizerData {
   std::vector<int32_t> end_of_generation;  ///< besides eos
 };
 
+/// The first thing in which two tokenizers differ, for people; empty: they have one fingerprint.
+std::string first_difference(const TokenizerData& one, const TokenizerData& other);
+
 /// Reads `tokenizer.ggml.*`; anything but byte-level BPE is refused by name.
 Result<TokenizerData> tokenizer_data_from_gguf(const GgufFile& file);
 

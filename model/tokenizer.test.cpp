@@ -224,6 +224,28 @@ TEST(Tokenizer, TheFingerprintTellsDifferentTokenizersApart) {
   EXPECT_NE(base->fingerprint(), (*other)->fingerprint());
 }
 
+TEST(Tokenizer, TheFirstDifferenceIsNamedWhereFingerprintsDiffer) {
+  const TokenizerData base = tiny_data("smollm");
+  const auto difference = [&](void (*change)(TokenizerData&)) {
+    TokenizerData other = base;
+    change(other);
+    return first_difference(base, other);
+  };
+  EXPECT_EQ(difference([](TokenizerData&) {}), "");
+  EXPECT_EQ(difference([](TokenizerData& d) { d.pre = "gpt-2"; }),
+            "they split texts by smollm and gpt-2");
+  EXPECT_THAT(difference([](TokenizerData& d) { d.tokens.pop_back(); }), HasSubstr(" tokens"));
+  EXPECT_EQ(difference([](TokenizerData& d) { d.tokens[7] += "x"; }), "token 7 is another");
+  EXPECT_EQ(difference([](TokenizerData& d) { d.types[7] = Type::unused; }),
+            "other types of tokens");
+  EXPECT_EQ(difference([](TokenizerData& d) { d.merges.pop_back(); }), "other merges");
+  EXPECT_THAT(difference([](TokenizerData& d) { d.bos += 1; }), HasSubstr(" as BOS"));
+  EXPECT_THAT(difference([](TokenizerData& d) { d.eos += 1; }), HasSubstr(" as EOS"));
+  EXPECT_THAT(difference([](TokenizerData& d) { d.add_bos = !d.add_bos; }),
+              HasSubstr("BOS begins"));
+  EXPECT_THAT(difference([](TokenizerData& d) { d.add_eos = !d.add_eos; }), HasSubstr("EOS ends"));
+}
+
 struct Damage {
   const char* name;
   void (*apply)(TokenizerData&);

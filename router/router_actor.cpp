@@ -14,8 +14,18 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto k_tick = milliseconds(limits::heartbeat_interval_ms);
+/// Ticks that did not come: then this process stood still, and not who seems to be silent.
+constexpr Duration k_stood_still = 2 * k_tick;
+constexpr size_t k_name_bytes_max = 128;
 /// Before the asking session would take silence for a loss.
 constexpr Duration k_hold = milliseconds(limits::control_timeout_ms / 2);
+
+/// A member's word stands in lines of logs.
+void make_plain(std::string& name) {
+  if (name.size() > k_name_bytes_max) name.resize(k_name_bytes_max);
+  std::ranges::replace_if(
+      name, [](char c) { return c <= ' ' || c > '~'; }, '?');
+}
 
 }  // namespace
 
@@ -26,6 +36,7 @@ void RouterState::start(RouterActor::pointer self, std::shared_ptr<spdlog::logge
     log_->warn("router: a message was not understood: {}", self_->system().render(error));
   });
   self_->set_down_handler([this](caf::down_msg& down) { lost(down); });
+  ticked_ = now();
   self_->delayed_send(caf::actor_cast<RouterActor>(self_), k_tick, caf::tick_atom_v);
 }
 
@@ -79,7 +90,9 @@ void RouterState::retry_held() {
   }
 }
 
-void RouterState::announce(const schema::Announce& announce) {
+void RouterState::announce(const schema::Announce& said) {
+  schema::Announce announce = said;
+  make_plain(announce.name);
   const caf::actor_addr worker = address_of(announce);
   if (!worker) return;
   const auto known = table_.workers().find(announce.worker);
@@ -101,6 +114,7 @@ void RouterState::announce(const schema::Announce& announce) {
   table_.announce(announce, now());
   if (is_new) {
     ++counted_.joined;
+    tell_of_namesakes(announce);
     log_->info("{} joined: {} of {}, context {} tokens", announce.name, to_string(announce.role),
                announce.model, announce.context_tokens);
   }
@@ -217,26 +231,54 @@ void RouterState::lost(const caf::down_msg& down) {
   }
   for (const auto& [id, worker] : table_.workers()) {
     if (address_of(worker.announce) != actor) continue;
-    ++counted_.gone;
     const bool in_order = down.reason == caf::exit_reason::user_shutdown;
+    ++(in_order ? counted_.left : counted_.gone);
     log_->log(in_order ? spdlog::level::info : spdlog::level::warn, "{} {}", worker.announce.name,
               in_order ? "has stopped" : "is gone");
     return remove(id);
   }
 }
 
-void RouterState::tell_of_hang(const schema::Load& load) {
+void RouterState::tell_news(const schema::Load& load) {
   const auto found = table_.workers().find(load.worker);
   if (found == table_.workers().end()) return;
   const WorkerView& worker = found->second;
-  if (worker.announce.incarnation != load.incarnation || worker.load.hangs == load.hangs) return;
-  if (load.hangs) ++counted_.silent;
-  log_->log(load.hangs ? spdlog::level::warn : spdlog::level::info, "{} {}", worker.announce.name,
+  const std::string& name = worker.announce.name;
+  if (worker.announce.incarnation != load.incarnation) return;
+  if (worker.is_late)
+    log_->info("{} is heard again after {:.0f} ms", name, to_ms(now() - worker.heard));
+  if (load.sequence <= worker.load.sequence) return;
+  if (load.leaving && !worker.load.leaving) {
+    ++counted_.leaving;
+    log_->info("{} is leaving: what it has goes on elsewhere", name);
+  }
+  if (worker.load.hangs == load.hangs) return;
+  if (load.hangs) ++counted_.hung;
+  log_->log(load.hangs ? spdlog::level::warn : spdlog::level::info, "{} {}", name,
             load.hangs ? "hangs: what it had goes on elsewhere" : "goes on");
 }
 
-void RouterState::tick() {
-  const auto silent = table_.age_out(now());
+void RouterState::tell_of_late() {
+  for (const auto& [name, silence] : table_.find_late(now())) {
+    ++counted_.late;
+    log_->info("{} is late: nothing was heard of it for {:.0f} ms", name, to_ms(silence));
+  }
+}
+
+void RouterState::tell_of_namesakes(const schema::Announce& announce) {
+  for (const auto& [id, worker] : table_.workers()) {
+    if (id == announce.worker || worker.announce.name != announce.name) continue;
+    log_->warn("another member is called {}, too: --node-name tells them apart", announce.name);
+    return;
+  }
+}
+
+void RouterState::look_for_silence() {
+  const TimePoint at = now();
+  const bool stood_still = at - std::exchange(ticked_, at) > k_stood_still;
+  if (stood_still) return;  // What came meanwhile is read first.
+  tell_of_late();
+  const auto silent = table_.age_out(at);
   for (const schema::Announce& worker : silent) {
     ++counted_.silent;
     log_->warn("{} is silent: {}", worker.name,
@@ -245,6 +287,10 @@ void RouterState::tick() {
     send(leases_.drop(worker.worker, table_));
   }
   if (!silent.empty()) tell_drafts();
+}
+
+void RouterState::tick() {
+  look_for_silence();
   while (!held_.empty() && held_.front().until <= now()) {
     const schema::PlaceRequest request = std::move(held_.front().request);
     held_.pop_front();
@@ -305,7 +351,7 @@ RouterActor::behavior_type RouterState::make_behavior() {
       [this](const schema::PlaceRequest& request) { place(request); },
       [this](const schema::Announce& message) { announce(message); },
       [this](const schema::Load& load) {
-        tell_of_hang(load);
+        tell_news(load);
         if (table_.update(load, now())) return;
         const auto worker = caf::actor_cast<schema::WorkerHandle>(self_->current_sender());
         if (worker) self_->send(worker, schema::AnnounceAgain{load.worker});

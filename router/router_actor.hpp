@@ -60,8 +60,11 @@ class RouterState {
   void tell_drafts();
   void remove(uint64_t worker);
   void lost(const caf::down_msg& down);
-  /// If that is news.
-  void tell_of_hang(const schema::Load& load);
+  /// What is news in it.
+  void tell_news(const schema::Load& load);
+  void tell_of_late();
+  void tell_of_namesakes(const schema::Announce& announce);
+  void look_for_silence();
   void tick();
   void admit_client(const schema::PlaceRequest& request);
   TenantShares shares(const schema::PlaceRequest& request) const;
@@ -80,6 +83,7 @@ class RouterState {
   /// Choices, by model and tenant.
   std::map<std::string, std::map<std::string, uint32_t>> in_flight_;
   std::deque<Held> held_;
+  TimePoint ticked_{0};
   schema::WorkerList counted_;  ///< What has happened; no workers.
 };
 

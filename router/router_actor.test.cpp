@@ -1,173 +1,14 @@
-#include "router/router_actor.hpp"
-
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
 
 #include <algorithm>
-#include <caf/actor_system.hpp>
-#include <caf/scheduler/test_coordinator.hpp>
-#include <caf/scoped_actor.hpp>
-#include <caf/send.hpp>
-#include <caf/stateful_actor.hpp>
-#include <sstream>
 
 #include "base/limits.hpp"
-#include "router/workers.test.hpp"
+#include "router/router_world.test.hpp"
 
 namespace outrider::router {
 namespace {
 
-struct Config : caf::actor_system_config {
-  Config() {
-    schema::add_messages(*this);
-    set("scheduler.policy", caf::atom("testing"));
-  }
-};
-
-using Replies = std::vector<schema::PlaceReply>;
-
-/// Fake sessions and workers around a real router, in virtual time.
-class Router : public ::testing::Test {
- protected:
-  Router() { router_ = own(system_.spawn(router_actor, log_)); }
-  ~Router() override {
-    for (const caf::strong_actor_ptr& actor : actors_) {
-      caf::anon_send_exit(caf::actor_cast<caf::actor>(actor), caf::exit_reason::kill);
-    }
-    run();
-  }
-
-  void run() { scheduler_.run(); }
-  void advance(uint32_t ms) {
-    scheduler_.advance_time(std::chrono::milliseconds(ms));
-    run();
-  }
-  template <class Handle>
-  Handle own(Handle handle) {
-    actors_.push_back(caf::actor_cast<caf::strong_actor_ptr>(handle));
-    return handle;
-  }
-  template <class Handle>
-  void kill(const Handle& actor) {
-    caf::anon_send_exit(actor, caf::exit_reason::kill);
-    run();
-  }
-
-  schema::TargetHandle worker(uint64_t id) {
-    const auto asked = asked_;
-    const auto leases = leases_;
-    const auto known = known_;
-    const auto refused = refused_;
-    auto handle =
-        own(system_.spawn([asked, leases, known, refused]() -> schema::TargetHandle::behavior_type {
-          return {[](const schema::SubmitBegin&) {},
-                  [](const schema::PromptPart&) {},
-                  [](const schema::SubmitEnd&) {},
-                  [](const schema::CancelRequest&) {},
-                  [](const schema::SetParked&) {},
-                  [](const schema::Resend&) {},
-                  [](const schema::DoneAck&) {},
-                  [asked](const schema::AnnounceAgain&) { ++*asked; },
-                  [leases](const schema::DraftLease& lease) { leases->push_back(lease); },
-                  [](const schema::DraftReady&) {},
-                  [](const schema::DraftHints&) {},
-                  [](const schema::DraftResync&) {},
-                  [](const schema::DraftClose&) {},
-                  [known](const schema::DraftsKnown& message) { known->push_back(message.drafts); },
-                  [refused](const schema::WorkerRefused& why) { refused->push_back(why); },
-                  [](const schema::LineWanted&) {}};
-        }));
-    announce(handle, announce_of(id));
-    return handle;
-  }
-  schema::DraftHandle draft(uint64_t id, const std::string& tokenizer = "tokens") {
-    const auto refused = refused_;
-    auto handle = own(system_.spawn([refused]() -> schema::DraftHandle::behavior_type {
-      return {[](const schema::DraftOpen&) {}, [](const schema::DraftCommits&) {},
-              [](const schema::DraftClose&) {}, [](const schema::AnnounceAgain&) {},
-              [refused](const schema::WorkerRefused& why) { refused->push_back(why); }};
-    }));
-    schema::Announce message = announce_of(id);
-    message.role = schema::Role::draft;
-    message.draft = handle;
-    message.tokenizer = tokenizer;
-    caf::anon_send(router_, message);
-    run();
-    return handle;
-  }
-  void ask_draft(const schema::TargetHandle& target, uint64_t session) {
-    schema::LeaseDraft ask;
-    ask.request = {session, 1};
-    ask.target = 1;
-    ask.reply_to = target;
-    ask.tokenizer = "tokens";
-    ask.runs = 1;
-    caf::anon_send(router_, ask);
-    run();
-  }
-  void announce(const schema::TargetHandle& handle, schema::Announce message) {
-    message.target = handle;
-    caf::anon_send(router_, message);
-    run();
-  }
-  void serve(std::vector<schema::Served> models) {
-    caf::anon_send(router_, schema::ServesModel{std::move(models)});
-    run();
-  }
-  void heartbeat(const schema::TargetHandle& from, const schema::Load& load) {
-    const auto sender = caf::actor_cast<caf::strong_actor_ptr>(from);
-    const auto router = caf::actor_cast<caf::strong_actor_ptr>(router_);
-    router->enqueue(sender, caf::make_message_id(), caf::make_message(load), nullptr);
-    run();
-  }
-  schema::SessionHandle session() {
-    const auto replies = replies_;
-    return own(system_.spawn([replies]() -> schema::SessionHandle::behavior_type {
-      return {[replies](const schema::PlaceReply& reply) { replies->push_back(reply); },
-              [](const schema::Accepted&) {},
-              [](const schema::Rejected&) {},
-              [](const schema::Leaving&) {},
-              [](const schema::Tokens&) {},
-              [](const schema::Done&) {},
-              [](const schema::CancelSession&) {},
-              [](const schema::ResumeSession&) {}};
-    }));
-  }
-  schema::SessionHandle ask(schema::PlaceRequest request) {
-    auto from = session();
-    request.reply_to = from;
-    caf::anon_send(router_, request);
-    run();
-    return from;
-  }
-  schema::WorkerList listed() {
-    schema::WorkerList listed;
-    caf::scoped_actor self(system_);
-    self->send(router_, schema::ListWorkers{});
-    run();
-    self->receive([&](const schema::WorkerList& list) { listed = list; });
-    return listed;
-  }
-  std::vector<schema::WorkerInfo> workers() { return listed().workers; }
-
-  std::ostringstream lines_;
-  std::shared_ptr<spdlog::logger> log_ = std::make_shared<spdlog::logger>(
-      "test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines_));
-  Config config_;
-  caf::actor_system system_{config_};
-  caf::scheduler::test_coordinator& scheduler_ =
-      dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
-  std::shared_ptr<Replies> replies_ = std::make_shared<Replies>();
-  std::shared_ptr<uint32_t> asked_ = std::make_shared<uint32_t>(0);
-  std::shared_ptr<std::vector<uint32_t>> known_ = std::make_shared<std::vector<uint32_t>>();
-  std::shared_ptr<std::vector<schema::DraftLease>> leases_ =
-      std::make_shared<std::vector<schema::DraftLease>>();
-  std::shared_ptr<std::vector<schema::WorkerRefused>> refused_ =
-      std::make_shared<std::vector<schema::WorkerRefused>>();
-  std::vector<caf::strong_actor_ptr> actors_;  ///< Scripted ones too: without a reference they end.
-  RouterActor router_;
-};
+class Router : public RouterWorld {};
 
 TEST_F(Router, PlacesOnAnAnnouncedWorker) {
   const auto target = worker(1);
@@ -215,28 +56,6 @@ TEST_F(Router, HoldsABoundedNumberOfRequests) {
   run();
   ASSERT_EQ(replies_->size(), 1u);
   EXPECT_EQ(replies_->at(0).refusal.error_code(), ErrorCode::overloaded);
-}
-
-TEST_F(Router, ForgetsAWorkerThatGoesDown) {
-  const auto target = worker(1);
-  EXPECT_EQ(workers().size(), 1u);
-  kill(target);
-  EXPECT_TRUE(workers().empty());
-}
-
-TEST_F(Router, ForgetsAWorkerThatFallsSilentAndTakesItBack) {
-  const auto silent = worker(1);
-  const auto loud = worker(2);
-  for (uint64_t beat = 1; beat <= 8; ++beat) {
-    advance(limits::heartbeat_interval_ms);
-    heartbeat(loud, load_of(2, beat));
-  }
-  ASSERT_EQ(workers().size(), 1u);
-  EXPECT_EQ(workers()[0].announce.worker, 2u);
-  heartbeat(silent, load_of(1, 1));
-  EXPECT_EQ(*asked_, 1u) << "an unknown worker is asked who it is";
-  announce(silent, announce_of(1));
-  EXPECT_EQ(workers().size(), 2u);
 }
 
 TEST_F(Router, RejectsWhatIsTooMuchAndTakesMoreWhenSessionsEnd) {
@@ -382,101 +201,6 @@ TEST_F(Router, TellsTargetsHowManyDraftsThereAre) {
   EXPECT_EQ(known_->size(), 6u) << "who announces itself may have forgotten";
 }
 
-TEST_F(Router, RefusesADraftOfAnotherTokenizerLoudly) {
-  const auto target = worker(1);
-  draft(2, "other tokens");
-  ASSERT_EQ(refused_->size(), 1u);
-  EXPECT_EQ(refused_->at(0).refusal.field, "draft");
-  EXPECT_NE(lines_.str().find("tokenizer"), std::string::npos) << lines_.str();
-  EXPECT_EQ(workers().size(), 1u);
-  ask_draft(target, 7);
-  EXPECT_EQ(leases_->size(), 0u);
-}
-
-TEST_F(Router, RefusesADraftThatCameBeforeTheTargetThatItDoesNotFit) {
-  draft(2, "other tokens");
-  draft(3);
-  EXPECT_TRUE(refused_->empty()) << "no target yet";
-  const auto target = worker(1);
-  ASSERT_EQ(refused_->size(), 1u);
-  EXPECT_EQ(refused_->at(0).worker, 2u);
-  EXPECT_EQ(workers().size(), 2u);
-  kill(target);
-  draft(4);
-  EXPECT_EQ(refused_->size(), 1u) << "its target is away for a moment";
-}
-
-TEST_F(Router, RefusesTargetsThatWouldAnswerOtherwise) {
-  worker(1);
-  schema::Announce other = announce_of(2);
-  other.fingerprint = "other context";
-  other.traits = {{"weights", "w"}, {"ctx", "4096"}};
-  const auto early = worker(3);
-  announce(early, [&] {
-    schema::Announce changed = other;
-    changed.worker = 3;
-    return changed;
-  }());
-  EXPECT_TRUE(refused_->empty()) << "nobody has said what is served";
-  serve({{announce_of(1).model, "fp", {{"weights", "w"}, {"ctx", "8192"}}}});
-  ASSERT_EQ(refused_->size(), 1u);
-  EXPECT_EQ(refused_->at(0).worker, 3u);
-  EXPECT_EQ(refused_->at(0).refusal.field, "model");
-  EXPECT_THAT(refused_->at(0).refusal.message, testing::EndsWith(": ctx 4096, not 8192"));
-  EXPECT_EQ(workers().size(), 1u);
-
-  const auto late = worker(2);
-  EXPECT_EQ(workers().size(), 2u) << "a twin";
-  announce(late, other);
-  EXPECT_EQ(refused_->size(), 2u);
-  EXPECT_EQ(workers().size(), 1u);
-  other.fingerprint = "fp";
-  other.model = "another name";
-  announce(late, other);
-  ASSERT_EQ(refused_->size(), 3u);
-  EXPECT_NE(refused_->at(2).refusal.message.find("--model-name"), std::string::npos)
-      << refused_->at(2).refusal.message;
-  EXPECT_EQ(listed().refused, 3u);
-}
-
-TEST_F(Router, PlacesNothingOnATargetThatHangsAndCountsItOnce) {
-  const auto hangs = worker(1);
-  schema::Load load = load_of(1, 1);
-  load.hangs = true;
-  heartbeat(hangs, load);
-  load.sequence = 2;
-  heartbeat(hangs, load);
-  ask(request_of(5));
-  EXPECT_TRUE(replies_->empty()) << "it is held";
-  EXPECT_EQ(listed().silent, 1u);
-  const auto other = worker(2);
-  ASSERT_EQ(replies_->size(), 1u);
-  EXPECT_EQ(replies_->at(0).target, other);
-  load.hangs = false;
-  load.sequence = 3;
-  heartbeat(hangs, load);
-  EXPECT_NE(lines_.str().find("goes on"), std::string::npos) << lines_.str();
-}
-
-TEST_F(Router, BeforeAFirstTargetOnlyWhatIsKnownOfItCounts) {
-  serve({{.model = "tiny", .traits = {{"tokenizer", "tk"}}}});
-  schema::Announce announced = announce_of(1);
-  announced.traits = {{"tokenizer", "tk"}, {"ctx", "8192"}};
-  const auto target = worker(9);  // Names nothing.
-  ASSERT_EQ(refused_->size(), 1u);
-  EXPECT_THAT(refused_->at(0).refusal.message, testing::HasSubstr("tokenizer none, not tk"));
-  announce(target, announced);
-  EXPECT_EQ(workers().size(), 1u);
-  announced.worker = 2;
-  announced.model = "other";
-  announce(target, announced);
-  ASSERT_EQ(refused_->size(), 2u);
-  EXPECT_THAT(refused_->at(1).refusal.message,
-              testing::HasSubstr("it serves \"other\", here it is to be \"tiny\""));
-  draft(3);
-  EXPECT_EQ(refused_->size(), 2u) << "who was refused says nothing of what drafts have to be";
-}
-
 TEST_F(Router, CountsWhatWasPlacedAgainNotWhatAsksForIt) {
   schema::PlaceRequest moved = request_of(5);
   moved.replaces = 1;
@@ -537,34 +261,6 @@ TEST_F(Router, OutlivesAWorkerThatDoesNotUnderstandIt) {
   ask(request_of(5));
   ASSERT_EQ(replies_->size(), 1u);
   EXPECT_EQ(replies_->at(0).target, target);
-}
-
-TEST_F(Router, TellsWhoCameWhoIsSilentAndWhoIsGone) {
-  const auto gone = worker(1);
-  worker(2);
-  announce(gone, announce_of(1));
-  const std::string joined = lines_.str();
-  EXPECT_EQ(std::count(joined.begin(), joined.end(), '\n'), 2) << joined;
-  EXPECT_NE(joined.find(" joined: "), std::string::npos) << joined;
-  kill(gone);
-  EXPECT_NE(lines_.str().find(" is gone"), std::string::npos) << lines_.str();
-  scheduler_.advance_time(std::chrono::milliseconds(limits::heartbeat_timeout_ms + 1000));
-  run();
-  EXPECT_NE(lines_.str().find(" is silent"), std::string::npos) << lines_.str();
-  EXPECT_EQ(listed().joined, 2u);
-  EXPECT_EQ(listed().gone, 1u);
-  EXPECT_EQ(listed().silent, 1u);
-  EXPECT_EQ(listed().refused, 0u);
-}
-
-TEST_F(Router, AWorkerThatStopsInOrderIsNoWarning) {
-  const auto target = worker(1);
-  announce(target, announce_of(1));
-  caf::anon_send_exit(target, caf::exit_reason::user_shutdown);
-  run();
-  EXPECT_NE(lines_.str().find("[info]  has stopped"), std::string::npos) << lines_.str();
-  EXPECT_EQ(lines_.str().find("warning]"), std::string::npos) << lines_.str();
-  EXPECT_EQ(listed().gone, 1u);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ using std::chrono::milliseconds;
 
 /// A heartbeat this much younger than a charge was taken after the request had arrived.
 constexpr Duration k_charge_life = milliseconds(limits::heartbeat_interval_ms);
+constexpr Duration k_late = milliseconds(limits::heartbeat_late_ms);
 constexpr Duration k_silence_max = milliseconds(limits::heartbeat_timeout_ms);
 
 }  // namespace
@@ -23,6 +24,7 @@ void WorkerTable::announce(const schema::Announce& announce, TimePoint now) {
   WorkerView& worker = workers_[announce.worker];
   worker.announce = announce;
   worker.heard = now;
+  worker.is_late = false;
   if (worker.load.incarnation == announce.incarnation) return;
   worker.load = {};
   worker.load.incarnation = announce.incarnation;
@@ -37,6 +39,7 @@ bool WorkerTable::update(const schema::Load& load, TimePoint now) {
   }
   WorkerView& worker = found->second;
   worker.heard = now;
+  worker.is_late = false;
   if (load.sequence <= worker.load.sequence) return true;
   worker.load = load;
   mark_reported(load.worker, now - k_charge_life);
@@ -46,6 +49,17 @@ bool WorkerTable::update(const schema::Load& load, TimePoint now) {
 void WorkerTable::remove(uint64_t worker) {
   workers_.erase(worker);
   std::erase_if(charges_, [&](const Charge& charge) { return charge.worker == worker; });
+}
+
+std::vector<std::pair<std::string, Duration>> WorkerTable::find_late(TimePoint now) {
+  std::vector<std::pair<std::string, Duration>> late;
+  for (auto& [id, worker] : workers_) {
+    const Duration silence = now - worker.heard;
+    if (worker.is_late || silence <= k_late || silence > k_silence_max) continue;
+    worker.is_late = true;
+    late.emplace_back(worker.announce.name, silence);
+  }
+  return late;
 }
 
 std::vector<schema::Announce> WorkerTable::age_out(TimePoint now) {

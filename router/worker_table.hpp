@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -17,6 +18,7 @@ struct WorkerView {
   schema::Announce announce;
   schema::Load load;
   TimePoint heard{0};
+  bool is_late = false;          ///< Two heartbeats are missing.
   uint32_t placed_choices = 0;   ///< By this router, until their attempts are released.
   uint32_t charged_choices = 0;  ///< Of these, what its load may lack yet.
   uint64_t charged_rows = 0;
@@ -54,6 +56,8 @@ class WorkerTable {
   /// False if the worker or this incarnation is unknown: ask it to announce itself.
   bool update(const schema::Load& load, TimePoint now);
   void remove(uint64_t worker);
+  /// Those that have become late since the last look: name and silence so far.
+  std::vector<std::pair<std::string, Duration>> find_late(TimePoint now);
   /// Drops workers that were silent too long; returns them.
   std::vector<schema::Announce> age_out(TimePoint now);
 

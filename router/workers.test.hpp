@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "router/worker_table.hpp"
 
 namespace outrider::router {
@@ -9,6 +11,7 @@ inline schema::Announce announce_of(uint64_t worker, uint64_t incarnation = 1) {
   schema::Announce announce;
   announce.worker = worker;
   announce.incarnation = incarnation;
+  announce.name = "worker-" + std::to_string(worker);
   announce.model = "tiny";
   announce.fingerprint = "fp";
   announce.tokenizer = "tokens";

@@ -306,13 +306,16 @@ struct WorkerInfo {
 /// limits::listed_workers_max at most.
 struct WorkerList {
   std::vector<WorkerInfo> workers;
-  /// Since the router's start: workers that became members, ended or lost their connection, said
-  /// nothing for too long, or would not have fitted; sessions that were placed another time.
-  uint64_t joined = 0;
-  uint64_t gone = 0;
-  uint64_t silent = 0;
-  uint64_t refused = 0;
-  uint64_t placed_again = 0;
+  // Since the router's start, how many times a worker
+  uint64_t joined = 0;        ///< became a member,
+  uint64_t leaving = 0;       ///< was asked to stop, and takes nothing any more,
+  uint64_t left = 0;          ///< ended in order,
+  uint64_t gone = 0;          ///< ended otherwise, or its connection did,
+  uint64_t late = 0;          ///< missed two heartbeats,
+  uint64_t silent = 0;        ///< said nothing for too long,
+  uint64_t hung = 0;          ///< said that its engine is in a step that does not end,
+  uint64_t refused = 0;       ///< would not have fitted.
+  uint64_t placed_again = 0;  ///< Sessions that were placed another time.
 };
 
 /// Registers every type below with a CAF configuration.

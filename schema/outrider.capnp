@@ -171,6 +171,7 @@ struct Timings {
   draftNAccepted @6 :UInt64;          # of these: those that were the answer's
   pinsRefusedDevice @7 :UInt64;       # blocks to be pinned for which the pool has no room
   pinsRefusedCold @8 :UInt64;         # the same of the KV store, as far as it had got
+  moves @9 :UInt64;                   # times that the request went on at another target
 }
 
 struct PromptTokens {

@@ -23,7 +23,7 @@ template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RequestTimings& x) {
   return f(caf::meta::type_name("RequestTimings"), x.queue_us, x.prefill_us, x.decode_us,
            x.prompt_tokens, x.preemptions, x.cached_tokens, x.cached_tokens_cold, x.draft_tokens,
-           x.accepted_tokens, x.pins_refused, x.pins_refused_cold);
+           x.accepted_tokens, x.pins_refused, x.pins_refused_cold, x.moves);
 }
 
 }  // namespace outrider

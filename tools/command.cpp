@@ -45,6 +45,8 @@ std::string placeholder(const Setting& setting) {
       return "*|off|ORIGIN,…";
     case Kind::tenant_quotas:
       return "NAME=MiB,…";
+    case Kind::name:
+      return "NAME";
     case Kind::text:
       break;
   }

@@ -33,6 +33,7 @@ TEST(Usage, NamesAnUnknownWordAndTheNearestKnownOne) {
   EXPECT_THAT(usage_of("serve --htpp :80"), HasSubstr("did you mean \"--http\""));
   EXPECT_THAT(usage_of("serve --thread=2"), HasSubstr("did you mean \"--threads\""));
   EXPECT_THAT(usage_of("serve --draft-model x"), HasSubstr("did you mean \"--draft\""));
+  EXPECT_THAT(usage_of("serve --draft-max 4"), HasSubstr("did you mean \"--spec-depth-max\""));
 }
 
 TEST(Usage, ListsTheCommandsWhenNoneIsNear) {

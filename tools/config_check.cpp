@@ -236,10 +236,10 @@ Result<void> check_model(const Settings& settings, CheckedSettings& checked) {
   return {};
 }
 
-Result<Digest256> tokenizer_of(const std::string& path, const char* setting) {
+Result<model::TokenizerData> tokenizer_of(const std::string& path, const char* setting) {
   const auto file = model::GgufFile::open(path);
-  const auto tokenizer = file ? model::Tokenizer::from_gguf(*file) : file.error();
-  if (tokenizer) return (*tokenizer)->fingerprint();
+  auto tokenizer = file ? model::tokenizer_data_from_gguf(*file) : file.error();
+  if (tokenizer) return tokenizer;
   return fail(ErrorCode::invalid_argument, std::string(setting) + ": " + tokenizer.error().message,
               setting);
 }
@@ -281,14 +281,15 @@ Result<void> check_draft(const Settings& settings, CheckedSettings& checked) {
   OUTRIDER_ASSIGN(draft, config_of(path, "draft"));
   model::ModelConfig model;
   OUTRIDER_ASSIGN(model, config_of(checked.model, "model"));
-  Digest256 own;
-  Digest256 other;
+  model::TokenizerData own;
+  model::TokenizerData other;
   OUTRIDER_ASSIGN(own, tokenizer_of(path, "draft"));
   OUTRIDER_ASSIGN(other, tokenizer_of(checked.model, "model"));
-  if (own == other) return check_draft_context(settings, draft, model, checked.warnings);
+  const std::string difference = model::first_difference(own, other);
+  if (difference.empty()) return check_draft_context(settings, draft, model, checked.warnings);
   return fail(ErrorCode::invalid_argument,
               "draft: the tokenizer of " + path + " is another than that of " + checked.model +
-                  ": it cannot draft for it",
+                  " (" + difference + "): it cannot draft for it",
               "draft");
 }
 
@@ -352,6 +353,7 @@ void look_at_serving(const Settings& settings, Command command, CheckedSettings&
   };
   note(together(), checked);
   note(model(), checked);
+  if (command != Command::gateway) note(check_devices(settings), checked);
   if (command != Command::node) note(check_keys(settings, checked.warnings), checked);
   const auto access = [&]() -> Result<void> {
     cluster::Credentials credentials;

@@ -57,9 +57,7 @@ nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
   if (options.depth_max == 0) return nullptr;
   nlohmann::ordered_json outcomes = nlohmann::ordered_json::object();
   for (size_t i = 0; i < hints.hints.size(); ++i) {
-    if (hints.hints[i] > 0) {
-      outcomes[model::to_string(static_cast<model::HintOutcome>(i))] = hints.hints[i];
-    }
+    outcomes[model::to_string(static_cast<model::HintOutcome>(i))] = hints.hints[i];
   }
   nlohmann::ordered_json sources = nlohmann::ordered_json::object();
   for (size_t i = 0; i < hints.by_source.size(); ++i) {
@@ -145,8 +143,10 @@ void update_member_metrics(const schema::WorkerList& members, ServingMetrics& me
     ++by_role[to_string(member.announce.role)];
   for (const auto& [role, count] : by_role) metrics.cluster_members.of(role).Set(count);
   for (const auto& [event, count] :
-       {std::pair("joined", members.joined), std::pair("gone", members.gone),
-        std::pair("silent", members.silent), std::pair("refused", members.refused)}) {
+       {std::pair("joined", members.joined), std::pair("leaving", members.leaving),
+        std::pair("left", members.left), std::pair("gone", members.gone),
+        std::pair("late", members.late), std::pair("silent", members.silent),
+        std::pair("hung", members.hung), std::pair("refused", members.refused)}) {
     raise_to(metrics.cluster_transitions.of(event), static_cast<double>(count));
   }
   raise_to(metrics.placed_again, static_cast<double>(members.placed_again));
@@ -321,6 +321,7 @@ void EmbeddedCluster::start(Prepared prepared) {
 
 std::unique_ptr<TargetWait> EmbeddedCluster::wait_for_target() const {
   OUTRIDER_CHECK(actors_, "targets can join only where the cluster listens");
+  metrics_.leave_out_engine();
   return std::make_unique<TargetWait>(*actors_->system, actors_->router);
 }
 

@@ -235,12 +235,19 @@ namespace {
 
 using Loaded = Result<std::shared_ptr<const model::LoadedModel>>;
 
-/// The back end that `device` names.
-Result<std::unique_ptr<kernels::Ops>> open_ops(const std::string& device, kernels::Isa isa,
-                                               const ThreadPlan& plan, bool yields) {
-  const auto gpu = gpu_of(device);
+/// The back end of the model, or of its draft model. Errors name the setting that names the device.
+Result<std::unique_ptr<kernels::Ops>> open_ops(const Settings& settings, bool is_draft,
+                                               kernels::Isa isa, const ThreadPlan& plan) {
+  const auto gpu = gpu_of(is_draft ? draft_device(settings) : settings.text("device"));
   if (!gpu) return kernels::open_cpu_ops(plan.threads, isa, plan.cpus);
-  return kernels::open_cuda_ops(*gpu, plan.threads, plan.cpus, yields);
+  auto ops = kernels::open_cuda_ops(*gpu, plan.threads, plan.cpus, is_draft);
+  if (ops || !is_draft || settings.text("draft-device") == "same") return ops;
+  Error error = ops.error();
+  if (error.field == "device") {
+    error.message = "draft-" + error.message;
+    error.field = "draft-device";
+  }
+  return error;
 }
 
 /// Of the model that the setting of this name names, "model" or "draft".
@@ -257,16 +264,8 @@ Loaded load(const Settings& settings, const std::string& setting, ThreadPlan pla
     warnings.push_back("threads cannot be pinned: the system does not grant the CPUs");
     plan.cpus.clear();
   }
-  const std::string& device = is_draft ? draft_device(settings) : settings.text("device");
-  auto opened = open_ops(device, *isa, plan, is_draft);
-  if (!opened) {
-    Error error = opened.error();
-    if (is_draft && error.field == "device" && settings.text("draft-device") != "same") {
-      error.message = "draft-" + error.message;
-      error.field = "draft-device";
-    }
-    return error;
-  }
+  auto opened = open_ops(settings, is_draft, *isa, plan);
+  if (!opened) return opened.error();
   const std::shared_ptr<kernels::Ops> ops = std::move(opened).value();
   const auto load_file = [&] {
     ProgressBar bar("loading " + *path, words.inform);
@@ -289,6 +288,17 @@ Loaded load(const Settings& settings, const std::string& setting, ThreadPlan pla
 }
 
 }  // namespace
+
+Result<void> check_devices(const Settings& settings) {
+  kernels::Isa isa{};
+  OUTRIDER_ASSIGN(isa, chosen_isa());
+  for (const bool is_draft : {false, true}) {
+    if (is_draft && !uses_draft_model(settings)) continue;
+    const auto ops = open_ops(settings, is_draft, isa, ThreadPlan{});
+    if (!ops) return ops.error();
+  }
+  return {};
+}
 
 Loaded load_with_progress(const Settings& settings, const std::atomic<bool>* stop,
                           const LoadWords& words) {

@@ -51,8 +51,11 @@ TEST(EngineOptions, ADeviceThatIsNotThereIsNamed) {
   EXPECT_FALSE(settings.set("device", "cuda:8", "flag"));
   ASSERT_TRUE(settings.set("model", "tests/support/models/tiny-llama.gguf", "flag").ok());
   ASSERT_TRUE(settings.set("device", "cuda:7", "flag").ok());
+  const auto checked = check_devices(settings);
+  ASSERT_FALSE(checked.ok());
   const auto model = load_with_progress(settings);
   ASSERT_FALSE(model.ok());
+  EXPECT_EQ(checked.error().message, model.error().message);
   EXPECT_EQ(model.error().code, ErrorCode::unsupported);
   EXPECT_EQ(model.error().field, "device");
   EXPECT_THAT(model.error().message, testing::StartsWith("device: cuda:7: this "));
@@ -76,7 +79,12 @@ TEST(EngineOptions, ADraftModelMayHaveADeviceOfItsOwn) {
   ASSERT_FALSE(absent.ok());
   EXPECT_EQ(absent.error().field, "draft-device");
   EXPECT_THAT(absent.error().message, testing::StartsWith("draft-device: cuda:7: this "));
+  ASSERT_TRUE(settings.set("device", "cpu", "flag"));
+  const auto checked = check_devices(settings);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().message, absent.error().message);
   ASSERT_TRUE(settings.set("draft-device", "cpu", "flag"));
+  EXPECT_TRUE(check_devices(settings).ok());
   ASSERT_TRUE(settings.set("draft-threads", "1", "flag"));
   EXPECT_TRUE(load_draft_with_progress(settings, nullptr, silent)) << "the model's may be missing";
 }

@@ -253,6 +253,8 @@ Json result_json(const LoadFlags& flags, const CellResult& result, const Target&
   out["output_tokens"] = summary.answers.sum;
   out["output_tokens_mean"] =
       or_null(summary.answers.requests > 0, rounded(summary.answers.mean()));
+  out["draft_tokens"] = summary.draft_tokens;
+  out["accepted_tokens"] = summary.accepted_tokens;
   const std::string other = mismatch(flags, summary);
   out["mismatch"] = or_null(!other.empty(), other);
   out["goodput_per_s"] = rounded(summary.goodput_per_s);
@@ -303,6 +305,11 @@ void print_row(const LoadFlags& flags, const CellResult& result) {
     std::printf("  the server had %llu of %llu prompt tokens in its cache\n",
                 static_cast<unsigned long long>(summary.cached_tokens),
                 static_cast<unsigned long long>(summary.prompts.sum));
+  }
+  if (summary.draft_tokens > 0) {
+    std::printf("  of %llu drafted tokens %llu were accepted\n",
+                static_cast<unsigned long long>(summary.draft_tokens),
+                static_cast<unsigned long long>(summary.accepted_tokens));
   }
   if (result.interrupted) std::printf("  interrupted: of the requests that had ended\n");
   const double waiting = result.of_duration(result.outcome.client_wait_s);

@@ -69,6 +69,8 @@ LoadSummary summarise(std::span<const RequestRecord> records, const Slo& slo) {
     if (record.prompt_tokens != 0) out.prompts.add(record.prompt_tokens);
     out.cached_tokens += record.cached_tokens;
     out.answers.add(record.output_tokens);
+    out.draft_tokens += record.draft_tokens;
+    out.accepted_tokens += record.accepted_tokens;
     out.good += slo.kept_by(record) ? 1 : 0;
     ttft.push_back(record.ttft_s() * 1e3);
     e2e.push_back(record.e2e_s() * 1e3);

@@ -18,6 +18,8 @@ struct RequestRecord {
   uint32_t prompt_tokens = 0;     ///< as the server counts; 0: it does not
   uint32_t cached_tokens = 0;     ///< of the prompt, as the server says
   uint32_t output_tokens = 0;     ///< as the server counts, else events with text
+  uint32_t draft_tokens = 0;      ///< drafted and verified, as the server says
+  uint32_t accepted_tokens = 0;   ///< of these
   double late_s = 0;              ///< sent after the time that the schedule said
   std::string error;              ///< kind; empty: a whole answer
 
@@ -77,11 +79,13 @@ struct LoadSummary {
   TokenCounts prompts;         ///< of completed requests whose prompt the server counted
   uint64_t cached_tokens = 0;  ///< of these
   TokenCounts answers;         ///< of completed requests
-  Distribution ttft_ms;        ///< first non-empty output - send
-  Distribution tpot_ms;        ///< (e2e - ttft) / (output tokens - 1)
-  Distribution itl_ms;         ///< gaps between events with text, of completed requests
-  Distribution e2e_ms;         ///< last event - send
-  Distribution late_ms;        ///< send - schedule, of all requests
+  uint64_t draft_tokens = 0;   ///< verified for these
+  uint64_t accepted_tokens = 0;
+  Distribution ttft_ms;  ///< first non-empty output - send
+  Distribution tpot_ms;  ///< (e2e - ttft) / (output tokens - 1)
+  Distribution itl_ms;   ///< gaps between events with text, of completed requests
+  Distribution e2e_ms;   ///< last event - send
+  Distribution late_ms;  ///< send - schedule, of all requests
 };
 
 LoadSummary summarise(std::span<const RequestRecord> records, const Slo& slo);

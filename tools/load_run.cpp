@@ -116,6 +116,10 @@ void CompletionReader::take_event(std::string_view event, double now_s) {
     record_.cached_tokens = count_of(member_of(usage, "prompt_tokens_details"), "cached_tokens");
     record_.output_tokens = count_of(usage, "completion_tokens");
   }
+  if (const auto& timings = member_of(json, "timings"); timings.is_object()) {
+    record_.draft_tokens = count_of(timings, "draft_n");
+    record_.accepted_tokens = count_of(timings, "draft_n_accepted");
+  }
   const auto& choices = member_of(json, "choices");
   if (!choices.is_array() || choices.empty() || !choices[0].is_object()) return;
   record_.last_s = now_s;

@@ -31,7 +31,8 @@ const std::string k_stream =
     "data: {\"choices\":[{\"text\":\"b\"}]}\n\n"
     "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":5,"
-    "\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n"
+    "\"prompt_tokens_details\":{\"cached_tokens\":4}},"
+    "\"timings\":{\"draft_n\":3,\"draft_n_accepted\":2}}\n\n"
     "data: [DONE]\n\n";
 
 TEST(CompletionReader, CountsOnlyEventsWithTextAndTakesTheServersCounts) {
@@ -44,6 +45,8 @@ TEST(CompletionReader, CountsOnlyEventsWithTextAndTakesTheServersCounts) {
     EXPECT_EQ(record.prompt_tokens, 9u);
     EXPECT_EQ(record.cached_tokens, 4u);
     EXPECT_EQ(record.output_tokens, 5u);
+    EXPECT_EQ(record.draft_tokens, 3u);
+    EXPECT_EQ(record.accepted_tokens, 2u);
   }
 }
 

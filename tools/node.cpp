@@ -113,6 +113,21 @@ Result<void> check_tls_names(const cluster::Credentials& credentials,
   return {};
 }
 
+/// Whoever answers there gives it prompts to compute, and reads the answers.
+Result<void> check_exposure(const cluster::Credentials& credentials,
+                            const std::vector<cluster::Endpoint>& routers) {
+  if (credentials.has_any()) return {};
+  for (const cluster::Endpoint& router : routers) {
+    if (cluster::is_loopback(router.host)) continue;
+    return fail(ErrorCode::invalid_argument,
+                "join: " + cluster::to_string(router) +
+                    " is on another machine: give all processes the same --cluster-secret-file, "
+                    "or certificates (--cluster-tls-cert)",
+                "join");
+  }
+  return {};
+}
+
 /// One of the roles.
 struct Prepared {
   std::shared_ptr<kvstore::ColdStore> store;
@@ -250,6 +265,8 @@ int run_node(const Settings& settings) {
   if (!credentials) return report(credentials.error());
   const auto named = check_tls_names(*credentials, *routers);
   if (!named) return report(named.error());
+  const auto guarded = check_exposure(*credentials, *routers);
+  if (!guarded) return report(guarded.error());
   auto opened = cluster::Gate::open({std::move(*credentials), *log});
   if (!opened) return report(opened.error());
   const std::shared_ptr<cluster::Gate> gate = std::move(*opened);

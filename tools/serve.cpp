@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "base/utf8.hpp"
 #include "gateway/gateway.hpp"
+#include "kernels/kv_kind_flags.hpp"
 #include "tools/background_load.hpp"
 #include "tools/banner.hpp"
 #include "tools/cluster_access.hpp"
@@ -88,12 +89,26 @@ Result<std::string> listen_for_nodes(const Settings& settings, EmbeddedCluster& 
   return with_port(address, port);
 }
 
+/// What of a gateway's settings all targets have to have.
+void expect_settings(const Settings& settings, AnswerTraits& traits) {
+  for (const char* name : {"ctx", "local-window"}) {
+    if (settings.is_given(name)) traits.emplace_back(name, settings.text(name));
+  }
+  if (!settings.is_given("kv-kind") || settings.text("kv-kind") == "auto") return;
+  const kernels::KvKinds kinds = engine_options(settings).kv_kinds;
+  traits.emplace_back("kv-kind of keys", kernels::kv_key_kind_text(kinds));
+  traits.emplace_back("kv-kind of values", std::string(kernels::kv_kind_name(kinds.v)));
+}
+
 /// What targets are to serve, as far as it is known before a first one does. `text` has a gateway
 /// alone: whoever has an engine would have to load it first.
 std::vector<schema::Served> expected_targets(const Settings& settings,
                                              const model::ModelText& text) {
   schema::Served model{.model = text.name};
-  if (text.tokenizer) model.traits = {{"tokenizer", to_hex(text.tokenizer->fingerprint())}};
+  if (text.tokenizer) {
+    model.traits = {{"tokenizer", to_hex(text.tokenizer->fingerprint())}};
+    expect_settings(settings, model.traits);
+  }
   std::vector<schema::Served> expected = {std::move(model)};
   if (uses_draft_model(settings)) expected.push_back({.model = draft_name(settings.text("draft"))});
   return expected;

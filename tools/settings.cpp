@@ -27,6 +27,33 @@ using Kind = Setting::Kind;
 
 constexpr size_t k_column_bytes_max = 26;  ///< of `config show`
 
+/// What llama.cpp and vLLM call something that is unlike our name for it, and that.
+constexpr std::pair<std::string_view, std::string_view> k_names_of_peers[] = {
+    {"alias", "model-name"},
+    {"served-model-name", "model-name"},
+    {"ctx-size", "ctx"},
+    {"max-model-len", "ctx"},
+    {"host", "http"},
+    {"port", "http"},
+    {"api-key", "api-key-file"},
+    {"n-gpu-layers", "device"},
+    {"batch-size", "max-batch-tokens"},
+    {"max-num-batched-tokens", "max-batch-tokens"},
+    {"parallel", "max-seqs"},
+    {"max-num-seqs", "max-seqs"},
+    {"gpu-memory-utilization", "kv-memory-mb"},
+    {"block-size", "block-tokens"},
+    {"cache-type-k", "kv-kind"},
+    {"kv-cache-dtype", "kv-kind"},
+    {"model-draft", "draft"},
+    {"speculative-model", "draft"},
+    {"device-draft", "draft-device"},
+    {"threads-draft", "draft-threads"},
+    {"draft-max", "spec-depth-max"},
+    {"num-speculative-tokens", "spec-k"},
+    {"speculative-config", "spec"},
+};
+
 std::string kebab(std::string_view key) {
   std::string name(key);
   std::replace(name.begin(), name.end(), '_', '-');
@@ -121,6 +148,18 @@ Result<void> check_address(const Setting& setting, std::string_view value) {
               setting.name + ": \"" + std::string(value) + "\" is not " + forms, setting.name);
 }
 
+/// It stands in lines of logs.
+Result<void> check_name(const Setting& setting, std::string_view value) {
+  constexpr std::string_view k_letters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  const bool is_plain = value.find_first_not_of(k_letters) == value.npos;
+  if (is_plain && value.size() <= static_cast<size_t>(setting.maximum)) return {};
+  return fail(ErrorCode::invalid_argument,
+              setting.name + ": \"" + shown(std::string(value)) + "\" is not up to " +
+                  std::to_string(setting.maximum) + " letters, digits, dots, dashes, underscores",
+              setting.name);
+}
+
 Result<void> check_origins(const Setting& setting, std::string_view value) {
   if (is_origins(value)) return {};
   return fail(ErrorCode::invalid_argument,
@@ -156,6 +195,8 @@ Result<std::string> with_home(const Setting& setting, std::string_view value) {
 
 Result<void> check_value(const Setting& setting, std::string_view value) {
   switch (setting.kind) {
+    case Kind::name:
+      return check_name(setting, value);
     case Kind::count:
       return check_count(setting, value);
     case Kind::counts:
@@ -205,6 +246,7 @@ Error not_one_value(const std::string& name, const YAML::Node& node) {
 }  // namespace
 
 size_t name_distance(std::string_view a, std::string_view b) {
+  if (std::ranges::find(k_names_of_peers, std::pair(a, b)) != std::end(k_names_of_peers)) return 0;
   const auto begins_with = [](std::string_view longer, std::string_view words) {
     return !words.empty() && longer.size() > words.size() && longer.starts_with(words) &&
            longer[words.size()] == '-';

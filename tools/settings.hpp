@@ -13,6 +13,7 @@ namespace outrider::tools {
 struct Setting {
   enum class Kind : uint8_t {
     text,
+    name,  ///< letters, digits, dots, dashes, underscores; or empty
     count,
     counts,  ///< by commas, as many as the default has
     decimal,
@@ -33,7 +34,7 @@ struct Setting {
   std::string help;
   std::vector<std::string> choices;  ///< for Kind::choice; else words it may be instead
   int64_t minimum = 0;               ///< for Kind::count, Kind::counts and Kind::decimal
-  int64_t maximum = INT64_MAX;       ///< likewise; bytes of Kind::text
+  int64_t maximum = INT64_MAX;       ///< likewise; bytes of Kind::text and name
   std::string value;
   std::string origin = "default";  ///< "default", "file NAME", "flag"
 };
@@ -71,8 +72,9 @@ class Settings {
   std::vector<Setting> settings_;
 };
 
-/// How unlike two names are, for "did you mean": 1 where one has the other's words and then more
-/// ("draft-model", "draft"), otherwise the Levenshtein distance in bytes.
-size_t name_distance(std::string_view a, std::string_view b);
+/// How unlike what was written is to a name, for "did you mean": 0 where llama.cpp or vLLM calls it
+/// so, 1 where one has the other's words and then more ("draft-model", "draft"), otherwise the
+/// Levenshtein distance in bytes.
+size_t name_distance(std::string_view written, std::string_view name);
 
 }  // namespace outrider::tools

@@ -223,5 +223,25 @@ TEST(NameDistance, IsOneWhereOnlyWordsAreMissing) {
   EXPECT_EQ(name_distance("drafting", "draft"), 3u);
 }
 
+TEST(Settings, ANodesNameHasNoMoreThanALineOfALogMayHave) {
+  Settings settings;
+  EXPECT_TRUE(settings.set("node-name", "rack-7.target_2", "flag").ok());
+  for (const std::string& name :
+       {std::string("a b"), std::string("a\nb"), std::string("ä"), std::string(65, 'a')}) {
+    const auto refused = settings.set("node-name", name, "flag");
+    ASSERT_FALSE(refused.ok()) << name;
+    EXPECT_EQ(refused.error().field, "node-name");
+  }
+}
+
+TEST(NameDistance, IsNoneWherePeersCallItSo) {
+  EXPECT_EQ(name_distance("model-draft", "draft"), 0u);
+  EXPECT_EQ(name_distance("draft", "model-draft"), 6u) << "nobody writes ours to mean theirs";
+  Settings settings;
+  const auto refused = settings.set("max-model-len", "1", "flag");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("did you mean \"ctx\"?"));
+}
+
 }  // namespace
 }  // namespace outrider::tools

@@ -98,6 +98,12 @@ bool is_of_an_engine(const std::string& name) {
                              name == "max-seqs" || name == "max-waiting" || name == "cluster-nccl");
 }
 
+/// Of a gateway: what it expects of targets.
+bool is_of_targets(const Settings& settings, const std::string& name) {
+  return name == "ctx" || name == "local-window" ||
+         (name == "kv-kind" && settings.text(name) != "auto");
+}
+
 /// A draft node answers nobody: it has no store, no plan, no drafts of its own.
 bool is_of_a_draft(const std::string& name) {
   static constexpr std::string_view k_names[] = {
@@ -159,6 +165,7 @@ Result<std::vector<std::string>> check_together(const Settings& settings, Comman
   for (const Setting& setting : settings.all()) {
     if (!settings.is_given(setting.name) || setting.value.empty()) continue;
     if (command == Command::gateway && is_of_an_engine(setting.name)) {
+      if (is_of_targets(settings, setting.name)) continue;
       warnings.push_back(setting.name +
                          " has no effect with roles gateway: targets have their own");
       continue;

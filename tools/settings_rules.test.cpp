@@ -75,6 +75,12 @@ TEST(SettingsTogether, AGatewayHasNoEngineOfItsOwn) {
   EXPECT_THAT(*check_together(settings, Command::gateway),
               testing::UnorderedElementsAre(HasSubstr("threads has no effect with roles gateway"),
                                             HasSubstr("store-dir has no effect")));
+  set("ctx", "4096");
+  set("kv-kind", "q8_0");
+  EXPECT_EQ(check_together(settings, Command::gateway)->size(), 2u) << "its targets have to";
+  set("kv-kind", "auto");
+  EXPECT_THAT(*check_together(settings, Command::gateway),
+              testing::Contains(HasSubstr("kv-kind has no effect with roles gateway")));
   EXPECT_FALSE(check_together(settings, Command::node).ok());
 }
 

@@ -69,6 +69,7 @@ std::vector<Setting> cluster_settings() {
       {.name = "join",
        .help = "node: HOST:PORT of the server's cluster address; of several servers, by commas"},
       {.name = "node-name",
+       .kind = Kind::name,
        .help = "what logs and /cluster call a node (default: ROLE-HOST-PID)",
        .maximum = 64},
       {.name = "cluster-secret-file",
@@ -319,7 +320,8 @@ std::vector<Setting> drafting_settings() {
        .kind = Kind::count,
        .unit = "percent",
        .default_value = "0",
-       .help = "none that came true less often of late, and none behind it, whatever it costs",
+       .help = "leaves out drafted tokens, and those behind them, of which less came true of late: "
+               "by who drafts and how far beyond the text; 0: only costs decide",
        .maximum = 100},
   };
 }

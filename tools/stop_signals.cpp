@@ -26,7 +26,11 @@ void end_at_the_next_signal(int exit_code) {
   sigset_t stops;
   sigemptyset(&stops);
   for (const int number : k_stops) {
-    std::signal(number, [](int) { ::_exit(g_exit_code); });
+    std::signal(number, [](int) {
+      constexpr char k_last_words[] = "outrider: a second signal: stopped at once\n";
+      [[maybe_unused]] const auto written = ::write(2, k_last_words, sizeof(k_last_words) - 1);
+      ::_exit(g_exit_code);
+    });
     sigaddset(&stops, number);
   }
   pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);

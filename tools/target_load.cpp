@@ -55,7 +55,8 @@ Result<PreparedTarget> load_target(const Settings& settings, const std::string& 
   words.inform("loading " + settings.text("model"));
   auto model = load_with_progress(settings, &stop, words);
   if (!model) return model.error();
-  log.info("loaded in {:.1f} s; measuring this machine", to_seconds(around.clock.now() - start));
+  log.info("loaded in {:.1f} s; measuring this machine (seconds; longer while others compute)",
+           to_seconds(around.clock.now() - start));
   OUTRIDER_TRY(plan_kv_kinds(*model, settings,
                              {.clock = around.clock,
                               .now = wall_time(),

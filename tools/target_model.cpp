@@ -68,7 +68,9 @@ Result<PreparedTarget> prepare_target(std::shared_ptr<const model::LoadedModel> 
   }
   PreparedTarget prepared;
   prepared.announce = announcement(**engine, *model, name, options);
+  const TimePoint begun = around.clock.now();
   const model::StepCosts costs = model::measure_step_costs(**engine, around.clock);
+  around.log->info("measured what steps take, in {:.1f} s", to_seconds(around.clock.now() - begun));
   announce_costs(costs, prepared.announce);
   (*engine)->set_step_costs(costs);
   prepared.hangs_after = std::max<Duration>(

@@ -14,6 +14,13 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+def process_holds(pid):
+    """MiB, descriptors and threads."""
+    root = pathlib.Path(f"/proc/{pid}")
+    resident = int(re.search(r"VmRSS:\s+(\d+) kB", (root / "status").read_text())[1]) / 1024
+    return resident, len(os.listdir(root / "fd")), len(os.listdir(root / "task"))
+
+
 class Server:
     """`outrider serve` on free ports. Use as a context manager. `prepare` runs in the new process.
     Without `wait` it is still starting, and wait_ready() may come later or never."""
@@ -95,14 +102,13 @@ class Server:
         return total
 
     def rss_mb(self):
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
-
-    def threads(self):
-        return len(os.listdir(f"/proc/{self.process.pid}/task"))
+        return process_holds(self.process.pid)[0]
 
     def open_files(self):
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        return process_holds(self.process.pid)[1]
+
+    def threads(self):
+        return process_holds(self.process.pid)[2]
 
     def wait_until(self, condition, what, timeout_s=60):
         end = time.monotonic() + timeout_s

@@ -23,7 +23,7 @@ NODE = ["--roles", "target", "--threads", "1", "--ctx", "512"]
 SECRET = b"the secret of this cluster, and of no other"
 
 
-VERSION = 3  # k_wire_version
+VERSION = 4  # k_wire_version
 ACTORS, LINE = b"\0", b"\1"  # what a connection is for
 
 
@@ -125,7 +125,7 @@ class GateSuite(unittest.TestCase):
             server.wait_until(lambda: len(targets(server)) == 1, "its end")
             for flags in (self.secret(b"another secret, as long as it"), []):
                 with Node(binary, model, port, [*NODE, *flags]) as node:
-                    server.wait_until(lambda: "secret is another" in node.log(), "its word")
+                    server.wait_until(lambda: "cluster secrets differ" in node.log(), "its word")
             self.assertGreaterEqual(refused(server, "secret"), 2)
             self.assertEqual(len(targets(server)), 1)
             self.assertEqual(server.terminate(), 0)

@@ -65,13 +65,46 @@ class Leave(unittest.TestCase):
                 server.wait_ready()
                 server.wait_until(lambda: len(targets(server)) == 2, "both targets")
                 self.assertEqual(self.leave(server, one, 1), plain)
-                self.assertRegex(one.log(), r"leaving: \d+ requests? ", "it had some")
+                self.assertRegex(one.log(), r"leaving: \d+ of its requests ", "it had some")
                 self.assertRegex(one.log(), r"gave \d+ blocks", "and their blocks")
 
                 def told():
                     return targets(server)[0]["load"]["blocks_taken"] > 0
                 server.wait_until(told, "the twin's word")
                 self.assertEqual([stream.answer() for stream in self.streams(server)], plain)
+            server.terminate()
+
+    def test_all_that_leave_end_what_nobody_takes(self):
+        plain = self.plain()
+        with Server(binary, self.model, ["--roles", "gateway", "--cluster", "127.0.0.1:0"], wait=False) as server:
+            port = cluster_port(server)
+            with self.target(port) as one, self.target(port) as other:
+                server.wait_ready()
+                server.wait_until(lambda: len(targets(server)) == 2, "both targets")
+                streams = self.streams(server)
+                server.wait_until(lambda: all(stream.begun.is_set() for stream in streams), "first tokens")
+                for node in (one, other):
+                    node.send(signal.SIGTERM)
+                self.assertEqual([stream.answer() for stream in streams], plain)
+                for node in (one, other):
+                    self.assertEqual(node.process.wait(60), 0, node.log())
+            server.terminate()
+
+    def test_what_is_sent_to_a_frozen_twin_ends_where_it_was(self):
+        plain = self.plain()
+        with Server(binary, self.model, ["--roles", "gateway", "--cluster", "127.0.0.1:0"], wait=False) as server:
+            port = cluster_port(server)
+            with self.target(port) as one, self.target(port) as frozen:
+                server.wait_ready()
+                server.wait_until(lambda: len(targets(server)) == 2, "both targets")
+                streams = self.streams(server)
+                server.wait_until(lambda: all(stream.begun.is_set() for stream in streams), "first tokens")
+                frozen.send(signal.SIGSTOP)
+                one.send(signal.SIGTERM)
+                self.assertEqual(one.process.wait(60), 0, one.log())
+                server.wait_until(lambda: any(not stream.is_alive() for stream in streams), "its answers")
+                frozen.send(signal.SIGCONT)
+                self.assertEqual([stream.answer() for stream in streams], plain)
             server.terminate()
 
     def test_a_server_takes_over_what_a_node_hands_over(self):

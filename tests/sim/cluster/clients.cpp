@@ -13,6 +13,8 @@ using Ending = schema::StreamDone::Outcome;
 
 /// A session that fails so many tries in a row gives up, and each needs a mishap of its own.
 constexpr uint32_t k_mishaps_max = limits::placement_attempts_max - 1;
+/// Some answers last as long as the trouble.
+constexpr uint32_t k_long = 6;
 
 std::string name_of(uint64_t session) {
   return "session " + std::to_string(session);
@@ -43,6 +45,7 @@ GenerationRequest Clients::draw_request() {
   GenerationRequest request;
   request.prompt.assign(1 + random_.below(20), static_cast<int32_t>(clients_.size()));
   request.stop.max_tokens = 1 + random_.below(40);
+  if (!scenario_.is_tight && random_.chance(0.1f)) request.stop.max_tokens *= k_long;
   request.choices = random_.chance(0.3f) ? 2 + random_.below(3) : 1;
   request.sampling.seed = random_.next_u64();
   if (random_.chance(0.3f)) request.tenant = random_.chance(0.5f) ? "blue" : "green";
@@ -131,6 +134,27 @@ bool Clients::all_ended() const {
   });
 }
 
+bool Clients::may_be_over(uint64_t session) const {
+  if (session == 0 || session > clients_.size()) return true;
+  const Client& client = clients_[session - 1];
+  return client.gave_up || client.lost_gateway || client.stream->done ||
+         client.request.deadline_ms > 0 || !client.stream->finishes.empty();
+}
+
+void Clients::note_ends(const std::function<bool(ProcessId)>& has_target) {
+  for (Client& client : clients_) {
+    if (client.stream->done && !client.had_target) client.had_target = has_target(client.gateway);
+  }
+}
+
+uint64_t Clients::one_that_waits() {
+  std::vector<uint64_t> waiting;
+  for (const Client& client : clients_) {
+    if (!client.stream->done && !client.gave_up) waiting.push_back(client.session);
+  }
+  return waiting.empty() ? 0 : waiting[random_.below(static_cast<uint32_t>(waiting.size()))];
+}
+
 size_t Clients::done() const {
   return static_cast<size_t>(std::ranges::count_if(clients_, [](const Client& client) {
     return client.stream->done && client.stream->done->outcome == Ending::done;
@@ -158,11 +182,23 @@ void Clients::check(const Client& client) const {
   check_end(client);
 }
 
+/// Which of the models began: all the rest has to be of it, too.
+uint64_t Clients::twist_of(const Client& client) const {
+  if (!scenario_.is_mixed) return 0;
+  for (const auto& [choice, ids] : client.stream->choices) {
+    if (!ids.empty() && ids[0] != actors::fake_token(client.request, choice, 0)) return k_twist;
+  }
+  return 0;
+}
+
 /// A prefix of what the request gives, and all of it with `done`.
 void Clients::check_text(const Client& client) const {
+  const uint64_t twist = twist_of(client);
   for (const auto& [choice, ids] : client.stream->choices) {
     for (uint32_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] == actors::fake_token(client.request, choice, i)) continue;
+      if (ids[i] == (actors::fake_token(client.request, choice, i) ^ static_cast<int32_t>(twist))) {
+        continue;
+      }
       return report_.violation(name_of(client.session) + " got a wrong token: choice " +
                                std::to_string(choice) + ", index " + std::to_string(i));
     }
@@ -198,9 +234,11 @@ bool Clients::may_end_with(const Client& client, ErrorCode code) const {
     case ErrorCode::overloaded:
       return scenario_.is_tight && !client.is_calm && client.stream->choices.empty();
     case ErrorCode::unavailable:
-      // Where it is tight, being turned away costs tries as well.
       if (client.is_calm) return false;
-      return !scenario_.has_rock || scenario_.is_tight || client.mishaps >= k_mishaps_max;
+      if (twist_of(client) != 0) return true;  // There is one such target at most.
+      if (scenario_.is_tight) return true;     // Being turned away costs tries as well.
+      if (client.mishaps >= k_mishaps_max) return true;
+      return !scenario_.has_rock && (scenario_.is_hostile || !client.had_target.value_or(false));
     default:
       return false;
   }

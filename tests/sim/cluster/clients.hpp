@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +42,8 @@ struct Client {
   bool lost_gateway = false;  ///< Nobody hears its end.
   bool is_calm = false;       ///< Nothing has gone wrong since it came.
   uint32_t mishaps = 0;       ///< Faults of the cluster while it was there, and its own losses.
+  /// When it ended, whether its gateway had a target, or had had one just before.
+  std::optional<bool> had_target;
 };
 
 /// Requests, and what their clients do: read slowly, cancel, go.
@@ -63,6 +66,12 @@ class Clients {
   void before_kill(ProcessId gateway);
 
   bool all_ended() const;
+  /// Nothing is computed for it any more, or it may be given up at any time.
+  bool may_be_over(uint64_t session) const;
+  /// Of those that have ended since the last call, whether their gateway has a target.
+  void note_ends(const std::function<bool(ProcessId gateway)>& has_target);
+  /// A session that has not ended; 0: there is none.
+  uint64_t one_that_waits();
   /// Of all that are over: the right terminal event and the right text.
   void check() const;
   size_t count() const { return clients_.size(); }
@@ -75,6 +84,7 @@ class Clients {
   void check_end(const Client& client) const;
   void check_text(const Client& client) const;
   bool may_end_with(const Client& client, ErrorCode code) const;
+  uint64_t twist_of(const Client& client) const;
   const Slot* desk_of(const Client& client) const;
   void resume(Client& client);
 

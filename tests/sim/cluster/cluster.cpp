@@ -20,6 +20,10 @@ constexpr const char* k_tokenizer = "tokens";
 constexpr milliseconds k_look_again{250};
 constexpr uint32_t k_draft_context_tokens = 256;
 constexpr uint32_t k_draft_depth = 4;
+/// Far longer than a step, with the slowest engine.
+constexpr milliseconds k_hangs_after{2'000};
+/// Longer than any request takes that nothing happens to.
+constexpr milliseconds k_leaves_within{120'000};
 /// Of a tight engine: 64 tokens of two choices or more, so that they take blocks from each other.
 constexpr uint32_t k_tight_blocks = 32;
 constexpr uint32_t k_tight_choices = 8;
@@ -65,8 +69,11 @@ void Cluster::start(size_t index) {
   Slot& slot = slots_[index];
   slot.process = runtime_.begin_process();
   slot.is_stepping = false;
-  slot.is_leaving = false;
+  slot.is_leaving = slot.is_patient = false;
   slot.stalled_until = TimePoint{0};
+  slot.slowness = 1;
+  slot.hangs_since.reset();
+  slot.is_beyond_help = false;
   // A worker's id may survive a restart, its incarnation never does.
   if (slot.worker == 0 || random_.chance(0.5f)) slot.worker = 1 + random_.next_u32();
   if (slot.kind == Kind::gateway) start_gateway(slot);
@@ -81,9 +88,10 @@ void Cluster::start_gateway(Slot& slot) {
         return system.spawn(router::router_actor, silent_logger());
       }));
   slot.desk = runtime_.spawn(slot.process, [&](caf::actor_system& system) {
-    return system.spawn(
-        actors::front_desk,
-        actors::FrontDeskSetup{slot.router, {{k_model, k_fingerprint}}, scenario_.sessions_max});
+    return system.spawn(actors::front_desk,
+                        actors::FrontDeskSetup{slot.router,
+                                               {{k_model, scenario_.is_mixed ? "" : k_fingerprint}},
+                                               scenario_.sessions_max});
   });
 }
 
@@ -107,7 +115,7 @@ void Cluster::start_target(Slot& slot, size_t index) {
   PagedEngine::Options options;
   if (scenario_.is_tight) options.blocks = k_tight_blocks;
   if (scenario_.is_tight) options.choices = k_tight_choices;
-  options.twist = slot.is_stranger ? 1 : 0;
+  options.twist = slot.is_stranger ? k_twist : 0;
   options.frees_twice = scenario_.bug == PlantedBug::freed_twice;
   slot.engine = std::make_shared<PagedEngine>(options, [this, index] { wake(index); });
   actors::TargetSetup setup;
@@ -116,6 +124,8 @@ void Cluster::start_target(Slot& slot, size_t index) {
   setup.routers = scenario_.gateways;
   setup.drafts.depth_max = scenario_.drafts > 0 ? k_draft_depth : 0;
   setup.drafts.duty.always = true;
+  setup.hangs_after = k_hangs_after;
+  setup.leaves_within = k_leaves_within;
   setup.log = silent_logger();
   setup.engine = [engine = slot.engine](actors::EngineListener listener) {
     return engine->open(engine, std::move(listener));
@@ -156,10 +166,22 @@ void Cluster::kill(size_t index, bool in_flight) {
   network_.kill(process, in_flight);
 }
 
-void Cluster::leave(size_t index) {
+void Cluster::leave(size_t index, bool is_patient) {
   Slot& slot = slots_[index];
   slot.is_leaving = true;
+  slot.is_patient = is_patient;
   caf::anon_send(caf::actor_cast<caf::actor>(slot.routed), actors::LeaveNow{});
+  runtime_.run_actors();
+}
+
+void Cluster::hang(size_t index) {
+  slots_[index].hangs_since = runtime_.now();
+  runtime_.set_hanging(slots_[index].process, true);
+}
+
+void Cluster::go_on(size_t index) {
+  slots_[index].hangs_since.reset();
+  runtime_.set_hanging(slots_[index].process, false);
   runtime_.run_actors();
 }
 
@@ -167,10 +189,13 @@ void Cluster::heal() {
   Travel travel = scenario_.travel;
   travel.lost = travel.repeated = travel.late = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].is_leaving) kill(i, true);
+    if (slots_[i].is_leaving && !slots_[i].is_patient) kill(i, true);
     if (!slots_[i].up()) start(i);
     if (paused(i)) resume(i);
+    if (slots_[i].is_beyond_help) continue;
+    if (slots_[i].hangs_since) go_on(i);
     slots_[i].stalled_until = TimePoint{0};
+    slots_[i].slowness = 1;
   }
   network_.heal(travel);
   runtime_.run_actors();
@@ -196,13 +221,16 @@ void Cluster::look_for(const Slot& gateway, const Slot& worker, caf::strong_acto
 void Cluster::wake(size_t index) {
   Slot& slot = slots_[index];
   if (!slot.up() || std::exchange(slot.is_stepping, true)) return;
-  runtime_.time().after(slot.step, [this, index, process = slot.process] { step(index, process); });
+  runtime_.time().after(slot.step * slot.slowness,
+                        [this, index, process = slot.process] { step(index, process); });
 }
 
 void Cluster::step(size_t index, ProcessId process) {
   Slot& slot = slots_[index];
   if (slot.process != process) return;
-  const bool can_step = !runtime_.paused(process) && slot.stalled_until <= runtime_.now();
+  const bool is_stalled = slot.stalled_until > runtime_.now();
+  const bool can_step = !runtime_.paused(process) && !is_stalled;
+  if (is_stalled && slot.engine) slot.engine->hang_in_step(runtime_.now());
   if (can_step && slot.engine) slot.engine->step();
   if (can_step && slot.draft) slot.draft->step();
   slot.is_stepping = false;

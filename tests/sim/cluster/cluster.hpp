@@ -2,6 +2,7 @@
 
 #include <caf/send.hpp>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ enum class Kind : uint8_t { gateway, target, draft };
 
 /// The one that all serve.
 inline constexpr const char* k_model = "tiny";
+/// Of the other model's tokens (PagedEngine::Options::twist).
+inline constexpr uint64_t k_twist = 1;
 
 /// Who is to know the routers.
 using RoutedHandle = caf::typed_actor<caf::reacts_to<schema::RouterFound>>;
@@ -39,8 +42,12 @@ struct Slot {
   std::shared_ptr<PagedEngine> engine;
   std::shared_ptr<StepwiseDraft> draft;
   bool is_stepping = false;
-  bool is_leaving = false;  ///< A target that was asked to stop.
-  TimePoint stalled_until{0};
+  bool is_leaving = false;               ///< A target that was asked to stop.
+  bool is_patient = false;               ///< And is given the time that it takes.
+  TimePoint stalled_until{0};            ///< Its engine is in a step until then.
+  uint32_t slowness = 1;                 ///< Its steps take so many times as long.
+  std::optional<TimePoint> hangs_since;  ///< Its actors do nothing, but nobody says so.
+  bool is_beyond_help = false;           ///< What hangs or stalls of it does so for ever.
 
   bool up() const { return process != 0; }
   std::string name() const;
@@ -65,14 +72,19 @@ class Cluster {
   void start(size_t slot);
   void kill(size_t slot, bool in_flight);
   /// A target is asked to stop: it ends by itself, its process does not.
-  void leave(size_t slot);
+  void leave(size_t slot, bool is_patient);
   void pause(size_t slot) { network_.pause(slots_[slot].process); }
   void resume(size_t slot) { network_.resume(slots_[slot].process); }
   bool paused(size_t slot) const {
     return slots_[slot].up() && runtime_.paused(slots_[slot].process);
   }
   void stall(size_t slot, Duration time) { slots_[slot].stalled_until = runtime_.now() + time; }
-  /// Everything runs, and everybody reaches everybody.
+  void slow_down(size_t slot, uint32_t slowness) { slots_[slot].slowness = slowness; }
+  void hang(size_t slot);
+  void go_on(size_t slot);
+  /// What it has now stays: heal() leaves it alone.
+  void give_up(size_t slot) { slots_[slot].is_beyond_help = true; }
+  /// Everything runs, but what is beyond help, and everybody reaches everybody.
   void heal();
 
   /// The front desk's process does not matter: it is told at once.

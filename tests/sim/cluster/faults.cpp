@@ -12,6 +12,14 @@ using std::chrono::seconds;
 
 /// After a leap beyond what connections wait, each may break.
 constexpr float k_breaks = 0.3f;
+/// Of what stalls or hangs where a rock is, so much does it for ever.
+constexpr float k_for_ever = 0.3f;
+constexpr uint32_t k_hunts = 4;
+/// A target has joined again, and a session has found it.
+constexpr milliseconds k_settled{1'500};
+/// Within less than the shortest pauses between all of its tries, and what happens four times a
+/// second, no session gives up.
+constexpr milliseconds k_patience_min{3'250};
 
 }  // namespace
 
@@ -25,10 +33,37 @@ bool Faults::is_safe(size_t index) const {
   return slot.kind != Kind::target || slot.number == 0;
 }
 
+bool Faults::stands(size_t index) const {
+  const Slot& slot = cluster_.slots()[index];
+  if (!slot.up() || cluster_.paused(index) || slot.hangs_since || slot.is_leaving) return false;
+  const TimePoint troubled = std::max({calm_since_[index], cut_until_[index], slot.stalled_until});
+  return cluster_.runtime().now() - troubled > k_settled;
+}
+
+void Faults::look() {
+  const auto& slots = cluster_.slots();
+  const TimePoint now = cluster_.runtime().now();
+  bool has_target = false;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    has_target =
+        has_target || (slots[i].kind == Kind::target && !slots[i].is_stranger && stands(i));
+  }
+  for (size_t i = 0; i < cluster_.gateways().size(); ++i) {
+    if (has_target && stands(i)) stood_at_[i] = now;
+  }
+  clients_.note_ends([&](ProcessId gateway) {
+    const Slot* slot = cluster_.slot_of(gateway);
+    return slot != nullptr && now - stood_at_[cluster_.index_of(*slot)] < k_patience_min;
+  });
+  cluster_.runtime().time().after(milliseconds(250), [this] { look(); });
+}
+
 size_t Faults::choose_victim() {
   std::vector<size_t> found;
   for (size_t i = 0; i < cluster_.slots().size(); ++i) {
-    if (cluster_.slots()[i].up() && !cluster_.paused(i) && !is_safe(i)) found.push_back(i);
+    const Slot& slot = cluster_.slots()[i];
+    const bool can_suffer = slot.up() && !cluster_.paused(i) && !slot.hangs_since;
+    if (can_suffer && !slot.is_beyond_help && !is_safe(i)) found.push_back(i);
   }
   if (found.empty()) return cluster_.slots().size();
   return found[random_.below(static_cast<uint32_t>(found.size()))];
@@ -38,7 +73,7 @@ void Faults::strike() {
   const size_t victim = choose_victim();
   if (victim == cluster_.slots().size()) return;
   clients_.mishap();
-  const uint32_t dice = random_.below(13);
+  const uint32_t dice = random_.below(18);
   if (dice < 3) return kill(victim);
   if (dice < 5) return pause(victim);
   if (dice < 8) {
@@ -49,6 +84,9 @@ void Faults::strike() {
   if (dice < 9) return isolate(victim);
   if (dice < 11) return stall(victim);
   if (dice < 12) return leap();
+  if (dice < 14) return hang(victim);
+  if (dice < 15) return slow_down(victim);
+  if (dice < 17) return hunt();
   leave(victim);
 }
 
@@ -71,12 +109,23 @@ void Faults::kill(size_t index) {
 void Faults::leave(size_t index) {
   const Slot& slot = cluster_.slots()[index];
   if (slot.kind != Kind::target || slot.is_leaving) return kill(index);
-  report_.note("leave " + slot.name());
-  cluster_.leave(index);
+  const bool is_patient = random_.chance(0.5f);
+  report_.note((is_patient ? "leave " : "leave soon ") + slot.name());
+  cluster_.leave(index, is_patient);
+  if (is_patient) return end_when_left(index, slot.process);
   cluster_.runtime().time().after(some_ms(10, 2 * limits::hand_over_ms),
                                   [this, index, process = slot.process] {
                                     if (cluster_.slots()[index].process == process) kill(index);
                                   });
+}
+
+void Faults::end_when_left(size_t index, ProcessId process) {
+  cluster_.runtime().time().after(milliseconds(100), [this, index, process] {
+    const Slot& slot = cluster_.slots()[index];
+    if (slot.process != process) return;
+    if (!slot.engine->stopped()) return end_when_left(index, process);
+    kill(index);
+  });
 }
 
 void Faults::pause(size_t index) {
@@ -91,8 +140,16 @@ void Faults::pause(size_t index) {
   });
 }
 
-void Faults::mend_later(ProcessId from, ProcessId to, Duration after) {
-  cluster_.runtime().time().after(after, [this, from, to] { cluster_.network().mend(from, to); });
+void Faults::cut_for(const Slot& from, const Slot& to, Duration time) {
+  const TimePoint until = cluster_.runtime().now() + time;
+  for (const Slot* end : {&from, &to}) {
+    TimePoint& latest = cut_until_[cluster_.index_of(*end)];
+    latest = std::max(latest, until);
+  }
+  cluster_.network().cut(from.process, to.process);
+  cluster_.runtime().time().after(time, [this, one = from.process, other = to.process] {
+    cluster_.network().mend(one, other);
+  });
 }
 
 void Faults::cut(size_t one, size_t other) {
@@ -103,14 +160,8 @@ void Faults::cut(size_t one, size_t other) {
   const bool back = !both && random_.chance(0.5f);
   report_.note("cut " + from.name() + (both ? " <-> " : back ? " <- " : " -> ") + to.name());
   const Duration time = some_ms(100, 7'000);
-  if (!back) {
-    cluster_.network().cut(from.process, to.process);
-    mend_later(from.process, to.process, time);
-  }
-  if (both || back) {
-    cluster_.network().cut(to.process, from.process);
-    mend_later(to.process, from.process, time);
-  }
+  if (!back) cut_for(from, to, time);
+  if (both || back) cut_for(to, from, time);
 }
 
 void Faults::isolate(size_t index) {
@@ -119,16 +170,61 @@ void Faults::isolate(size_t index) {
   const Duration time = some_ms(500, 7'000);
   for (const Slot& other : cluster_.slots()) {
     if (!other.up() || &other == &alone) continue;
-    cluster_.network().cut(alone.process, other.process);
-    cluster_.network().cut(other.process, alone.process);
-    mend_later(alone.process, other.process, time);
-    mend_later(other.process, alone.process, time);
+    cut_for(alone, other, time);
+    cut_for(other, alone, time);
   }
 }
 
 void Faults::stall(size_t index) {
-  report_.note("stall " + cluster_.slots()[index].name());
+  const Slot& slot = cluster_.slots()[index];
+  report_.note("stall " + slot.name());
+  if (scenario_.has_rock && slot.engine && random_.chance(k_for_ever)) {
+    cluster_.give_up(index);
+    return cluster_.stall(index, std::chrono::hours(1));
+  }
   cluster_.stall(index, some_ms(500, 15'000));
+}
+
+void Faults::slow_down(size_t index) {
+  report_.note("slow " + cluster_.slots()[index].name());
+  cluster_.slow_down(index, 2 + random_.below(20));
+}
+
+/// Of a gateway it would be all the same to its clients as a pause.
+void Faults::hang(size_t index) {
+  const Slot& slot = cluster_.slots()[index];
+  if (slot.kind == Kind::gateway) return pause(index);
+  report_.note("hang " + slot.name());
+  cluster_.hang(index);
+  if (scenario_.has_rock && random_.chance(k_for_ever)) return cluster_.give_up(index);
+  cluster_.runtime().time().after(some_ms(100, 15'000), [this, index, process = slot.process] {
+    const Slot& it = cluster_.slots()[index];
+    if (it.process != process || !it.hangs_since) return;
+    report_.note(it.name() + " goes on");
+    cluster_.go_on(index);
+    calm_since_[index] = cluster_.runtime().now();
+  });
+}
+
+/// Wherever this session is placed next, somebody is killed.
+void Faults::hunt() {
+  hunted_ = clients_.one_that_waits();
+  hunts_left_ = hunted_ == 0 ? 0 : k_hunts;
+  if (hunted_ != 0) report_.note("hunt session " + std::to_string(hunted_));
+}
+
+void Faults::on_send(const Parcel& parcel) {
+  if (hunts_left_ == 0 || content_of<schema::SubmitBegin>(parcel.content) == nullptr) return;
+  if (key_of(parcel.content)->session != hunted_) return;
+  const Slot* slot = cluster_.slot_of(parcel.to);
+  if (slot == nullptr || is_safe(cluster_.index_of(*slot))) return;
+  --hunts_left_;
+  cluster_.runtime().time().after(some_ms(0, 50), [this, process = parcel.to] {
+    const Slot* prey = cluster_.slot_of(process);
+    if (prey == nullptr) return;
+    clients_.mishap();
+    kill(cluster_.index_of(*prey));
+  });
 }
 
 void Faults::leap() {
@@ -141,8 +237,10 @@ void Faults::leap() {
 
 void Faults::heal() {
   report_.note("heal");
+  hunts_left_ = 0;
+  std::ranges::fill(calm_since_, cluster_.runtime().now());  // who goes on acts at once
   cluster_.heal();
-  std::ranges::fill(calm_since_, cluster_.runtime().now());
+  for (TimePoint& until : cut_until_) until = std::min(until, cluster_.runtime().now());
 }
 
 }  // namespace outrider::sim::cluster

@@ -68,6 +68,14 @@ uint32_t PagedEngine::choices() const {
   return count;
 }
 
+std::vector<RequestKey> PagedEngine::wanted() const {
+  std::vector<RequestKey> keys;
+  for (const auto& [key, running] : requests_) {
+    if (!running.cancelled) keys.push_back(key);
+  }
+  return keys;
+}
+
 Result<void> PagedEngine::submit(RequestKey key, GenerationRequest request) {
   if (request.prompt.front() < 0) {
     return fail(ErrorCode::invalid_argument, "token id out of range", "prompt");
@@ -154,6 +162,7 @@ bool PagedEngine::advance(RequestKey key, Running& running,
 }
 
 void PagedEngine::step() {
+  step_began_ = TimePoint{0};
   if (stopped()) return;
   actors::EngineEvents events;
   for (auto at = requests_.begin(); at != requests_.end();) {
@@ -172,6 +181,7 @@ actors::EngineSnapshot PagedEngine::snapshot() const {
     (running.parked ? snapshot.stats.parked : snapshot.stats.running) += running.request.choices;
   }
   snapshot.rows_per_s = 1000;
+  snapshot.step_began = step_began_;
   return snapshot;
 }
 

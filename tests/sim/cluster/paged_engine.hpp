@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/engine_port.hpp"
+#include "base/clock.hpp"
 
 namespace outrider::sim::cluster {
 
@@ -33,7 +34,13 @@ class PagedEngine {
   void step();
   bool idle() const { return requests_.empty(); }
   bool stopped() const { return !listener_; }
+  /// It is in a step, and still in it when it should have ended.
+  void hang_in_step(TimePoint now) {
+    if (step_began_ == TimePoint{0}) step_began_ = now;
+  }
   uint32_t choices() const;
+  /// What it computes for somebody.
+  std::vector<RequestKey> wanted() const;
   /// What is wrong with the blocks; empty: each is free once, or belongs to one choice.
   std::string conserve() const;
 
@@ -64,6 +71,7 @@ class PagedEngine {
   actors::EngineListener listener_;
   std::vector<int32_t> free_;  ///< A stack.
   uint32_t released_ = 0;
+  TimePoint step_began_{0};  ///< Of one that hangs; 0: in none.
   Requests requests_;
 };
 

@@ -25,6 +25,7 @@ void Runtime::kill(ProcessId process) {
   if (!state.alive) return;
   state.alive = false;
   state.paused = false;
+  state.hangs = false;
   state.died = now();
   for (const caf::strong_actor_ptr& actor : std::exchange(state.roots, {})) {
     caf::anon_send_exit(caf::actor_cast<caf::actor>(actor), caf::exit_reason::kill);
@@ -37,7 +38,7 @@ bool Runtime::run_one() {
   for (auto job = jobs.begin(); job != jobs.end(); ++job) {
     const auto* actor = dynamic_cast<caf::scheduled_actor*>(*job);
     const ProcessId process = actor == nullptr ? 0 : home(actor->id());
-    if (states_[process].paused) continue;
+    if (states_[process].paused || states_[process].hangs) continue;
     if (job != jobs.begin()) std::rotate(jobs.begin(), job, job + 1);
     scheduler_.run_once();
     claim(process);

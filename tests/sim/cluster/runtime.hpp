@@ -18,7 +18,7 @@ using ProcessId = uint32_t;
 
 /// The actors of all processes, on one thread and in virtual time. Who is spawned by whom says
 /// which process an actor belongs to; a paused process runs none of its actors, a killed one loses
-/// all of them.
+/// all of them. One that hangs runs none either, but its connections live, and so does its engine.
 class Runtime {
  public:
   Runtime() = default;
@@ -44,6 +44,7 @@ class Runtime {
   /// Of one that is dead.
   TimePoint died(ProcessId process) const { return states_.at(process).died; }
   void set_paused(ProcessId process, bool paused) { states_.at(process).paused = paused; }
+  void set_hanging(ProcessId process, bool hangs) { states_.at(process).hangs = hangs; }
   /// As `kill -9`: nothing that it does afterwards counts.
   void kill(ProcessId process);
   /// Until only paused processes have something to do.
@@ -58,6 +59,7 @@ class Runtime {
   struct State {
     bool alive = true;
     bool paused = false;
+    bool hangs = false;
     TimePoint died{0};
     std::vector<caf::strong_actor_ptr> roots;
   };

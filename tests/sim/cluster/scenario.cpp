@@ -16,7 +16,8 @@ Scenario scenario_of(uint64_t seed, PlantedBug bug) {
   out.gateways = random.chance(0.5f) ? 1 : 2 + random.below(2);
   out.targets = 1 + random.below(3);
   out.drafts = random.chance(0.5f) ? 0 : 1 + random.below(2);
-  out.has_stranger = !out.is_hostile && random.chance(0.15f);
+  out.has_stranger = !out.is_hostile && random.chance(0.25f);
+  out.is_mixed = out.has_stranger && random.chance(0.5f);
   out.is_tight = random.chance(0.2f);
   if (out.is_tight) out.sessions_max = 6;
   out.has_rock = out.targets > 1 && random.chance(0.5f);
@@ -37,9 +38,12 @@ std::string describe(const Scenario& scenario) {
   std::ostringstream out;
   out << (scenario.is_hostile ? "hostile" : "faithful") << " network, gateways "
       << scenario.gateways << ", targets " << scenario.targets << ", drafts " << scenario.drafts
-      << (scenario.has_stranger ? ", a stranger" : "") << (scenario.is_tight ? ", tight" : "")
-      << (scenario.has_rock ? ", a rock" : "") << ", requests " << scenario.requests << ", faults "
-      << scenario.faults << " in " << to_ms(scenario.trouble) << " ms";
+      << (scenario.is_mixed       ? ", two models"
+          : scenario.has_stranger ? ", a stranger"
+                                  : "")
+      << (scenario.is_tight ? ", tight" : "") << (scenario.has_rock ? ", a rock" : "")
+      << ", requests " << scenario.requests << ", faults " << scenario.faults << " in "
+      << to_ms(scenario.trouble) << " ms";
   return out.str();
 }
 

@@ -31,7 +31,7 @@ class Play {
         clients_(cluster_, report_, random_, scenario_),
         faults_(cluster_, clients_, report_, random_, scenario_),
         saboteur_(cluster_, random_, scenario.bug),
-        watch_(cluster_, faults_, report_, scenario_) {
+        watch_(cluster_, faults_, clients_, report_, scenario_) {
     cluster_.network().on_send = [this](const Parcel& parcel) { return on_send(parcel); };
     cluster_.network().on_loss = [this](const Parcel& parcel) { on_loss(parcel); };
     cluster_.network().on_damage = [this](const Parcel& parcel) { count_mishap(parcel); };
@@ -45,6 +45,7 @@ class Play {
     report_.note(describe(scenario_));
     plan();
     watch_.begin();
+    faults_.look();
     pass(scenario_.trouble);
     faults_.heal();
     clients_.read_on();
@@ -83,6 +84,7 @@ class Play {
 
   bool on_send(const Parcel& parcel) {
     watch_.on_send(parcel);
+    faults_.on_send(parcel);
     return saboteur_.on_send(parcel);
   }
   void on_loss(const Parcel& parcel) {

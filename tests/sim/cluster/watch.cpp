@@ -1,10 +1,12 @@
 #include "tests/sim/cluster/watch.hpp"
 
+#include <algorithm>
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 #include <set>
 
 #include "base/limits.hpp"
+#include "tests/sim/cluster/clients.hpp"
 
 namespace outrider::sim::cluster {
 namespace {
@@ -26,9 +28,11 @@ caf::strong_actor_ptr behind(const schema::DraftHandle& handle) {
 
 }  // namespace
 
-Watch::Watch(Cluster& cluster, const Faults& faults, Report& report, const Scenario& scenario)
+Watch::Watch(Cluster& cluster, const Faults& faults, const Clients& clients, Report& report,
+             const Scenario& scenario)
     : cluster_(cluster),
       faults_(faults),
+      clients_(clients),
       report_(report),
       scenario_(scenario),
       notice_(milliseconds(limits::heartbeat_timeout_ms + limits::heartbeat_interval_ms) +
@@ -53,6 +57,7 @@ void Watch::begin() {
 
 void Watch::look() {
   check_blocks();
+  check_orphans();
   check_queues();
   ask_routers();
 }
@@ -62,6 +67,57 @@ void Watch::check_blocks() {
     if (!slot.engine || slot.engine->stopped()) continue;
     const std::string wrong = slot.engine->conserve();
     if (!wrong.empty()) report_.violation(slot.name() + ": " + wrong);
+  }
+}
+
+void Watch::note_placed(ProcessId gateway, const schema::SubmitBegin& begin) {
+  const auto [found, is_new] = placed_.try_emplace(begin.key.session);
+  Placed& placed = found->second;
+  if (is_new ? begin.request.choices > 1 : placed.generation == 0) return;
+  placed.generation = begin.key.generation;
+  placed.gateway = gateway;
+  placed.at = cluster_.runtime().now();
+}
+
+/// Whoever leaves goes on with what nobody else has yet.
+void Watch::check_cancel(const Parcel& parcel) {
+  const RequestKey key = *key_of(parcel.content);
+  const Slot* slot = cluster_.slot_of(parcel.to);
+  const Slot* gateway = cluster_.slot_of(parcel.from);
+  const TimePoint now = cluster_.runtime().now();
+  if (scenario_.is_hostile || slot == nullptr || gateway == nullptr || !slot->is_leaving) return;
+  if (!hears_all(*slot, now) || !hears_all(*gateway, now)) return;
+  const Placed& placed = placed_[key.session];
+  const auto wanted = slot->engine->wanted();
+  const bool computes = std::ranges::find(wanted, key) != wanted.end();
+  if (!computes || placed.generation == 0 || placed.taken > key.generation) return;
+  if (clients_.may_be_over(key.session)) return;
+  report_.violation(slot->name() + " leaves and is told to stop session " +
+                    std::to_string(key.session) + ", which nobody else has");
+}
+
+/// For so long before that a connection would be over, if there was none.
+bool Watch::hears_all(const Slot& slot, TimePoint since) const {
+  const size_t index = cluster_.index_of(slot);
+  return is_calm(slot) && !slot.hangs_since && faults_.calm_since(index) < since - notice_ &&
+         faults_.cut_until(index) < since - notice_;
+}
+
+/// Whoever hears all that it is told does not compute what another one has taken over.
+void Watch::check_orphans() {
+  if (scenario_.is_hostile) return;
+  const TimePoint now = cluster_.runtime().now();
+  for (const Slot& slot : cluster_.slots()) {
+    if (!slot.engine || slot.is_leaving) continue;
+    for (const RequestKey key : slot.engine->wanted()) {
+      const Placed& last = placed_[key.session];
+      const Slot* gateway = cluster_.slot_of(last.gateway);
+      const bool is_told = now - last.at > scenario_.travel.most + k_slack;
+      if (last.generation <= key.generation || !is_told || gateway == nullptr) continue;
+      if (!hears_all(slot, last.at) || !hears_all(*gateway, last.at)) continue;
+      report_.violation(slot.name() + " computes what session " + std::to_string(key.session) +
+                        " has elsewhere");
+    }
   }
 }
 
@@ -91,9 +147,12 @@ bool Watch::is_calm(const Slot& gateway) const {
   return cluster_.runtime().now() - faults_.calm_since(index) > notice_;
 }
 
-bool Watch::is_long_dead(const caf::strong_actor_ptr& actor) const {
+bool Watch::is_long_silent(const caf::strong_actor_ptr& actor) const {
   if (!actor) return false;
   const ProcessId home = cluster_.runtime().home(actor->id());
+  if (const Slot* slot = cluster_.slot_of(home); slot != nullptr && slot->hangs_since) {
+    return cluster_.runtime().now() - *slot->hangs_since > notice_;
+  }
   if (cluster_.runtime().alive(home)) return false;
   return cluster_.runtime().now() - cluster_.runtime().died(home) > notice_;
 }
@@ -107,9 +166,9 @@ void Watch::ask_routers() {
 
 void Watch::check_list(const schema::WorkerList& list) {
   for (const schema::WorkerInfo& worker : list.workers) {
-    if (is_long_dead(behind(worker.announce.target)) ||
-        is_long_dead(behind(worker.announce.draft))) {
-      report_.violation("a router lists " + worker.announce.name + ", which is dead");
+    if (is_long_silent(behind(worker.announce.target)) ||
+        is_long_silent(behind(worker.announce.draft))) {
+      report_.violation("a router lists " + worker.announce.name + ", which is dead or hangs");
     }
   }
   if (is_at_rest_) check_list_at_rest(list);
@@ -117,6 +176,14 @@ void Watch::check_list(const schema::WorkerList& list) {
 
 /// What routers grant, and whom sessions beside them turn to.
 void Watch::on_send(const Parcel& parcel) {
+  if (const auto* begin = content_of<schema::SubmitBegin>(parcel.content)) {
+    note_placed(parcel.from, *begin);
+  }
+  if (const auto* accepted = content_of<schema::Accepted>(parcel.content)) {
+    uint32_t& taken = placed_[accepted->key.session].taken;
+    taken = std::max(taken, accepted->key.generation);
+  }
+  if (content_of<schema::CancelRequest>(parcel.content) != nullptr) check_cancel(parcel);
   const Slot* from = cluster_.slot_of(parcel.from);
   if (from == nullptr || !from->router || !is_calm(*from)) return;
   caf::strong_actor_ptr promised;
@@ -125,7 +192,7 @@ void Watch::on_send(const Parcel& parcel) {
   } else if (content_of<schema::SubmitBegin>(parcel.content) != nullptr) {
     promised = parcel.receiver;  // placed just now
   }
-  if (is_long_dead(promised)) report_.violation("a router leases one that is dead");
+  if (is_long_silent(promised)) report_.violation("a router leases one that is dead or hangs");
 }
 
 void Watch::check_rest() {
@@ -133,12 +200,16 @@ void Watch::check_rest() {
   lists_ = 0;
   open_sessions_ = 0;
   look();
+  const bool some_hang = std::ranges::any_of(
+      cluster_.slots(), [](const Slot& slot) { return slot.hangs_since.has_value(); });
   for (const Slot& slot : cluster_.slots()) {
+    if (slot.is_beyond_help) continue;
     if (slot.engine && !slot.engine->idle()) {
       report_.violation(slot.name() + " still has " + std::to_string(slot.engine->choices()) +
                         " choices");
     }
-    if (slot.draft && !scenario_.is_hostile && slot.draft->runs() != 0) {
+    // Those of a target that hangs go when others want their places.
+    if (slot.draft && !scenario_.is_hostile && !some_hang && slot.draft->runs() != 0) {
       report_.violation(slot.name() + " still has " + std::to_string(slot.draft->runs()) + " runs");
     }
   }
@@ -150,15 +221,19 @@ void Watch::check_rest() {
 
 void Watch::check_list_at_rest(const schema::WorkerList& list) {
   std::set<uint64_t> expected;
+  std::set<uint64_t> beyond_help;  ///< What their engines had they have for ever.
   for (const Slot& slot : cluster_.slots()) {
     const bool works = slot.kind == Kind::target || slot.kind == Kind::draft;
-    if (works && !slot.is_stranger) expected.insert(slot.worker);
+    const bool may_join = !slot.is_stranger || scenario_.is_mixed;
+    if (works && may_join && !slot.hangs_since) expected.insert(slot.worker);
+    if (slot.is_beyond_help) beyond_help.insert(slot.worker);
   }
   for (const schema::WorkerInfo& worker : list.workers) {
     const std::string& name = worker.announce.name;
     if (expected.erase(worker.announce.worker) == 0) {
       report_.violation("a router lists " + name + ", who should not be there");
     }
+    if (beyond_help.contains(worker.announce.worker)) continue;
     if (worker.charged_choices != 0) {
       report_.violation(name + " is still charged with " + std::to_string(worker.charged_choices) +
                         " choices");
