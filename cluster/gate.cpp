@@ -226,9 +226,8 @@ class Loop final : public kj::TaskSet::ErrorHandler {
           const std::string why = tls_.get() == nullptr
                                       ? schema::reason_of(exception)
                                       : exception.getDescription().cStr();  // OpenSSL's, too
-          if (late) return refusal(text + ": no answer in time");
-          return refusal(text + ": " + c.doing + why,
-                         c.is_connected ? k_lasting : kj::Exception::Type::FAILED);
+          return refusal(text + ": " + c.doing + (late ? "no answer in time" : why),
+                         c.is_connected && !late ? k_lasting : kj::Exception::Type::FAILED);
         })
         .attach(kj::mv(caller));
   }
@@ -403,7 +402,8 @@ class Loop final : public kj::TaskSet::ErrorHandler {
   /// The member's side.
   kj::Promise<void> introduce(Caller& c, Stream stream) {
     c.doing = tls_.get() == nullptr
-                  ? "what listens there is no cluster port (serve --cluster), or one with TLS: "
+                  ? "what listens there is no cluster port (serve --cluster), or one with TLS, or "
+                    "stands still: "
                   : "TLS: it does not take this process's certificate (cluster-tls-cert), or has "
                     "no TLS: ";
     c.stream = kj::mv(stream);

@@ -175,7 +175,7 @@ class NodeSuite(unittest.TestCase):
                     self.assertEqual(other.process.wait(60), 1, other.log())
                     self.assertIn("ctx 256, not 512", other.log())
             gateway.wait_until(lambda: not targets(gateway), "the two that left to be forgotten")
-            with target_node(port, flags) as first, target_node(port, flags):
+            with target_node(port, flags) as first, target_node(port, flags) as second:
                 gateway.wait_until(lambda: len(targets(gateway)) == 2, "both targets")
                 self.assertEqual(gateway.metric("outrider_cluster_members", role="target"), 2)
                 self.assertEqual(gateway.metric("outrider_cluster_transitions_total", event="joined"), 3)
@@ -184,6 +184,8 @@ class NodeSuite(unittest.TestCase):
                 self.assertEqual(answers(gateway)[0], plain)
                 first.send(signal.SIGKILL)
                 self.assertEqual(answers(gateway)[0], plain)
+                second.send(signal.SIGTERM)
+                self.assertEqual(second.process.wait(60), 0, second.log())
             gateway.wait_until(lambda: gateway.request("GET", "/ready")[0] == 503, "that no target is left")
             for event in ("gone", "left", "leaving"):
                 self.assertGreaterEqual(gateway.metric("outrider_cluster_transitions_total", event=event), 1, event)
