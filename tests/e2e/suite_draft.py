@@ -19,6 +19,7 @@ OTHER = ROOT / "tests/support/models/tiny-qwen2.gguf"
 REQUESTS = [{"prompt": "Ahead of the target " * (1 + i % 3), "max_tokens": 48, "seed": i,
              "temperature": 0 if i % 2 else 0.8, "logprobs": 3, "ignore_eos": True,
              "n": 2 if i % 5 == 0 else 1} for i in range(12)]
+LONG = {"prompt": "Ahead of the target ", "max_tokens": 400, "ignore_eos": True}
 
 
 def ask_all(server, bodies):
@@ -98,6 +99,7 @@ class Draft(unittest.TestCase):
                         self.assertEqual({(answer["model"], answer["system_fingerprint"])
                                           for answer in part},
                                          {(name, alone[name][0]["system_fingerprint"])})
+                    ask_all(server, [LONG])  # nobody asks for the draft model itself meanwhile
                     if server.metric("vllm:spec_decode_num_draft_tokens_total") > 0:
                         break
                 self.assertGreater(server.metric("vllm:spec_decode_num_draft_tokens_total"), 0)
