@@ -1,7 +1,9 @@
 #include "tools/cluster_access.hpp"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/comma_list.hpp"
 #include "base/limits.hpp"
 #include "base/regular_file.hpp"
 #include "cluster/endpoint.hpp"
@@ -21,6 +23,74 @@ Result<void> read_pem(const Settings& settings, const char* name, std::string& o
     return fail(ErrorCode::invalid_argument, std::string(name) + ": " + path + " is empty", name);
   }
   out = std::move(*read);
+  return {};
+}
+
+Result<std::vector<cluster::Endpoint>> router_addresses(const Settings& settings) {
+  const std::string& addresses = settings.text("join");
+  if (addresses.empty()) {
+    return fail(ErrorCode::invalid_argument, "join: where is the server? --join HOST:PORT", "join");
+  }
+  std::vector<cluster::Endpoint> routers;
+  for (const std::string_view address : comma_list(addresses)) {
+    if (address.empty()) {
+      return fail(ErrorCode::invalid_argument,
+                  "join: \"" + addresses + "\" has a comma with no address beside it", "join");
+    }
+    cluster::Endpoint router;
+    OUTRIDER_ASSIGN(router, cluster::parse_endpoint(std::string(address), "join"));
+    const auto is_same = [&](const cluster::Endpoint& it) {
+      return to_string(it) == to_string(router);
+    };
+    if (std::ranges::any_of(routers, is_same)) {
+      return fail(ErrorCode::invalid_argument,
+                  "join: \"" + std::string(address) + "\" stands there twice", "join");
+    }
+    if (router.host.empty() || router.port == 0) {
+      return fail(ErrorCode::invalid_argument,
+                  "join: \"" + std::string(address) + "\" needs a host and a port to connect to",
+                  "join");
+    }
+    routers.push_back(std::move(router));
+  }
+  return routers;
+}
+
+/// A certificate is looked at for a name: with an address none would ever fit.
+Result<void> check_tls_names(const cluster::Credentials& credentials,
+                             const std::vector<cluster::Endpoint>& routers) {
+  if (!credentials.has_tls()) return {};
+  const std::string& name = credentials.tls_name;
+  if (!name.empty()) {
+    if (!cluster::is_address(name)) return {};
+    return fail(ErrorCode::invalid_argument,
+                "cluster-tls-name: \"" + name +
+                    "\" is an address; it is a name in the server's certificate",
+                "cluster-tls-name");
+  }
+  for (const cluster::Endpoint& router : routers) {
+    if (!cluster::is_address(router.host)) continue;
+    return fail(ErrorCode::invalid_argument,
+                "join: " + cluster::to_string(router) +
+                    " has no name to look for in the server's certificate: join it by name, or "
+                    "say --cluster-tls-name NAME",
+                "join");
+  }
+  return {};
+}
+
+/// Whoever answers there gives it prompts to compute, and reads the answers.
+Result<void> check_exposure(const cluster::Credentials& credentials,
+                            const std::vector<cluster::Endpoint>& routers) {
+  if (credentials.has_any()) return {};
+  for (const cluster::Endpoint& router : routers) {
+    if (cluster::is_loopback(router.host)) continue;
+    return fail(ErrorCode::invalid_argument,
+                "join: " + cluster::to_string(router) +
+                    " is on another machine: give all processes the same --cluster-secret-file, "
+                    "or certificates (--cluster-tls-cert)",
+                "join");
+  }
   return {};
 }
 
@@ -76,6 +146,15 @@ Result<std::vector<std::string>> check_cluster_access(const Settings& settings,
                        "encrypted on their way without --cluster-tls-cert");
   }
   return warnings;
+}
+
+Result<std::vector<cluster::Endpoint>> routers_to_join(const Settings& settings,
+                                                       const cluster::Credentials& credentials) {
+  std::vector<cluster::Endpoint> routers;
+  OUTRIDER_ASSIGN(routers, router_addresses(settings));
+  OUTRIDER_TRY(check_tls_names(credentials, routers));
+  OUTRIDER_TRY(check_exposure(credentials, routers));
+  return routers;
 }
 
 }  // namespace outrider::tools

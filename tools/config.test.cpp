@@ -108,8 +108,11 @@ std::string problem_of(const std::vector<std::pair<std::string, std::string>>& v
 }
 
 TEST(ConfigCheck, ANodesFileIsAPartOfAClusterToo) {
-  EXPECT_EQ(problem_of({{"roles", "target"}, {"join", "server-1:8090"}}), "");
-  EXPECT_EQ(problem_of({{"roles", "draft"}}), "");
+  EXPECT_EQ(problem_of({{"roles", "target"}, {"join", "127.0.0.1:8090"}}), "");
+  EXPECT_EQ(problem_of({{"roles", "draft"}, {"join", "localhost:8090"}}), "");
+  EXPECT_THAT(problem_of({{"roles", "draft"}}), testing::StartsWith("join: where is the server?"));
+  EXPECT_THAT(problem_of({{"roles", "target"}, {"join", "server-1:8090"}}),
+              testing::StartsWith("join: server-1:8090 is on another machine"));
   EXPECT_THAT(problem_of({{"roles", "gateway"}}), testing::StartsWith("roles: a gateway needs"));
   EXPECT_THAT(problem_of({{"roles", "gateway"}, {"join", "server-1:8090"}}),
               testing::StartsWith("roles: a node is a target or a draft"));

@@ -361,7 +361,9 @@ void look_at_serving(const Settings& settings, Command command, CheckedSettings&
     std::vector<std::string> warnings;
     OUTRIDER_ASSIGN(warnings, check_cluster_access(settings, credentials));
     checked.warnings.insert(checked.warnings.end(), warnings.begin(), warnings.end());
-    return {};
+    if (command != Command::node) return {};
+    const auto routers = routers_to_join(settings, credentials);
+    return routers ? Result<void>() : routers.error();
   };
   note(access(), checked);
   if (command == Command::gateway) return;

@@ -12,7 +12,6 @@
 #include <optional>
 
 #include "actors/system_config.hpp"
-#include "base/comma_list.hpp"
 #include "base/log.hpp"
 #include "cluster/router_link.hpp"
 #include "cluster/wire.hpp"
@@ -60,74 +59,6 @@ const std::vector<std::string>& node_setting_names() {
   return names;
 }
 
-Result<std::vector<cluster::Endpoint>> router_addresses(const Settings& settings) {
-  const std::string& addresses = settings.text("join");
-  if (addresses.empty()) {
-    return fail(ErrorCode::invalid_argument, "join: where is the server? --join HOST:PORT", "join");
-  }
-  std::vector<cluster::Endpoint> routers;
-  for (const std::string_view address : comma_list(addresses)) {
-    if (address.empty()) {
-      return fail(ErrorCode::invalid_argument,
-                  "join: \"" + addresses + "\" has a comma with no address beside it", "join");
-    }
-    cluster::Endpoint router;
-    OUTRIDER_ASSIGN(router, cluster::parse_endpoint(std::string(address), "join"));
-    const auto is_same = [&](const cluster::Endpoint& it) {
-      return to_string(it) == to_string(router);
-    };
-    if (std::ranges::any_of(routers, is_same)) {
-      return fail(ErrorCode::invalid_argument,
-                  "join: \"" + std::string(address) + "\" stands there twice", "join");
-    }
-    if (router.host.empty() || router.port == 0) {
-      return fail(ErrorCode::invalid_argument,
-                  "join: \"" + std::string(address) + "\" needs a host and a port to connect to",
-                  "join");
-    }
-    routers.push_back(std::move(router));
-  }
-  return routers;
-}
-
-/// A certificate is looked at for a name: with an address none would ever fit.
-Result<void> check_tls_names(const cluster::Credentials& credentials,
-                             const std::vector<cluster::Endpoint>& routers) {
-  if (!credentials.has_tls()) return {};
-  const std::string& name = credentials.tls_name;
-  if (!name.empty()) {
-    if (!cluster::is_address(name)) return {};
-    return fail(ErrorCode::invalid_argument,
-                "cluster-tls-name: \"" + name +
-                    "\" is an address; it is a name in the server's certificate",
-                "cluster-tls-name");
-  }
-  for (const cluster::Endpoint& router : routers) {
-    if (!cluster::is_address(router.host)) continue;
-    return fail(ErrorCode::invalid_argument,
-                "join: " + cluster::to_string(router) +
-                    " has no name to look for in the server's certificate: join it by name, or "
-                    "say --cluster-tls-name NAME",
-                "join");
-  }
-  return {};
-}
-
-/// Whoever answers there gives it prompts to compute, and reads the answers.
-Result<void> check_exposure(const cluster::Credentials& credentials,
-                            const std::vector<cluster::Endpoint>& routers) {
-  if (credentials.has_any()) return {};
-  for (const cluster::Endpoint& router : routers) {
-    if (cluster::is_loopback(router.host)) continue;
-    return fail(ErrorCode::invalid_argument,
-                "join: " + cluster::to_string(router) +
-                    " is on another machine: give all processes the same --cluster-secret-file, "
-                    "or certificates (--cluster-tls-cert)",
-                "join");
-  }
-  return {};
-}
-
 /// One of the roles.
 struct Prepared {
   std::shared_ptr<kvstore::ColdStore> store;
@@ -154,6 +85,9 @@ Result<Prepared> load_draft(const Settings& settings, const Clock& clock, spdlog
   draft.options.context_tokens = static_cast<uint32_t>(settings.count("ctx"));
   auto prepared = prepare_draft(draft, clock);
   if (!prepared) return prepared.error();
+  const std::string cut = context_warning(settings, prepared->announce.context_tokens,
+                                          draft.model->config.context_length);
+  if (!cut.empty()) words.warn(cut + ": what is longer is not drafted for");
   return Prepared{{}, {}, std::move(*prepared)};
 }
 
@@ -259,14 +193,10 @@ class Node {
 int run_node(const Settings& settings) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
-  const auto routers = router_addresses(settings);
-  if (!routers) return report(routers.error());
   auto credentials = cluster_credentials(settings);
   if (!credentials) return report(credentials.error());
-  const auto named = check_tls_names(*credentials, *routers);
-  if (!named) return report(named.error());
-  const auto guarded = check_exposure(*credentials, *routers);
-  if (!guarded) return report(guarded.error());
+  const auto routers = routers_to_join(settings, *credentials);
+  if (!routers) return report(routers.error());
   auto opened = cluster::Gate::open({std::move(*credentials), *log});
   if (!opened) return report(opened.error());
   const std::shared_ptr<cluster::Gate> gate = std::move(*opened);

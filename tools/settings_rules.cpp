@@ -174,6 +174,12 @@ Result<std::vector<std::string>> check_together(const Settings& settings, Comman
       warnings.push_back(setting.name + " has no effect in a node that drafts");
       continue;
     }
+    const bool is_target = is_node && !is_draft;
+    if (is_target && setting.name.starts_with("draft")) {
+      warnings.push_back(setting.name +
+                         " has no effect in a target: its drafts join by themselves");
+      continue;
+    }
     const auto unmet = std::find_if(std::begin(k_needs), std::end(k_needs), [&](const Need& need) {
       return (need.of_nodes || !is_node) && setting.name.starts_with(need.prefix) &&
              !need.met(settings);

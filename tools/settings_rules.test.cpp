@@ -96,6 +96,15 @@ TEST(SettingsTogether, RefuseAQuotaOverTheCapAndNameIt) {
   }
 }
 
+TEST(SettingsTogether, ATargetThatJoinsHasNoDraftModelOfItsOwn) {
+  Settings settings;
+  for (const auto& [name, value] : Values{{"roles", "target"}, {"draft", "d.gguf"}}) {
+    ASSERT_TRUE(settings.set(name, value, "flag").ok());
+  }
+  EXPECT_THAT(*check_together(settings, Command::node),
+              ElementsAre(HasSubstr("draft has no effect in a target")));
+}
+
 TEST(SettingsTogether, ADraftModelNeedsADrafterAndTheOtherWayRound) {
   EXPECT_THAT(*checked({{"draft", "d.gguf"}, {"draft-threads", "2"}}), IsEmpty());
   EXPECT_THAT(*checked({{"draft", "d.gguf"}, {"spec", "draft"}}), IsEmpty());
