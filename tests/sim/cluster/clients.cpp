@@ -15,6 +15,7 @@ using Ending = schema::StreamDone::Outcome;
 constexpr uint32_t k_mishaps_max = limits::placement_attempts_max - 1;
 /// Some answers last as long as the trouble.
 constexpr uint32_t k_long = 6;
+constexpr uint32_t k_parts_max = 3;
 
 std::string name_of(uint64_t session) {
   return "session " + std::to_string(session);
@@ -43,7 +44,11 @@ Level SeenStream::push(schema::StreamEvent event) {
 
 GenerationRequest Clients::draw_request() {
   GenerationRequest request;
-  request.prompt.assign(1 + random_.below(20), static_cast<int32_t>(clients_.size()));
+  size_t prompt_tokens = 1 + random_.below(20);
+  if (scenario_.has_long_prompts && random_.chance(0.3f)) {
+    prompt_tokens += random_.below(k_parts_max * limits::prompt_part_tokens_max);
+  }
+  request.prompt.assign(prompt_tokens, static_cast<int32_t>(clients_.size()));
   request.stop.max_tokens = 1 + random_.below(40);
   if (!scenario_.is_tight && random_.chance(0.1f)) request.stop.max_tokens *= k_long;
   request.choices = random_.chance(0.3f) ? 2 + random_.below(3) : 1;

@@ -6,6 +6,7 @@
 #include "actors/draft_actor.hpp"
 #include "actors/front_desk.hpp"
 #include "actors/target_actor.hpp"
+#include "base/limits.hpp"
 #include "base/log.hpp"
 #include "router/router_actor.hpp"
 
@@ -27,6 +28,9 @@ constexpr milliseconds k_leaves_within{120'000};
 /// Of a tight engine: 64 tokens of two choices or more, so that they take blocks from each other.
 constexpr uint32_t k_tight_blocks = 32;
 constexpr uint32_t k_tight_choices = 8;
+/// Where prompts are long: the longest fits, and a few of them at once.
+constexpr uint32_t k_long_context = 4 * limits::prompt_part_tokens_max;
+constexpr uint32_t k_long_blocks = 2 * k_long_context;
 
 }  // namespace
 
@@ -103,7 +107,7 @@ schema::Announce Cluster::announce_of(const Slot& slot) {
   announce.model = k_model;
   announce.fingerprint = slot.is_stranger ? "another" : k_fingerprint;
   announce.tokenizer = k_tokenizer;
-  announce.context_tokens = 4096;
+  announce.context_tokens = scenario_.has_long_prompts ? k_long_context : 4096;
   announce.sequences = scenario_.is_tight ? k_tight_choices / 2 : 32;
   announce.waiting = scenario_.is_tight ? k_tight_choices / 2 : 32;
   announce.block_tokens = 4;
@@ -114,6 +118,7 @@ schema::Announce Cluster::announce_of(const Slot& slot) {
 void Cluster::start_target(Slot& slot, size_t index) {
   PagedEngine::Options options;
   if (scenario_.is_tight) options.blocks = k_tight_blocks;
+  if (scenario_.has_long_prompts) options.blocks = k_long_blocks;
   if (scenario_.is_tight) options.choices = k_tight_choices;
   options.twist = slot.is_stranger ? k_twist : 0;
   options.frees_twice = scenario_.bug == PlantedBug::freed_twice;
@@ -230,7 +235,9 @@ void Cluster::step(size_t index, ProcessId process) {
   if (slot.process != process) return;
   const bool is_stalled = slot.stalled_until > runtime_.now();
   const bool can_step = !runtime_.paused(process) && !is_stalled;
-  if (is_stalled && slot.engine) slot.engine->hang_in_step(runtime_.now());
+  if (is_stalled && slot.engine && !slot.engine->idle()) {
+    slot.engine->hang_in_step(runtime_.now());
+  }
   if (can_step && slot.engine) slot.engine->step();
   if (can_step && slot.draft) slot.draft->step();
   slot.is_stepping = false;

@@ -20,6 +20,7 @@ Scenario scenario_of(uint64_t seed, PlantedBug bug) {
   out.is_mixed = out.has_stranger && random.chance(0.5f);
   out.is_tight = random.chance(0.2f);
   if (out.is_tight) out.sessions_max = 6;
+  out.has_long_prompts = !out.is_tight && random.chance(0.1f);
   out.has_rock = out.targets > 1 && random.chance(0.5f);
   out.requests = 4 + random.below(9);
   out.faults = random.below(6);
@@ -41,9 +42,9 @@ std::string describe(const Scenario& scenario) {
       << (scenario.is_mixed       ? ", two models"
           : scenario.has_stranger ? ", a stranger"
                                   : "")
-      << (scenario.is_tight ? ", tight" : "") << (scenario.has_rock ? ", a rock" : "")
-      << ", requests " << scenario.requests << ", faults " << scenario.faults << " in "
-      << to_ms(scenario.trouble) << " ms";
+      << (scenario.is_tight ? ", tight" : "") << (scenario.has_long_prompts ? ", long prompts" : "")
+      << (scenario.has_rock ? ", a rock" : "") << ", requests " << scenario.requests << ", faults "
+      << scenario.faults << " in " << to_ms(scenario.trouble) << " ms";
   return out.str();
 }
 

@@ -25,9 +25,10 @@ struct Scenario {
   uint32_t gateways = 1;    ///< Each with a router; workers join all.
   uint32_t targets = 1;
   uint32_t drafts = 0;
-  bool has_stranger = false;  ///< A target of another model wants to join.
-  bool is_mixed = false;      ///< And may: nothing says which of the two models it is to be.
-  bool is_tight = false;      ///< Few slots and few blocks: some are told to come back later.
+  bool has_stranger = false;      ///< A target of another model wants to join.
+  bool is_mixed = false;          ///< And may: nothing says which of the two models it is to be.
+  bool is_tight = false;          ///< Few slots and few blocks: some are told to come back later.
+  bool has_long_prompts = false;  ///< Of several parts.
   uint32_t sessions_max = limits::sessions_open_max;  ///< Of a front desk.
   bool has_rock = false;  ///< Nothing happens to the first target, nor on the way to it.
   uint32_t requests = 8;  ///< While there is trouble; then some more.

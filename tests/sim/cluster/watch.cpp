@@ -87,6 +87,7 @@ void Watch::check_cancel(const Parcel& parcel) {
   const TimePoint now = cluster_.runtime().now();
   if (scenario_.is_hostile || slot == nullptr || gateway == nullptr || !slot->is_leaving) return;
   if (!hears_all(*slot, now) || !hears_all(*gateway, now)) return;
+  if (slot->stalled_until > now) return;  // It has said so itself.
   const Placed& placed = placed_[key.session];
   const auto wanted = slot->engine->wanted();
   const bool computes = std::ranges::find(wanted, key) != wanted.end();
@@ -151,7 +152,10 @@ bool Watch::is_long_silent(const caf::strong_actor_ptr& actor) const {
   if (!actor) return false;
   const ProcessId home = cluster_.runtime().home(actor->id());
   if (const Slot* slot = cluster_.slot_of(home); slot != nullptr && slot->hangs_since) {
-    return cluster_.runtime().now() - *slot->hangs_since > notice_;
+    // What it said before may have been on its way for as long as a way was cut.
+    const TimePoint since =
+        std::max(*slot->hangs_since, faults_.cut_until(cluster_.index_of(*slot)));
+    return cluster_.runtime().now() - since > notice_;
   }
   if (cluster_.runtime().alive(home)) return false;
   return cluster_.runtime().now() - cluster_.runtime().died(home) > notice_;
