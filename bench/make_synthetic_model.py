@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Writes a GGUF model of random weights in the shape of Llama-3-8B, for speeds where no real model can go.
 
-Usage: make_synthetic_model.py FILE [--layers 32] [--kind Q4_0|Q8_0]
+Usage: make_synthetic_model.py FILE [--layers 32] [--kind Q4_0|Q8_0] [--faint-from N --faint F]
 
-Needs numpy. Its tokenizer is that of the tiny test models, filled up to the vocabulary's size.
+A tensor's numbers depend on its name only. So with --faint-from 2 --faint 0.1 the layers from the third
+on add a tenth of what they would, and a model of --layers 2 is a draft model whose guesses the other
+often shares; how often, F decides. Needs numpy. Its tokenizer is that of the tiny test models, filled up to the vocabulary's size.
 """
 
 import argparse
 import pathlib
 import struct
 import sys
+import zlib
 
 import numpy
 
@@ -27,21 +30,22 @@ def matrix(name, kind, rows, columns, deviation):
     return name, kind, [rows, columns], deviation
 
 
-def tensors_of(layers, kind):
+def tensors_of(layers, kind, faint_from, faint):
     hidden, ffn = SIZES["hidden"], SIZES["ffn"]
     kv = SIZES["kv_heads"] * SIZES["head_dim"]
     unit = hidden ** -0.5
     out = [matrix("token_embd.weight", "Q8_0", VOCABULARY, hidden, 0.35)]
     for i in range(layers):
         p = f"blk.{i}."
+        adds = faint if i >= faint_from else 1.0
         out += [(p + "attn_norm.weight", "F32", [hidden], 1.0), (p + "ffn_norm.weight", "F32", [hidden], 1.0),
                 matrix(p + "attn_q.weight", kind, hidden, hidden, 1.5 * unit),
                 matrix(p + "attn_k.weight", kind, kv, hidden, 1.5 * unit),
                 matrix(p + "attn_v.weight", kind, kv, hidden, 1.5 * unit),
-                matrix(p + "attn_output.weight", kind, hidden, hidden, 1.2 * unit),
+                matrix(p + "attn_output.weight", kind, hidden, hidden, adds * 1.2 * unit),
                 matrix(p + "ffn_gate.weight", kind, ffn, hidden, 1.5 * unit),
                 matrix(p + "ffn_up.weight", kind, ffn, hidden, 1.5 * unit),
-                matrix(p + "ffn_down.weight", kind, hidden, ffn, ffn ** -0.5)]
+                matrix(p + "ffn_down.weight", kind, hidden, ffn, adds * ffn ** -0.5)]
     out.append(("output_norm.weight", "F32", [hidden], 1.0))
     out.append(matrix("output.weight", "Q8_0", VOCABULARY, hidden, 2.5 * unit))
     return out
@@ -52,7 +56,8 @@ def size_of(kind, shape):
     return 4 * count if kind == "F32" else count // 32 * KINDS[kind][1]
 
 
-def data_of(random, kind, shape, deviation):
+def data_of(name, kind, shape, deviation):
+    random = numpy.random.Generator(numpy.random.SFC64(zlib.crc32(name.encode())))
     count = int(numpy.prod(shape))
     if kind == "F32":
         return (1 + 0.2 * random.uniform(-1, 1, count)).astype("<f4").tobytes()
@@ -82,8 +87,10 @@ def main():
     parser.add_argument("file")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--kind", choices=KINDS, default="Q4_0")
+    parser.add_argument("--faint-from", type=int, default=1 << 30)
+    parser.add_argument("--faint", type=float, default=1.0)
     args = parser.parse_args()
-    tensors = tensors_of(args.layers, args.kind)
+    tensors = tensors_of(args.layers, args.kind, args.faint_from, args.faint)
     fields = metadata(args.layers)
     head = bytearray(struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(fields)))
     for key, value in fields:
@@ -95,12 +102,11 @@ def main():
         head += b"".join(struct.pack("<Q", dim) for dim in reversed(shape))
         head += struct.pack("<IQ", 0 if kind == "F32" else KINDS[kind][0], offset)
         offset += -(-size_of(kind, shape) // ALIGNMENT) * ALIGNMENT
-    random = numpy.random.Generator(numpy.random.SFC64(1))
     with open(args.file, "wb") as out:
         out.write(head)
-        for _, kind, shape, deviation in tensors:
+        for name, kind, shape, deviation in tensors:
             out.write(bytes(-out.tell() % ALIGNMENT))
-            out.write(data_of(random, kind, shape, deviation))
+            out.write(data_of(name, kind, shape, deviation))
     print(f"{args.file}: {pathlib.Path(args.file).stat().st_size} bytes")
 
 

@@ -70,11 +70,10 @@ class CudaOps final : public Ops, private RowSampler {
  public:
   CudaOps(std::unique_ptr<Device> device, uint32_t threads, std::vector<uint32_t> cpus)
       : device_(std::move(device)),
-        numerics_("cuda-f16-2 " + device_->traits().numerics),
+        numerics_("cuda-f16-3 " + device_->traits().numerics),
         pool_(threads, std::move(cpus)),
         staging_(*device_, k_staging_bytes),
         halves_(*device_, growths_),
-        sums_(*device_, growths_),
         inverse_(*device_, growths_),
         up_(*device_, growths_),
         workspace_(*device_, growths_),
@@ -109,7 +108,7 @@ class CudaOps final : public Ops, private RowSampler {
   }
 
   std::unique_ptr<Matrix> pack(const WeightView& weights) override;
-  std::string_view packing() const override { return "cuda units of 16 x 64, 1"; }
+  std::string_view packing() const override { return "cuda units of 16 x 64, 2"; }
   std::unique_ptr<Matrix> adopt(const WeightView& shape, size_t bytes,
                                 std::shared_ptr<const std::byte> packed) override;
   std::unique_ptr<RopeTable> make_rope_table(const RopeParams& params, uint32_t positions) override;
@@ -154,7 +153,7 @@ class CudaOps final : public Ops, private RowSampler {
     return step != nullptr ? step->rows : static_cast<uint32_t>(called);
   }
   /// The rows of a call as products take them: fills what all its launches share.
-  void prepare(const Rows& rows, size_t m, size_t k, bool with_sums, Products& call);
+  void prepare(const Rows& rows, size_t m, size_t k, Products& call);
   void run_products(const Products& call);
 
   std::unique_ptr<Device> device_;
@@ -164,7 +163,7 @@ class CudaOps final : public Ops, private RowSampler {
   Staging staging_;
   Staging::Slot ids_, draws_, gathered_, positions_, append_slot_, attention_slot_;
   uint64_t growths_ = 0;
-  DeviceScratch halves_, sums_, inverse_, up_, workspace_, partial_;
+  DeviceScratch halves_, inverse_, up_, workspace_, partial_;
   StepGraphs graphs_;
   Items<AttentionItem> attention_;
   Items<AppendItem> append_;
@@ -208,7 +207,6 @@ void CudaOps::reserve(const StepSizes& sizes) {
   const uint32_t multiprocessors = device_->traits().multiprocessors;
   const size_t padded = std::max(padded_rows(sizes.rows), k_tile_rows_max);
   halves_.take<uint16_t>(padded * columns);
-  sums_.take<float>(padded * columns / 32);
   inverse_.take<float>(rows);
   up_.take<float>(rows * sizes.gated);
   workspace_.take<float>(workspace_floats_max(columns / k_unit_k, multiprocessors));
@@ -255,7 +253,7 @@ void CudaOps::gather(const float* x, std::span<const uint32_t> rows, size_t widt
   device_->run({.x = static_cast<uint32_t>(rows.size()), .threads = Gather::k_threads}, kernel);
 }
 
-void CudaOps::prepare(const Rows& rows, size_t m, size_t k, bool with_sums, Products& call) {
+void CudaOps::prepare(const Rows& rows, size_t m, size_t k, Products& call) {
   PrepareRows kernel;
   kernel.x = rows.x;
   kernel.norm = rows.norm;
@@ -264,7 +262,6 @@ void CudaOps::prepare(const Rows& rows, size_t m, size_t k, bool with_sums, Prod
   kernel.tiles = {.tile_rows = tile_rows(static_cast<uint32_t>(m)), .units = ceil_div(k, k_unit_k)};
   const size_t padded = size_t{padded_rows(static_cast<uint32_t>(m))} * kernel.tiles.units;
   kernel.halves = halves_.take<uint16_t>(padded * k_unit_k);
-  if (with_sums) kernel.sums = sums_.take<float>(padded * 2);
   kernel.inverse = inverse_.take<float>(m);
   device_->run({.x = static_cast<uint32_t>(m),
                 .threads = PrepareRows::k_threads,
@@ -273,7 +270,6 @@ void CudaOps::prepare(const Rows& rows, size_t m, size_t k, bool with_sums, Prod
   call.m = static_cast<uint32_t>(m);
   call.units = kernel.tiles.units;
   call.x = kernel.halves;
-  call.sums = kernel.sums;
   call.inverse = kernel.inverse;
 }
 
@@ -322,11 +318,8 @@ void CudaOps::matmul(const Rows& rows, size_t m, std::span<const Product> produc
     up += m * p.up->rows();
   }
 
-  const bool with_sums = std::any_of(targets, targets + count, [](const Target& t) {
-    return unit_coding(t.matrix->type()).offsets;
-  });
   Products shared;
-  prepare(rows, m, products[0].w->cols(), with_sums, shared);
+  prepare(rows, m, products[0].w->cols(), shared);
   const auto end = targets + count;
   for (auto rest = targets; rest != end;) {
     Products call = shared;

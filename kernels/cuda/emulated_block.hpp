@@ -169,8 +169,9 @@ class EmulatedBlock {
   void keep_here(uint32_t*) const {}
 
   /// Copies of whole stretches of device memory to `stages` places of shared memory in turn, made
-  /// once for a block, by all of its threads. All methods outside threads().
-  template <uint32_t stages>
+  /// once for a block, by all of its threads. All methods outside threads(). When a turn is waited
+  /// for, it and the ones behind it, `ahead` in all, have been closed.
+  template <uint32_t stages, uint32_t ahead>
   class Copies {
    public:
     explicit Copies(EmulatedBlock& block) : block_(block) { (void)block.shared<Words4>(stages); }
@@ -187,10 +188,14 @@ class EmulatedBlock {
       }
     }
     /// All of the stage's copies are started, if there are any.
-    void close(uint32_t stage) { ++turns_[stage]; }
+    void close(uint32_t stage) {
+      ++turns_[stage];
+      ++closed_;
+    }
     /// Those of the stage's turn, from 0 on, are there behind the next barrier.
     void wait(uint32_t stage, uint32_t turn) {
       OUTRIDER_CHECK(turns_[stage] == turn + 1, stage, turn);
+      OUTRIDER_CHECK(closed_ == ++waited_ + ahead - 1, closed_, waited_);
       block_.thread_ = 0;
       for (const Copy& copy : open_[stage]) {
         block_.set_under_way(copy.to, false);
@@ -204,13 +209,15 @@ class EmulatedBlock {
     EmulatedBlock& block_;
     std::array<std::vector<Copy>, stages> open_;
     std::array<uint32_t, stages> turns_ = {};
+    uint32_t closed_ = 0, waited_ = 0;
   };
 
   /// Starts c [16, 8 NT] += a [16, 16] b [16, 8 NT] of each warp; or, with `first`, c = a b. a and
   /// c as for `mma`, c's tiles of 8 columns one after the other. b lies in shared memory, `at` (a
   /// multiple of 1024) bytes behind the start: column i is bytes 32 step … 32 step + 31 of a row of
   /// 128 bytes, row i, whose pieces of 16 bytes stand where `swizzled_piece` says. Until
-  /// `finish_rows_mma` a and b may not be changed, nor c be looked at.
+  /// `finish_rows_mma` a and b may not be changed, nor c be looked at; the next may add to it. New
+  /// registers of a begin with step 0.
   template <uint32_t NT, class Rows, class A, class C>
   void start_rows_mma(const Rows& rows, uint32_t at, uint32_t step, bool first, const A& a_of,
                       const C& c_of) {
@@ -239,17 +246,20 @@ class EmulatedBlock {
             [&](uint32_t t) { return under_way_[c_of(t) + 4 * nt].data(); });
       }
     }
-    read_by_mma_.push_back(rows.range(at, size_t{NT} * 1024));
+    const auto [begin, end] = rows.range(at, size_t{NT} * 1024);
+    read_by_mma_.push_back({begin, end, groups_});
   }
-  /// What was started goes on by itself; without it nothing is started.
-  void commit_rows_mma() { committed_ = true; }
-  template <uint32_t NT, class C>
+  /// What was started since the last time goes on by itself, as a group.
+  void commit_rows_mma() { ++groups_; }
+  /// All groups but the last `left` are done: their a and b may be changed, and c looked at where
+  /// none is left.
+  template <uint32_t NT, uint32_t left, class C>
   void finish_rows_mma(const C&) {
-    OUTRIDER_CHECK(committed_);
-    committed_ = false;
+    std::erase_if(read_by_mma_, [&](const ReadByMma& r) { return r.group + left < groups_; });
+    if (left > 0) return;
+    OUTRIDER_CHECK(read_by_mma_.empty(), "not committed");
     for (const auto& [c, sums] : under_way_) std::copy_n(sums.data(), 4, c);
     under_way_.clear();
-    read_by_mma_.clear();
   }
 
   /// c [16, 8] += a [16, 16] b [16, 8] of each warp where `active` (the same for a warp): a and b
@@ -307,12 +317,18 @@ class EmulatedBlock {
     }
   }
 
+  /// Bytes of shared memory, and the group that reads them.
+  struct ReadByMma {
+    size_t begin, end;
+    uint32_t group;
+  };
+
   void set_under_way(size_t at, bool under_way) {
     for (size_t i = at / 2; i < (at + 16) / 2; ++i) traces_[i].under_way = under_way;
   }
   void note_write(size_t at, size_t bytes) {
-    for (const auto& [begin, end] : read_by_mma_) {
-      OUTRIDER_CHECK(at + bytes <= begin || at >= end, "tensor cores read it", at, thread_);
+    for (const ReadByMma& r : read_by_mma_) {
+      OUTRIDER_CHECK(at + bytes <= r.begin || at >= r.end, "tensor cores read it", at, thread_);
     }
     for (size_t i = at / 2; i <= (at + bytes - 1) / 2; ++i) {
       SharedTrace& trace = traces_[i];
@@ -342,9 +358,9 @@ class EmulatedBlock {
   std::vector<SharedTrace> traces_;
   std::vector<std::vector<std::vector<Copy>>> copies_;  ///< [thread][group]
   std::map<float*, std::array<float, 4>> under_way_;    ///< sums of start_rows_mma
-  std::vector<std::pair<size_t, size_t>> read_by_mma_;  ///< bytes of shared memory
+  std::vector<ReadByMma> read_by_mma_;
+  uint32_t groups_ = 0;  ///< of start_rows_mma that were committed
   bool waited_ = false;
-  bool committed_ = false;
   size_t taken_ = 0;
   uint32_t thread_ = 0;
   uint32_t epoch_ = 1;

@@ -101,7 +101,7 @@ struct CopiesInTurn {
 
   void operator()(EmulatedBlock& block) const {
     auto shared = block.shared<float>(128);
-    EmulatedBlock::Copies<2> copies(block);
+    EmulatedBlock::Copies<2, 1> copies(block);
     for (uint32_t turn = 0; turn < 2; ++turn) {
       copies.start(1, shared, 256, from + 64 * turn, 256);
       copies.close(1);
@@ -165,7 +165,7 @@ struct RowsByTensorCores {
       block.threads([&](uint32_t t) { rows.store(t, 0); });
     }
     block.threads([&](uint32_t t) { EXPECT_TRUE(std::isnan(of[t].c[0])); });
-    block.finish_rows_mma<2>([&](uint32_t t) { return of[t].c; });
+    block.finish_rows_mma<2, 0>([&](uint32_t t) { return of[t].c; });
     block.threads([&](uint32_t t) {
       for (uint32_t i = 0; i < 8; ++i) {
         (*c)[(t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8) * 16 + i / 4 * 8 + t % 4 * 2 + i % 2] =
@@ -186,7 +186,7 @@ TEST(EmulatedBlock, TensorCoresReadSwizzledRowsUntilTheyAreWaitedFor) {
   }
   const auto with = [&](Meanwhile what) { emulate(launch, RowsByTensorCores{&c, what}, false); };
   EXPECT_DEATH(with(Meanwhile::rows_change), "tensor cores read it");
-  EXPECT_DEATH(with(Meanwhile::not_started), "committed_");
+  EXPECT_DEATH(with(Meanwhile::not_started), "not committed");
 }
 
 TEST(EmulatedBlock, WarpsAddByPairs) {

@@ -4,226 +4,270 @@
 
 namespace outrider::kernels::cuda {
 
-/// Products of up to 8 rows: reading the weights is the work. A block takes a tile of 16 outputs,
-/// whose weights come by copies of whole rounds; in a round each of its warps takes a segment, then
-/// its threads add the warps' segments in ascending order. Blocks: x the tiles of all targets.
+/// Where a block is in its share of a call's tiles: at a segment of a tile of a target.
+struct RoundCursor {
+  uint32_t target = 0;
+  uint32_t tile = 0;  ///< of the target
+  uint32_t segment = 0;
+  uint32_t left = 0;  ///< tiles of the block's share, this one with them; 0: at its end
+};
+
+/// Products of up to 8 rows: reading the weights is the work. A block takes a share of all tiles of
+/// 16 outputs, one after the other, by rounds in which each of its warps takes a segment. The
+/// weights of the next round come by copies while one is multiplied, whatever tiles they belong
+/// to: the memory is busy from the first block to the last. Blocks: x as many as the device has
+/// multiprocessors, of `warps` warps each.
 template <WeightType type>
 struct FewRows : Products {
   static constexpr bool k_waits_itself = true;  ///< weights come first
   static constexpr uint32_t k_rows = 8;
-  /// A round is about 32 KiB: several blocks of a multiprocessor keep the memory busy.
-  static constexpr uint32_t k_warps = unit_coding(type).chunks <= 1   ? 8
-                                      : unit_coding(type).chunks <= 2 ? 4
-                                                                      : 2;
-  static constexpr uint32_t k_threads = 32 * k_warps;
-  static constexpr uint32_t k_blocks = unit_coding(type).high_bits > 0 && unit_coding(type).offsets
-                                           ? 2
-                                           : 3;
-  static constexpr uint32_t k_sums = 128;  ///< of a warp
-  static constexpr uint32_t k_round_units = k_warps * k_segment_units;
+  static constexpr uint32_t k_sums = 128;  ///< of a tile
   static constexpr uint32_t k_stages = 2;
-  static constexpr uint32_t k_tops_bytes =
-      unit_coding(type).tops == Tops::rows ? 64 : k_round_units / 4 * top_bytes(unit_coding(type));
-  static constexpr uint32_t k_stage_bytes =
-      k_round_units * LaneTile<type>::k_unit_bytes + k_tops_bytes;
+  /// The most warps: an A100's memory for a block has room for their rounds.
+  static constexpr uint32_t k_warps = LaneTile<type>::k_unit_bytes < 600    ? 16
+                                      : LaneTile<type>::k_unit_bytes < 800  ? 12
+                                      : LaneTile<type>::k_unit_bytes < 1100 ? 8
+                                      : LaneTile<type>::k_unit_bytes < 2100 ? 4
+                                                                            : 2;
+  static constexpr uint32_t k_threads = 32 * k_warps;
+  static constexpr uint32_t k_round_units = k_warps * k_segment_units;  ///< at most
 
   explicit FewRows(const Products& call) : Products(call) {}
 
-  static size_t shared_bytes(uint32_t units) {
-    return k_warps * k_sums * sizeof(float) + stages_of(units) * k_stage_bytes + 16 * k_stages;
-  }
+  static constexpr uint32_t k_stage_bytes =
+      SharedTile<type, std::byte>::bytes(k_round_units, k_warps);
+  static constexpr size_t k_shared_bytes =
+      (k_warps + 2) * k_sums * sizeof(float) + k_stages * (k_stage_bytes + 16);
 
   template <class Block>
   OUTRIDER_KERNEL void operator()(Block& block) const {
-    const ProductTarget& target = target_of(block.x());
-    const uint32_t tile = block.x() - target.first_block;
+    using Tile = SharedTile<type, typename Block::template Shared<std::byte>>;
     auto of_warps = block.template shared<float>(k_warps * k_sums);
-    auto stages = block.template shared<std::byte>(stages_of(units) * k_stage_bytes);
-    typename Block::template Copies<k_stages> copies(block);
+    auto unfinished = block.template shared<float>(2 * k_sums);  // of even and odd rounds
+    auto stages = block.template shared<std::byte>(k_stages * k_stage_bytes);
+    typename Block::template Copies<k_stages, k_stages> copies(block);
+    RoundCursor now = share_of(block.x());
+    RoundCursor ahead = now;
     for (uint32_t round = 0; round < k_stages; ++round) {
-      start_round(target.w, tile, round, stages, copies);
+      start_round(ahead, round, stages, copies);
     }
     auto lanes = block.template local<Lane>();
-    block.threads([&](uint32_t t) {
-      // Lanes of rows that are not there read the last row's.
-      lanes[t].x = x + (least(t % 32 / 4, m - 1) * 4 + t % 4) * 8;
-      OUTRIDER_UNROLL
-      for (float& sum : lanes[t].finals) sum = 0;
-    });
     block.wait_for_previous();
-    const uint32_t rounds = (units + k_round_units - 1) / k_round_units;
-    for (uint32_t round = 0; round < rounds; ++round) {
-      multiply(block, round, stages, copies, lanes);
+    for (uint32_t round = 0; now.left > 0; ++round) {
+      const Round jobs = round_at(now);
+      block.threads([&](uint32_t t) { begin_round(t, now, jobs, lanes[t]); });
+      if (jobs.count == warps && units % k_segment_units == 0) {
+        multiply<true, Tile>(block, jobs, round, stages, copies, lanes);
+      } else {
+        multiply<false, Tile>(block, jobs, round, stages, copies, lanes);
+      }
       block.threads([&](uint32_t t) {
         OUTRIDER_UNROLL
         for (uint32_t i = 0; i < 4; ++i) {
-          of_warps.store((t / 32 * 4 + i) * 32 + t % 32, lanes[t].totals[i]);
+          of_warps.store((t / 32 * 4 + i) * 32 + t % 32, lanes[t].sums[i]);
         }
       });
       block.barrier();  // nobody reads the stage
-      start_round(target.w, tile, round + k_stages, stages, copies);
-      block.threads([&](uint32_t t) { add_warps(t, round, of_warps, lanes[t]); });
+      start_round(ahead, round + k_stages, stages, copies);
+      block.threads([&](uint32_t t) {
+        OUTRIDER_UNROLL
+        for (uint32_t i = 0; i < k_slots; ++i) {
+          add_segments(t, i, now, jobs, round, of_warps, unfinished, lanes[t].slots[i]);
+        }
+      });
+      go_on(now, jobs);
     }
-    block.threads([&](uint32_t t) {
-      OUTRIDER_UNROLL
-      for (uint32_t i = 0; i < k_finals; ++i) {
-        const uint32_t at = t + i * k_threads, lane = at % 32, c = at / 32;
-        if (at >= k_sums) continue;
-        finish(target, lane % 4 * 2 + c % 2, tile * k_tile_outputs + lane / 4 + c / 2 * 8,
-               lanes[t].finals[i]);
-      }
-    });
   }
 
  private:
   using Unit = LaneUnit<type>;
   static constexpr uint32_t k_ahead = 2;  ///< units whose rows are read before they are needed
-  static constexpr uint32_t k_finals = (k_sums + k_threads - 1) / k_threads;
+  static constexpr uint32_t k_slots = k_sums / 32;
+  /// Consecutive segments of a target's tiles, one for a warp.
+  struct Round {
+    uint32_t count, tiles, first_unit, units;
+  };
+  /// A sum of a round's tiles that a thread adds up, and what makes it a result.
+  struct Slot {
+    float* y;  ///< null: none of the call's, or its tile is not finished in this round
+    float scale, inverse, bias, old;
+  };
   struct Lane {
-    const uint16_t* x;
-    float totals[4];
-    float finals[k_finals];
-  };
-  struct RowsAhead {
-    Words4 x[k_ahead + 1][2];       ///< [unit][g]
-    float sums[k_ahead + 1][2][2];  ///< [unit][g][row of the lane's two]
-  };
-  struct Parts {
+    const uint16_t* x;           ///< where the rows of the segment begin
+    uint32_t tile;               ///< of the round, where the warp's segment is
+    uint32_t first_unit, units;  ///< of that tile
+    Slot slots[k_slots];
+    float sums[4];
+    Words4 rows[k_ahead + 1][2];  ///< [unit][g]
     Unit weights;
-    uint32_t a[2][4];
-    float c[4];
+    uint32_t a[4];
   };
 
-  OUTRIDER_ALSO_KERNEL static uint32_t stages_of(uint32_t units) {
-    return units <= k_round_units ? 1 : k_stages;
+  OUTRIDER_KERNEL uint32_t tiles_of(uint32_t target) const { return targets[target].w.tiles; }
+  /// Whole tiles in so many segments (under 2^16).
+  OUTRIDER_KERNEL uint32_t whole_tiles(uint32_t of_segments) const {
+    return static_cast<uint32_t>(of_segments * segments_reciprocal >> 32);
+  }
+  /// Tiles of all targets are numbered through; blocks take them in equal shares.
+  OUTRIDER_KERNEL RoundCursor share_of(uint32_t block) const {
+    const uint32_t tiles = targets[count - 1].first + tiles_of(count - 1);
+    const auto begin = static_cast<uint32_t>(uint64_t{block} * tiles / blocks);
+    const auto end = static_cast<uint32_t>((uint64_t{block} + 1) * tiles / blocks);
+    RoundCursor cursor;
+    cursor.left = end - begin;
+    cursor.target = target_of(begin);
+    cursor.tile = begin - targets[cursor.target].first;
+    return cursor;
+  }
+  OUTRIDER_KERNEL Round round_at(const RoundCursor& at) const {
+    const uint32_t tiles = least(least(at.left, tiles_of(at.target) - at.tile), warps);
+    Round round;
+    round.count = least(warps, tiles * segments() - at.segment);
+    const uint32_t end = at.segment + round.count;  // counted from the first tile's start
+    const uint32_t whole = whole_tiles(end), rest = end - whole * segments();
+    round.tiles = whole + (rest > 0 ? 1 : 0);
+    round.first_unit = at.segment * k_segment_units;
+    round.units = whole * units + rest * k_segment_units - round.first_unit;
+    return round;
+  }
+  OUTRIDER_KERNEL void go_on(RoundCursor& at, const Round& round) const {
+    const uint32_t end = at.segment + round.count, whole = whole_tiles(end);
+    at.segment = end - whole * segments();
+    at.tile += whole;
+    at.left -= whole;
+    if (at.left > 0 && at.tile == tiles_of(at.target)) {
+      ++at.target;
+      at.tile = 0;
+    }
   }
 
-  /// Copies of a round, if there is one.
+  /// Copies of the round at the cursor, if there is one, which goes on to the next.
   template <class Shared, class Copies>
-  OUTRIDER_KERNEL void start_round(const MatrixView& w, uint32_t tile, uint32_t round,
-                                   const Shared& stages, Copies& copies) const {
+  OUTRIDER_KERNEL void start_round(RoundCursor& at, uint32_t number, const Shared& stages,
+                                   Copies& copies) const {
     using Plane = LaneTile<type>;
-    const uint32_t first = round * k_round_units;
-    static_assert(k_stages == 2, "more would wait for turns that were never closed");
-    if (first >= units) return;
-    const uint32_t there = least(k_round_units, units - first);
-    const uint32_t stage = round % k_stages;
-    const size_t unit = size_t{tile} * units + first;
-    uint32_t to = stage * k_stage_bytes;
-    const auto copy = [&](const std::byte* plane, uint32_t unit_bytes) {
-      if (unit_bytes == 0) return;
-      copies.start(stage, stages, to, plane + unit * unit_bytes, there * unit_bytes);
-      to += k_round_units * unit_bytes;
-    };
-    copy(w.codes, Plane::k_codes_bytes);
-    copy(w.high, Plane::k_high_bytes);
-    copy(w.scales, Plane::k_scales_bytes);
-    if constexpr (Unit::k_coding.tops == Tops::rows) {
-      copies.start(stage, stages, to, w.tops + size_t{tile} * 64, 64);
-    } else if constexpr (k_tops_bytes > 0) {
-      copies.start(stage, stages, to, w.tops + unit / 4 * Plane::k_tops_bytes,
-                   there / 4 * Plane::k_tops_bytes);
+    const uint32_t stage = number % k_stages;
+    if (at.left > 0) {
+      const Round round = round_at(at);
+      const MatrixView& w = targets[at.target].w;
+      const size_t unit = size_t{at.tile} * units + round.first_unit;
+      uint32_t to = stage * k_stage_bytes;
+      const auto copy = [&](const std::byte* plane, uint32_t unit_bytes) {
+        if (unit_bytes == 0) return;
+        copies.start(stage, stages, to, plane + unit * unit_bytes, round.units * unit_bytes);
+        to += k_round_units * unit_bytes;
+      };
+      copy(w.codes, Plane::k_codes_bytes);
+      copy(w.high, Plane::k_high_bytes);
+      copy(w.scales, Plane::k_scales_bytes);
+      if constexpr (Plane::k_tops_bytes > 0) {
+        copies.start(stage, stages, to, w.tops + unit / 4 * Plane::k_tops_bytes,
+                     round.units / 4 * Plane::k_tops_bytes);
+      }
+      if constexpr (Plane::k_coding.is_wide) {
+        copies.start(stage, stages, to, w.row_scales + size_t{at.tile} * k_tile_outputs,
+                     round.tiles * k_tile_outputs * 4);
+      }
+      go_on(at, round);
     }
     copies.close(stage);
   }
 
-  template <class Shared>
-  OUTRIDER_KERNEL void add_warps(uint32_t t, uint32_t round, const Shared& of_warps,
-                                 Lane& lane) const {
-    const uint32_t there = least(k_warps, segments() - round * k_warps);
+  /// Finds the warp's segment, and reads what the thread's results need while it is multiplied.
+  OUTRIDER_KERNEL void begin_round(uint32_t t, const RoundCursor& at, const Round& round,
+                                   Lane& lane) const {
+    const uint32_t segment = at.segment + least(t / 32, round.count - 1);
+    lane.tile = whole_tiles(segment);
+    lane.first_unit = (segment - lane.tile * segments()) * k_segment_units;
+    lane.units = t / 32 < round.count ? least(k_segment_units, units - lane.first_unit) : 0;
+    // Lanes of rows that are not there read the last row's.
+    lane.x = x + (least(t % 32 / 4, m - 1) * 4 + t % 4) * 8 +
+             size_t{lane.first_unit} * (k_rows * k_unit_k);
     OUTRIDER_UNROLL
-    for (uint32_t i = 0; i < k_finals; ++i) {
-      if (t + i * k_threads >= k_sums) continue;
-      for (uint32_t w = 0; w < there; ++w) {
-        lane.finals[i] += of_warps.load(w * k_sums + t + i * k_threads);
-      }
+    for (float& sum : lane.sums) sum = 0;
+    const ProductTarget& target = targets[at.target];
+    OUTRIDER_UNROLL
+    for (uint32_t i = 0; i < k_slots; ++i) {
+      Slot& slot = lane.slots[i];
+      slot.y = nullptr;
+      const uint32_t number = t + i * 32 * warps, tile = number / k_sums, place = number % k_sums;
+      if ((tile + 1) * segments() - at.segment > round.count) continue;
+      const uint32_t row = place % 4 * 2 + place / 32 % 2;
+      const uint32_t output = (at.tile + tile) * k_tile_outputs + place % 32 / 4 + place / 64 * 8;
+      if (row >= m || output >= target.w.outputs) continue;
+      slot.y = target.y + size_t{row} * target.w.outputs + output;
+      slot.scale = target.scale_of(output);
+      slot.inverse = inverse[row];
+      slot.bias = target.bias_of(output);
+      slot.old = target.accumulate ? *slot.y : 0.0f;
     }
   }
 
-  /// Each warp's segment of a round.
-  template <class Block, class Shared, class Copies, class Lanes>
-  OUTRIDER_KERNEL void multiply(Block& block, uint32_t round, const Shared& stages, Copies& copies,
-                                Lanes& lanes) const {
-    auto rows = block.template local<RowsAhead>();
-    auto parts = block.template local<Parts>();
-    const uint32_t there = least(k_round_units, units - round * k_round_units);
-    const auto in_round = [&](uint32_t t, uint32_t unit) {
-      return t / 32 * k_segment_units + unit;
-    };
+  /// Each warp's segment of a round. With `whole` all have one, of eight units.
+  template <bool whole, class Tile, class Block, class Shared, class Copies, class Lanes>
+  OUTRIDER_KERNEL void multiply(Block& block, const Round& round, uint32_t number,
+                                const Shared& stages, Copies& copies, Lanes& lanes) const {
     // What a segment lacks is read, but not used.
     const auto read_rows = [&](uint32_t t, uint32_t unit) {
-      const uint32_t from = round * k_round_units + least(in_round(t, unit), there - 1);
-      const uint32_t i = unit % (k_ahead + 1);
+      const uint32_t there = whole ? unit : least(unit, units - 1 - lanes[t].first_unit);
       OUTRIDER_UNROLL
       for (uint32_t g = 0; g < 2; ++g) {
-        rows[t].x[i][g] = load_as<Words4>(lanes[t].x + (size_t{from} * 2 + g) * (k_rows * 32));
-        if constexpr (Unit::k_coding.offsets) {
-          OUTRIDER_UNROLL
-          for (uint32_t j = 0; j < 2; ++j) {
-            rows[t].sums[i][g][j] =
-                sums[(size_t{from} * 2 + g) * k_rows + least(t % 4 * 2 + j, m - 1)];
-          }
-        }
-        block.template keep_here<4>(rows[t].x[i][g].w);
+        Words4& words = lanes[t].rows[unit % (k_ahead + 1)][g];
+        words = load_as<Words4>(lanes[t].x + (there * 2 + g) * (k_rows * 32));
+        block.template keep_here<4>(words.w);
       }
     };
     block.threads([&](uint32_t t) {
-      OUTRIDER_UNROLL
-      for (float& total : lanes[t].totals) total = 0;
       OUTRIDER_UNROLL
       for (uint32_t unit = 0; unit < k_ahead; ++unit) read_rows(t, unit);
     });
-    copies.wait(round % k_stages, round / k_stages);
+    copies.wait(number % k_stages, number / k_stages);
     block.barrier();
     OUTRIDER_UNROLL
     for (uint32_t unit = 0; unit < k_segment_units; ++unit) {
-      const auto active = [&](uint32_t t) { return in_round(t, unit) < there; };
+      const auto active = [&](uint32_t t) { return whole || unit < lanes[t].units; };
       block.threads([&](uint32_t t) {
         if (unit + k_ahead < k_segment_units) read_rows(t, unit + k_ahead);
-        const SharedTile<type, Shared> tile(stages, round % k_stages * k_stage_bytes, k_round_units,
-                                            t % 32);
-        if (active(t)) parts[t].weights.read(tile, in_round(t, unit));
+        if (!active(t)) return;
+        Lane& lane = lanes[t];
+        const Tile tile(stages, number % k_stages * k_stage_bytes, k_round_units, lane.tile,
+                        lane.tile * units + lane.first_unit - round.first_unit, t % 32);
+        lane.weights.read(tile, unit);
       });
       OUTRIDER_UNROLL
-      for (uint32_t g = 0; g < 2; ++g) {
-        multiply_group(block, active, unit % (k_ahead + 1), g, rows, parts, lanes);
+      for (uint32_t step = 0; step < 4; ++step) {
+        block.threads(
+            [&](uint32_t t) { lanes[t].weights.fragment(step / 2, step % 2, lanes[t].a); });
+        block.mma(
+            active, [&](uint32_t t) { return lanes[t].a; },
+            [&](uint32_t t) {
+              return lanes[t].rows[unit % (k_ahead + 1)][step / 2].w + step % 2 * 2;
+            },
+            [&](uint32_t t) { return lanes[t].sums; });
       }
     }
   }
 
-  /// Group g of a unit, whose rows are the i-th ahead: two steps, and one scale or two.
-  template <class Block, class Active, class Rows, class PartsOf, class Lanes>
-  OUTRIDER_KERNEL void multiply_group(Block& block, const Active& active, uint32_t i, uint32_t g,
-                                      Rows& rows, PartsOf& parts, Lanes& lanes) const {
-    block.threads([&](uint32_t t) {
-      OUTRIDER_UNROLL
-      for (uint32_t s = 0; s < 2; ++s) parts[t].weights.fragment(g, s, parts[t].a[s]);
-    });
-    OUTRIDER_UNROLL
-    for (uint32_t s = 0; s < 2; ++s) {
-      if (s == 0 || Unit::k_coding.sixteenths) {
-        block.threads([&](uint32_t t) {
-          OUTRIDER_UNROLL
-          for (float& sum : parts[t].c) sum = 0;
-        });
-      }
-      block.mma(
-          active, [&](uint32_t t) { return parts[t].a[s]; },
-          [&](uint32_t t) { return rows[t].x[i][g].w + 2 * s; },
-          [&](uint32_t t) { return parts[t].c; });
-      if (s == 0 && !Unit::k_coding.sixteenths) continue;
-      block.threads([&](uint32_t t) {
-        if (!active(t)) return;
-        const Unit& weights = parts[t].weights;
-        float* const total = lanes[t].totals;
-        OUTRIDER_UNROLL
-        for (uint32_t c = 0; c < 4; ++c) {
-          total[c] = fused(parts[t].c[c], weights.scale(g, s, c / 2), total[c]);
-          if constexpr (Unit::k_coding.offsets) {
-            total[c] = fused(rows[t].sums[i][g][c % 2], weights.offset(g, c / 2), total[c]);
-          }
-        }
-      });
+  /// Adds the round's segments to what their tile has in the thread's slot `i`; whole tiles are
+  /// finished.
+  template <class Shared>
+  OUTRIDER_KERNEL void add_segments(uint32_t t, uint32_t i, const RoundCursor& at,
+                                    const Round& round, uint32_t number, const Shared& of_warps,
+                                    const Shared& unfinished, const Slot& slot) const {
+    const uint32_t place = (t + i * 32 * warps) % k_sums, tile = (t + i * 32 * warps) / k_sums;
+    if (tile >= round.tiles) return;
+    const bool goes_on = tile == 0 && at.segment > 0;
+    const uint32_t begin = tile == 0 ? 0 : tile * segments() - at.segment;
+    const uint32_t end = (tile + 1) * segments() - at.segment;
+    float total = goes_on ? unfinished.load((number + 1) % 2 * k_sums + place) : 0.0f;
+    for (uint32_t w = begin; w < least(end, round.count); ++w) {
+      total += of_warps.load(w * k_sums + place);
+    }
+    if (end > round.count) {
+      unfinished.store(number % 2 * k_sums + place, total);
+    } else if (slot.y != nullptr) {
+      const float value = finished(total, slot.scale, slot.inverse, slot.bias);
+      *slot.y = targets[at.target].accumulate ? value + slot.old : value;
     }
   }
 };

@@ -4,249 +4,207 @@
 
 namespace outrider::kernels::cuda {
 
-/// Asks for a block's weights, so that the memory has work while the block waits for its rows.
-template <WeightType type, class Block>
-OUTRIDER_KERNEL void prefetch_tiles(Block& block, const MatrixView& w, uint32_t tile,
-                                    uint32_t tiles, uint32_t begin, uint32_t end) {
-  using Tile = LaneTile<type>;
-  block.threads([&](uint32_t t) {
-    if (t >= tiles || tile + t >= w.tiles) return;
-    const size_t unit = size_t{tile + t} * w.units + begin;
-    const auto prefetch = [&](const std::byte* plane, uint32_t bytes_of_unit) {
-      if (bytes_of_unit == 0) return;
-      block.prefetch(plane + unit * bytes_of_unit, (end - begin) * bytes_of_unit);
-    };
-    prefetch(w.codes, Tile::k_codes_bytes);
-    prefetch(w.high, Tile::k_high_bytes);
-    prefetch(w.scales, Tile::k_scales_bytes);
-  });
-}
-
 /// Products of more rows: 128 outputs and 8 NT rows a block, 8 warps of 16 outputs and all rows.
-/// The rows' halves come by copies that run ahead; while the tensor cores multiply one part of a
-/// unit, whose codes share a scale, a lane brings the weights of the next one into halves. Blocks:
-/// x the tiles of all targets, y tiles of rows, z some segments.
+/// The rows' halves come by copies that run ahead; while the tensor cores multiply a unit, a lane
+/// brings the weights of the next one into halves and reads those behind it. Blocks: x tiles of
+/// rows (those that run at the same time share weights), y the tiles of all targets, z some
+/// segments.
 template <WeightType type, uint32_t NT>
 struct ManyRows : Products {
   static constexpr bool k_waits_itself = true;  ///< weights come first
   static constexpr uint32_t k_threads = 256;
+  static constexpr uint32_t k_blocks = NT == 16 ? 1 : 2;
   static constexpr uint32_t k_rows = 8 * NT;
   static constexpr uint32_t k_tiles = 8;
-  static constexpr uint32_t k_stages = NT == 16 ? 2 : 3;  ///< as an A100's memory allows
+  static constexpr uint32_t k_stages = 4;
+  /// Turns of copies that are started before one is waited for: the last of the others' stages may
+  /// still be read.
+  static constexpr uint32_t k_turns_ahead = k_stages - 2;
   static constexpr uint32_t k_stage_units = 2;
   static constexpr uint32_t k_rows_bytes = k_rows * 128;  ///< of a unit
-  static constexpr uint32_t k_sums_bytes = unit_coding(type).offsets ? 2 * k_rows * 4 : 0;
-  static constexpr size_t k_shared_bytes =
-      k_stages * k_stage_units * (k_rows_bytes + k_sums_bytes) +
-      size_t{k_threads} * NT * sizeof(Words4) + 16 * k_stages;
+  static constexpr size_t k_shared_bytes = size_t{k_stages} * (k_stage_units * k_rows_bytes + 16);
 
   explicit ManyRows(const Products& call) : Products(call) {}
 
   template <class Block>
   OUTRIDER_KERNEL void operator()(Block& block) const {
-    const ProductTarget& target = target_of(block.x());
-    const uint32_t tile = (block.x() - target.first_block) * k_tiles;
+    const ProductTarget& target = targets[target_of(block.y())];
+    const uint32_t tile = (block.y() - target.first) * k_tiles;
     const uint32_t begin = block.z() * segments_of_block * k_segment_units;
     const uint32_t end = least(begin + segments_of_block * k_segment_units, units);
-    prefetch_tiles<type>(block, target.w, tile, k_tiles, begin, end);
-    Memory<Block> memory(block);
-    typename Block::template Copies<k_stages> copies(block);
+    auto rows =
+        block.template shared<std::byte>(k_stages * k_stage_units * k_rows_bytes);  // [places]
+    typename Block::template Copies<k_stages, k_turns_ahead> copies(block);
     auto lanes = block.template local<Lane>();
+    for (uint32_t i = 0; i < 2; ++i) prefetch_segment(block, target.w, tile, begin, end, i);
     block.threads([&](uint32_t t) {
       Lane& lane = lanes[t];
       lane.tile = LaneTile<type>(target.w, least(tile + t / 32, target.w.tiles - 1), t % 32);
       OUTRIDER_UNROLL
-      for (uint32_t i = 0; i + 1 < k_units; ++i) {
+      for (uint32_t i = 0; i < k_units; ++i) {
         if (begin + i < end) lane.units[i].read(lane.tile, begin + i);
       }
       OUTRIDER_UNROLL
-      for (float& total : lane.totals) total = 0;
+      for (float& sum : lane.finals) sum = 0;
+      prepare(lane.units[0], lane.a[0]);
     });
     block.wait_for_previous();
-    for (uint32_t turn = 0; turn + 1 < k_stages; ++turn) {
-      start_copies(block, begin, end, turn, copies, memory);
+    for (uint32_t turn = 0; turn < k_turns_ahead; ++turn) {
+      start_copies(block, begin, end, turn, copies, rows);
     }
-    block.threads([&](uint32_t t) { prepare_part(0, lanes[t].units[0], lanes[t]); });
-    for (uint32_t first = begin; first < end; first += k_units) {
+    for (uint32_t first = begin; first < end; first += k_segment_units) {
+      prefetch_segment(block, target.w, tile, begin, end, (first - begin) / k_segment_units + 2);
       OUTRIDER_UNROLL
-      for (uint32_t i = 0; i < k_units; ++i) {
+      for (uint32_t i = 0; i < k_segment_units; ++i) {
         const uint32_t unit = first + i, turn = (unit - begin) / k_stage_units;
         if (unit >= end) break;
         if (i % k_stage_units == 0) {
           copies.wait(turn % k_stages, turn / k_stages);
-          block.barrier();  // nobody reads the oldest stage
-          start_copies(block, begin, end, turn + k_stages - 1, copies, memory);
+          block.barrier();  // nobody reads the stage of two turns ago
+          start_copies(block, begin, end, turn + k_turns_ahead, copies, rows);
         }
-        block.threads([&](uint32_t t) {
-          constexpr uint32_t k_later = k_units - 1;
-          if (unit + k_later >= end) return;
-          lanes[t].units[(i + k_later) % k_units].read(lanes[t].tile, unit + k_later);
-        });
         const uint32_t place = turn % k_stages * k_stage_units + i % k_stage_units;
-        multiply(block, place, i, memory, lanes);
+        OUTRIDER_UNROLL
+        for (uint32_t step = 0; step < 4; ++step) {
+          block.template start_rows_mma<NT>(
+              rows, place * k_rows_bytes, step, i == 0 && step == 0,
+              [&](uint32_t t) { return lanes[t].a[i % 2][step]; },
+              [&](uint32_t t) { return lanes[t].sums; });
+        }
+        block.commit_rows_mma();
+        block.template finish_rows_mma<NT, 1>([&](uint32_t t) { return lanes[t].sums; });
+        block.threads([&](uint32_t t) {
+          Lane& lane = lanes[t];
+          // Behind the end are the last weights once more, which nothing reads.
+          prepare(lane.units[(i + 1) % k_units], lane.a[(i + 1) % 2]);
+          block.template keep_here<16>(&lane.a[(i + 1) % 2][0][0]);
+          if (unit + k_units < end) lane.units[i % k_units].read(lane.tile, unit + k_units);
+        });
       }
-      const uint32_t segment = first / k_segment_units;
-      if ((first + k_units) % k_segment_units == 0 || first + k_units >= end) {
-        end_segment(block, target, tile, segment, segment == begin / k_segment_units, memory,
-                    lanes);
-      }
+      block.template finish_rows_mma<NT, 0>([&](uint32_t t) { return lanes[t].sums; });
+      end_segment(block, target, tile, first / k_segment_units, lanes);
     }
     if (workspace != nullptr) return;
     block.threads([&](uint32_t t) {
-      for (uint32_t nt = 0; nt < NT; ++nt) {
-        const Words4 four = memory.finals.load(nt * k_threads + t);
-        OUTRIDER_UNROLL
-        for (uint32_t c = 0; c < 4; ++c) {
-          finish(target, row_of(block, t, nt, c), output_of(t, tile, c), float_of(four.w[c]));
-        }
+      if (target.accumulate) {
+        finish_all<true>(block, t, target, tile, lanes[t]);
+      } else {
+        finish_all<false>(block, t, target, tile, lanes[t]);
       }
     });
   }
 
  private:
   using Unit = LaneUnit<type>;
-  /// Parts of a unit: 32 k, or 16 where these have scales of their own; steps of 16 k in each.
-  static constexpr uint32_t k_parts = Unit::k_coding.sixteenths ? 4 : 2;
-  static constexpr uint32_t k_steps = 4 / k_parts;
-  /// Units that a lane holds: one is multiplied while the others are on their way.
-  static constexpr uint32_t k_units = Unit::k_coding.chunks <= 2 ? 4 : 2;
-  static_assert(k_segment_units % k_units == 0 && k_units % k_stage_units == 0);
+  /// Units whose weights a lane holds, on their way or just arrived.
+  static constexpr uint32_t k_units = Unit::k_coding.chunks <= 2 && NT != 8 ? 4 : 2;
+  static_assert(k_segment_units % k_units == 0 && k_segment_units % k_stage_units == 0);
 
-  template <class Block>
-  struct Memory {
-    OUTRIDER_KERNEL explicit Memory(Block& block)
-        : rows(block.template shared<std::byte>(k_stages * k_stage_units * k_rows_bytes)),
-          sums(block.template shared<std::byte>(k_stages * k_stage_units * k_sums_bytes)),
-          finals(block.template shared<Words4>(k_threads * NT)) {}
-
-    typename Block::template Shared<std::byte> rows;  ///< [places][8 NT rows][128]
-    typename Block::template Shared<std::byte> sums;  ///< [places][2 g][8 NT rows] float
-    typename Block::template Shared<Words4> finals;   ///< [NT][threads]
-  };
   struct Lane {
     LaneTile<type> tile;
     Unit units[k_units];
-    uint32_t a[2][k_steps][4];  ///< what the tensor cores read, of the part under way and the next
-    float c[NT * 4];            ///< sums of a part
-    float scale[2], offset[2];  ///< of a part, [h]
-    float totals[NT * 4];       ///< of a segment
+    uint32_t a[2][4][4];  ///< what the tensor cores read, of the unit under way and the next
+    float sums[NT * 4];   ///< of the segment under way
+    float finals[NT * 4];
   };
 
   template <class Block>
-  OUTRIDER_KERNEL uint32_t row_of(Block& block, uint32_t t, uint32_t nt, uint32_t c) const {
-    return block.y() * k_rows + 8 * nt + t % 4 * 2 + c % 2;
+  OUTRIDER_KERNEL uint32_t row_of(Block& block, uint32_t t, uint32_t i) const {
+    return block.x() * k_rows + i / 4 * 8 + t % 4 * 2 + i % 2;
   }
-  OUTRIDER_KERNEL uint32_t output_of(uint32_t t, uint32_t tile, uint32_t c) const {
-    return (tile + t / 32) * k_tile_outputs + t % 32 / 4 + c / 2 * 8;
+  OUTRIDER_KERNEL uint32_t output_of(uint32_t t, uint32_t tile, uint32_t i) const {
+    return (tile + t / 32) * k_tile_outputs + t % 32 / 4 + i % 4 / 2 * 8;
+  }
+
+  /// Asks for the weights of the block's segment `number`, if there is one: those of a few segments
+  /// at a time, since all blocks' together would not fit into the cache.
+  template <class Block>
+  OUTRIDER_KERNEL void prefetch_segment(Block& block, const MatrixView& w, uint32_t tile,
+                                        uint32_t begin, uint32_t end, uint32_t number) const {
+    const uint32_t first = begin + number * k_segment_units;
+    if (first >= end) return;
+    using Tile = LaneTile<type>;
+    block.threads([&](uint32_t t) {
+      if (t >= k_tiles || tile + t >= w.tiles) return;
+      const size_t unit = size_t{tile + t} * w.units + first;
+      const auto prefetch = [&](const std::byte* plane, uint32_t bytes_of_unit) {
+        if (bytes_of_unit == 0) return;
+        block.prefetch(plane + unit * bytes_of_unit,
+                       least(k_segment_units, end - first) * bytes_of_unit);
+      };
+      prefetch(w.codes, Tile::k_codes_bytes);
+      prefetch(w.high, Tile::k_high_bytes);
+      prefetch(w.scales, Tile::k_scales_bytes);
+    });
   }
 
   /// The rows' units of a turn, if there are any.
-  template <class Block, class Copies, class M>
+  template <class Block, class Copies, class Rows>
   OUTRIDER_KERNEL void start_copies(Block& block, uint32_t begin, uint32_t end, uint32_t turn,
-                                    Copies& copies, const M& memory) const {
+                                    Copies& copies, const Rows& rows) const {
     const uint32_t unit = begin + turn * k_stage_units, stage = turn % k_stages;
     if (unit < end) {
-      const uint32_t there = least(k_stage_units, end - unit), place = stage * k_stage_units;
-      const size_t from = size_t{block.y()} * units + unit;
-      copies.start(stage, memory.rows, place * k_rows_bytes, x + from * (k_rows * k_unit_k),
-                   there * k_rows_bytes);
-      if constexpr (k_sums_bytes > 0) {
-        copies.start(stage, memory.sums, place * k_sums_bytes, sums + from * (2 * k_rows),
-                     there * k_sums_bytes);
-      }
+      const size_t from = size_t{block.x()} * units + unit;
+      copies.start(stage, rows, stage * k_stage_units * k_rows_bytes,
+                   x + from * (k_rows * k_unit_k), least(k_stage_units, end - unit) * k_rows_bytes);
     }
     copies.close(stage);
   }
 
-  OUTRIDER_KERNEL void prepare_part(uint32_t part, const Unit& unit, Lane& lane) const {
+  template <bool accumulates, class Block>
+  OUTRIDER_KERNEL void finish_all(Block& block, uint32_t t, const ProductTarget& target,
+                                  uint32_t tile, const Lane& lane) const {
+    float scale[2], bias[2];
     OUTRIDER_UNROLL
-    for (uint32_t s = 0; s < k_steps; ++s) {
-      const uint32_t step = part * k_steps + s;
-      unit.fragment(step / 2, step % 2, lane.a[part % 2][s]);
+    for (uint32_t h = 0; h < 2; ++h) {
+      const uint32_t output = least(output_of(t, tile, 2 * h), target.w.outputs - 1);
+      scale[h] = target.scale_of(output);
+      bias[h] = target.bias_of(output);
     }
-  }
-
-  /// The rows at `place` by the lanes' `unit`.
-  template <class Block, class M, class Lanes>
-  OUTRIDER_KERNEL void multiply(Block& block, uint32_t place, uint32_t unit, const M& memory,
-                                Lanes& lanes) const {
+    const uint32_t output = output_of(t, tile, 0);
     OUTRIDER_UNROLL
-    for (uint32_t part = 0; part < k_parts; ++part) {
+    for (uint32_t i = 0; i < 2 * NT; ++i) {
+      const uint32_t row = row_of(block, t, i / 2 * 4 + i % 2);
+      if (row >= m) continue;
+      const float of_row = inverse[row];
+      float* const y = target.y + size_t{row} * target.w.outputs + output;
       OUTRIDER_UNROLL
-      for (uint32_t s = 0; s < k_steps; ++s) {
-        block.template start_rows_mma<NT>(
-            memory.rows, place * k_rows_bytes, part * k_steps + s, s == 0,
-            [&](uint32_t t) { return lanes[t].a[part % 2][s]; },
-            [&](uint32_t t) { return lanes[t].c; });
+      for (uint32_t h = 0; h < 2; ++h) {
+        if (output + 8 * h >= target.w.outputs) continue;
+        const float value =
+            finished(lane.finals[i / 2 * 4 + 2 * h + i % 2], scale[h], of_row, bias[h]);
+        y[8 * h] = accumulates ? value + y[8 * h] : value;
       }
-      block.commit_rows_mma();
-      const uint32_t g = part * k_steps / 2;
-      block.threads([&](uint32_t t) {
-        Lane& lane = lanes[t];
-        OUTRIDER_UNROLL
-        for (uint32_t h = 0; h < 2; ++h) {
-          lane.scale[h] = lane.units[unit].scale(g, part * k_steps % 2, h);
-          if constexpr (Unit::k_coding.offsets) lane.offset[h] = lane.units[unit].offset(g, h);
-        }
-        constexpr uint32_t k_words = k_steps * 4;
-        const uint32_t next = (part + 1) % k_parts;
-        prepare_part(next, lane.units[next > 0 ? unit : (unit + 1) % k_units], lane);
-        block.template keep_here<k_words>(&lane.a[next % 2][0][0]);
-      });
-      block.template finish_rows_mma<NT>([&](uint32_t t) { return lanes[t].c; });
-      block.threads([&](uint32_t t) { add_part(t, place, g, memory, lanes[t]); });
     }
   }
 
-  template <class M>
-  OUTRIDER_KERNEL void add_part(uint32_t t, uint32_t place, uint32_t g, const M& memory,
-                                Lane& lane) const {
+  OUTRIDER_KERNEL static void prepare(const Unit& unit, uint32_t (&a)[4][4]) {
     OUTRIDER_UNROLL
-    for (uint32_t nt = 0; nt < NT; ++nt) {
-      Words2 both = {};
-      if constexpr (Unit::k_coding.offsets) {
-        both = memory.sums.template load_as_type<Words2>(place * k_sums_bytes +
-                                                         (g * k_rows + 8 * nt + t % 4 * 2) * 4);
-      }
-      OUTRIDER_UNROLL
-      for (uint32_t c = 0; c < 4; ++c) {
-        float& total = lane.totals[4 * nt + c];
-        total = fused(lane.c[4 * nt + c], lane.scale[c / 2], total);
-        if constexpr (Unit::k_coding.offsets) {
-          total = fused(float_of(both.w[c % 2]), lane.offset[c / 2], total);
-        }
-      }
-    }
+    for (uint32_t step = 0; step < 4; ++step) unit.fragment(step / 2, step % 2, a[step]);
   }
 
-  template <class Block, class M, class Lanes>
+  template <class Block, class Lanes>
   OUTRIDER_KERNEL void end_segment(Block& block, const ProductTarget& target, uint32_t tile,
-                                   uint32_t segment, bool first, const M& memory,
-                                   Lanes& lanes) const {
+                                   uint32_t segment, Lanes& lanes) const {
     const size_t of_segment = target.workspace_at + size_t{segment} * m * target.w.outputs;
     block.threads([&](uint32_t t) {
-      float* const totals = lanes[t].totals;
+      if (workspace == nullptr) {
+        OUTRIDER_UNROLL
+        for (uint32_t i = 0; i < 4 * NT; ++i) lanes[t].finals[i] += lanes[t].sums[i];
+        return;
+      }
+      const uint32_t output = output_of(t, tile, 0);
       OUTRIDER_UNROLL
-      for (uint32_t nt = 0; nt < NT; ++nt) {
-        if (workspace == nullptr) {
-          Words4 four = {};
-          if (!first) four = memory.finals.load(nt * k_threads + t);
-          OUTRIDER_UNROLL
-          for (uint32_t c = 0; c < 4; ++c) {
-            four.w[c] = bits_of(float_of(four.w[c]) + totals[4 * nt + c]);
-          }
-          memory.finals.store(nt * k_threads + t, four);
-        } else {
-          OUTRIDER_UNROLL
-          for (uint32_t c = 0; c < 4; ++c) {
-            const uint32_t row = row_of(block, t, nt, c), output = output_of(t, tile, c);
-            if (row < m && output < target.w.outputs) {
-              workspace[of_segment + size_t{row} * target.w.outputs + output] = totals[4 * nt + c];
-            }
+      for (uint32_t i = 0; i < 2 * NT; ++i) {
+        const uint32_t row = row_of(block, t, i / 2 * 4 + i % 2);
+        if (row >= m) continue;
+        float* const to = workspace + of_segment + size_t{row} * target.w.outputs + output;
+        OUTRIDER_UNROLL
+        for (uint32_t h = 0; h < 2; ++h) {
+          if (output + 8 * h < target.w.outputs) {
+            to[8 * h] = lanes[t].sums[i / 2 * 4 + 2 * h + i % 2];
           }
         }
-        OUTRIDER_UNROLL
-        for (uint32_t c = 0; c < 4; ++c) totals[4 * nt + c] = 0;
       }
     });
   }

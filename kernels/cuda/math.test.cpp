@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "base/fmath.hpp"
@@ -60,6 +61,51 @@ TEST(CudaMath, AFactorBringsMagnitudesIntoTheRangeOfHalves) {
     }
     ASSERT_EQ(scaled * inverse, std::bit_cast<float>(bits)) << x;
   });
+}
+
+/// The half that is nearest to a number, the even one of two: by looking at its neighbours.
+uint16_t nearest_half(double exact) {
+  const uint16_t guess = float_as_half(static_cast<float>(exact));
+  uint16_t best = guess;
+  double distance = HUGE_VAL;
+  for (const int step : {-1, 0, 1}) {
+    const auto bits = static_cast<uint16_t>(guess + step);
+    const double away = std::abs(double{half_as_float(bits)} - exact);
+    if (away < distance || (away == distance && bits % 2 == 0)) {
+      best = bits;
+      distance = away;
+    }
+  }
+  return best;
+}
+
+/// As a GPU rounds: sums that a float would bring between two halves, too.
+TEST(CudaMath, PairsOfHalvesAreRoundedOnce) {
+  Random random(0x4A1F);
+  const auto draw = [&] {  // of 2^-9 to 2^7
+    const uint32_t bits = random.next_u32();
+    return static_cast<uint16_t>((bits & 0x83FFu) | (6 + (bits >> 16) % 16) << 10);
+  };
+  const auto number = [](uint32_t bits) {
+    return double{half_as_float(static_cast<uint16_t>(bits))};
+  };
+  for (int i = 0; i < 200'000; ++i) {
+    const uint32_t a = draw(), b = draw();
+    // Every other sum ends next to the middle of two halves.
+    const uint32_t c =
+        i % 2 == 0 ? draw() : float_as_half(static_cast<float>(-number(a) * number(b)));
+    const uint32_t zero_high = fused_half2(a, b, c), product = multiply_half2(a << 16, b << 16);
+    ASSERT_EQ(zero_high, nearest_half(number(a) * number(b) + number(c)))
+        << a << ' ' << b << ' ' << c;
+    ASSERT_EQ(product >> 16, nearest_half(number(a) * number(b))) << a << ' ' << b;
+  }
+  // 1 + 2^-11 lies between 1 and the next half; a little more rounds up, a little less down.
+  EXPECT_EQ(fused_half2(float_as_half(0x1p-11f), float_as_half(1.0f), float_as_half(1.0f)),
+            0x3C00u);
+  EXPECT_EQ(fused_half2(float_as_half(0x1.004p-5f), float_as_half(0x1p-6f), float_as_half(1.0f)),
+            0x3C01u);
+  EXPECT_EQ(twice(0x1234ABCDu, 0), 0xABCDABCDu);
+  EXPECT_EQ(twice(0x1234ABCDu, 1), 0x12341234u);
 }
 
 /// A CPU's NaN and a GPU's, which are not the same bits.

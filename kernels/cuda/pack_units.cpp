@@ -79,8 +79,16 @@ class TileWriter {
     return packed_ + layout_.tops_at + fours * top_bytes(coding_) +
            output * (coding_.tops == Tops::singles ? 2 : 4);
   }
-  std::byte* row_scale(uint32_t output) const {
-    return packed_ + layout_.tops_at + (size_t{tile_} * k_tile_outputs + output) * sizeof(float);
+  /// For a row whose weights are at most so large (the bits of a float); returns what to multiply
+  /// them by.
+  float put_row_scale(uint32_t output, uint32_t largest_bits) {
+    const int32_t exponent = half_exponent(largest_bits);
+    const auto power = [](int32_t n) {
+      return std::bit_cast<float>(static_cast<uint32_t>(127 + n) << 23);
+    };
+    put(packed_ + layout_.row_scales_at + (size_t{tile_} * k_tile_outputs + output) * sizeof(float),
+        power(-exponent));
+    return power(exponent);
   }
 
  private:
@@ -110,15 +118,12 @@ void pack_float_row(WeightType type, const std::byte* row, size_t cols, uint32_t
     }
     largest = std::max(largest, bits & 0x7FFFFFFFu);
   }
-  if (out.coding().tops == Tops::rows) {
-    put(out.row_scale(output),
-        std::bit_cast<float>(static_cast<uint32_t>(127 - half_exponent(largest)) << 23));
-  }
+  if (out.coding().is_wide) out.put_row_scale(output, largest);
 }
 
-void put_scales(const BlockCodes& block, size_t k, uint32_t output, TileWriter& out) {
+void put_scales(const BlockCodes& block, float factor, size_t k, uint32_t output, TileWriter& out) {
   const UnitCoding& coding = out.coding();
-  const uint16_t d = float_to_half(block.d), m = float_to_half(block.m);
+  const uint16_t d = float_to_half(block.d * factor), m = float_to_half(block.m * factor);
   if (coding.tops == Tops::none) {
     std::byte* const at = out.scales(output, k) + k % k_unit_k / 32 * (coding.offsets ? 4 : 2);
     put(at, d);
@@ -140,18 +145,35 @@ void put_scales(const BlockCodes& block, size_t k, uint32_t output, TileWriter& 
   }
 }
 
+/// No product of a code and a scale, no offset and no sum of the two is larger.
+float largest_of(const BlockCodes& block, size_t count) {
+  int code = 0, scale = 0, offset = 0;
+  for (size_t i = 0; i < count; ++i) code = std::max(code, std::abs(int{block.code[i]}));
+  for (const int8_t s : block.scale) scale = std::max(scale, std::abs(int{s}));
+  for (const uint8_t o : block.offset) offset = std::max(offset, int{o});
+  return std::abs(block.d) * static_cast<float>(code * scale) +
+         std::abs(block.m) * static_cast<float>(offset);
+}
+
 void pack_coded_row(WeightType type, const std::byte* row, size_t cols, uint32_t output,
                     TileWriter& out) {
   const WeightTypeInfo& info = *weight_type_info(type);
   const BlockSplitter split = block_splitter(type);
   const auto zero = static_cast<int>(out.coding().zero);
-  BlockCodes block;
+  BlockCodes block = {};
+  uint32_t largest = 0;
+  const std::byte* from = row;
+  for (size_t k = 0; k < cols; k += info.block_elements, from += info.block_bytes) {
+    split(from, block);
+    largest = std::max(largest, std::bit_cast<uint32_t>(largest_of(block, info.block_elements)));
+  }
+  const float factor = out.put_row_scale(output, largest);
   for (size_t k = 0; k < cols; k += info.block_elements, row += info.block_bytes) {
     split(row, block);
     for (size_t i = 0; i < info.block_elements; ++i) {
       out.put_code(output, k + i, static_cast<uint32_t>(block.code[i] + zero));
     }
-    put_scales(block, k, output, out);
+    put_scales(block, factor, k, output, out);
   }
 }
 
@@ -169,8 +191,9 @@ UnitLayout::UnitLayout(WeightType type, size_t rows, size_t cols)
   high_at = aligned(all * coding.chunks * k_chunk_bytes);
   scales_at = high_at + aligned(all * high_bytes(coding));
   tops_at = scales_at + aligned(all * k_tile_outputs * coding.scale_bytes);
-  const size_t tops = coding.tops == Tops::rows ? tiles : size_t{tiles} * (units / 4);
-  bytes = tops_at + aligned(tops * top_bytes(coding));
+  row_scales_at = tops_at + aligned(size_t{tiles} * (units / 4) * top_bytes(coding));
+  has_row_scales = type != WeightType::f16;
+  bytes = row_scales_at + (has_row_scales ? aligned(size_t{tiles} * k_tile_outputs * 4) : 0);
 }
 
 MatrixView UnitLayout::view(const std::byte* packed, size_t rows) const {
@@ -178,6 +201,8 @@ MatrixView UnitLayout::view(const std::byte* packed, size_t rows) const {
           .high = packed + high_at,
           .scales = packed + scales_at,
           .tops = packed + tops_at,
+          .row_scales =
+              has_row_scales ? reinterpret_cast<const float*>(packed + row_scales_at) : nullptr,
           .outputs = static_cast<uint32_t>(rows),
           .tiles = tiles,
           .units = units};

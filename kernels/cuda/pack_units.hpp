@@ -14,7 +14,8 @@ struct UnitLayout {
 
   uint32_t tiles = 0;
   uint32_t units = 0;  ///< of a tile; the last may end in zeros
-  size_t high_at = 0, scales_at = 0, tops_at = 0;
+  size_t high_at = 0, scales_at = 0, tops_at = 0, row_scales_at = 0;
+  bool has_row_scales = true;
   size_t bytes = 0;
 
   MatrixView view(const std::byte* packed, size_t rows) const;

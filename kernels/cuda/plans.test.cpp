@@ -23,28 +23,26 @@ Products products(uint32_t m, std::vector<uint32_t> outputs, uint32_t k) {
   return call;
 }
 
-TEST(CudaPlans, FewRowsTakeATileABlock) {
+TEST(CudaPlans, FewRowsShareTheTilesOverTheDevice) {
   const ProductPlan plan = plan_products(products(8, {4096, 17}, 4096), 132);
   EXPECT_TRUE(plan.few);
-  EXPECT_EQ(plan.call.targets[1].first_block, 256u);
-  EXPECT_EQ(plan.launch.x, 258u);
+  EXPECT_EQ(plan.call.targets[1].first, 256u);
+  EXPECT_EQ(plan.launch.x, 132u);
+  EXPECT_EQ(plan.call.blocks, 132u);
+  EXPECT_EQ(plan.launch.threads, 32u * plan.call.warps);
+  EXPECT_EQ(plan.call.warps, 16u);
   EXPECT_EQ(plan.workspace_floats, 0u);
-}
-
-TEST(CudaPlans, LongRowsHaveTwoRoundsUnderWay) {
-  const size_t one = plan_products(products(1, {4096}, 4096), 132).launch.shared_bytes;
-  EXPECT_LT(5 * one, size_t{227} << 10) << "several blocks of a multiprocessor";
-  const size_t two = plan_products(products(1, {4096}, 14336), 132).launch.shared_bytes;
-  EXPECT_GT(two, one);
-  EXPECT_LT(2 * two, size_t{227} << 10);
+  const ProductPlan small = plan_products(products(1, {40, 1}, 768), 132);
+  EXPECT_EQ(small.launch.x, 4u);
+  EXPECT_EQ(small.call.warps, 2u) << "as many as there are segments";
 }
 
 TEST(CudaPlans, ManyRowsThatGiveFewBlocksSplitTheirSegments) {
   const ProductPlan plan = plan_products(products(100, {1024, 200}, 4096), 132);
   EXPECT_FALSE(plan.few);
   EXPECT_EQ(plan.nt, 16u);
-  EXPECT_EQ(plan.launch.x, 8u + 2u);
-  EXPECT_EQ(plan.launch.y, 1u);
+  EXPECT_EQ(plan.launch.x, 1u);
+  EXPECT_EQ(plan.launch.y, 8u + 2u);
   EXPECT_EQ(plan.launch.z, 8u);
   EXPECT_EQ(plan.call.segments_of_block, 1u);
   EXPECT_EQ(plan.workspace_floats, 8u * 100u * 1224u);
@@ -174,7 +172,8 @@ TEST(CudaPlans, PlanesOfAMatrixDoNotOverlap) {
   EXPECT_EQ(layout.high_at, 7u * 8u * 512u);
   EXPECT_EQ(layout.scales_at, layout.high_at + 7u * 8u * 128u);
   EXPECT_EQ(layout.tops_at, layout.scales_at + 7u * 8u * 64u);
-  EXPECT_EQ(layout.bytes, layout.tops_at + 1024u);  // 7 * 2 * 64, rounded up
+  EXPECT_EQ(layout.row_scales_at, layout.tops_at + 1024u);  // 7 * 2 * 64, rounded up
+  EXPECT_EQ(layout.bytes, layout.row_scales_at + 512u);     // 7 * 16 * 4, rounded up
 }
 
 /// Equal bytes stay where they are; the ring comes round and grows without touching what is in use.

@@ -157,7 +157,24 @@ OUTRIDER_KERNEL uint32_t swizzled_piece(uint32_t row, uint32_t p) {
   return p ^ row % 8;
 }
 
-/// a * b + c of pairs; exact where kernels use it.
+/// a * b and a * b + c of pairs, rounded once.
+OUTRIDER_KERNEL uint32_t multiply_half2(uint32_t a, uint32_t b) {
+#if defined(__CUDACC__)
+  __half2 x, y;
+  memcpy(&x, &a, sizeof(x));
+  memcpy(&y, &b, sizeof(y));
+  const __half2 product = __hmul2_rn(x, y);
+  uint32_t out;
+  memcpy(&out, &product, sizeof(out));
+  return out;
+#else
+  const auto one = [](uint32_t p, uint32_t q) {
+    return float_as_half(half_as_float(static_cast<uint16_t>(p)) *
+                         half_as_float(static_cast<uint16_t>(q)));
+  };
+  return uint32_t{one(a & 0xFFFF, b & 0xFFFF)} | uint32_t{one(a >> 16, b >> 16)} << 16;
+#endif
+}
 OUTRIDER_KERNEL uint32_t fused_half2(uint32_t a, uint32_t b, uint32_t c) {
 #if defined(__CUDACC__)
   __half2 x, y, z;
@@ -170,11 +187,27 @@ OUTRIDER_KERNEL uint32_t fused_half2(uint32_t a, uint32_t b, uint32_t c) {
   return out;
 #else
   const auto one = [](uint32_t p, uint32_t q, uint32_t r) {
-    return uint32_t{float_as_half(std::fma(half_as_float(static_cast<uint16_t>(p)),
-                                           half_as_float(static_cast<uint16_t>(q)),
-                                           half_as_float(static_cast<uint16_t>(r))))};
+    const auto number = [](uint32_t bits) {
+      return double{half_as_float(static_cast<uint16_t>(bits))};
+    };
+    // Rounded to odd on the way to float, so that the second rounding is as if it were the only.
+    const double sum = number(p) * number(q) + number(r);
+    auto near = static_cast<float>(sum);
+    if (double{near} != sum && (bits_of(near) & 1) == 0 && sum == sum) {
+      const bool below = (double{near} < sum) == (near >= 0);
+      near = float_of(bits_of(near) + (below ? 1u : ~0u));
+    }
+    return uint32_t{float_as_half(near)};
   };
   return one(a & 0xFFFF, b & 0xFFFF, c & 0xFFFF) | one(a >> 16, b >> 16, c >> 16) << 16;
+#endif
+}
+/// Half i of a pair, in both halves.
+OUTRIDER_KERNEL uint32_t twice(uint32_t pair, uint32_t i) {
+#if defined(__CUDACC__)
+  return __byte_perm(pair, 0, i == 0 ? 0x1010 : 0x3232);
+#else
+  return (pair >> (16 * i) & 0xFFFF) * 0x10001u;
 #endif
 }
 

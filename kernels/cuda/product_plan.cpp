@@ -12,21 +12,26 @@ uint32_t ceil_div(uint32_t a, uint32_t b) {
   return (a + b - 1) / b;
 }
 
-/// Gives each target its blocks of `tiles` tiles; returns all of them.
-uint32_t share_blocks(Products& call, uint32_t tiles) {
-  uint32_t blocks = 0;
+/// Numbers the targets' groups of `tiles` tiles through; returns all of them.
+uint32_t number_tiles(Products& call, uint32_t tiles) {
+  uint32_t all = 0;
   for (uint32_t i = 0; i < call.count; ++i) {
-    call.targets[i].first_block = blocks;
-    blocks += ceil_div(call.targets[i].w.tiles, tiles);
+    call.targets[i].first = all;
+    all += ceil_div(call.targets[i].w.tiles, tiles);
   }
-  return blocks;
+  return all;
 }
 
-void plan_few(ProductPlan& plan) {
-  plan.launch.x = share_blocks(plan.call, 1);
-  with_weight_type(plan.call.weight_type, [&]<WeightType type>() {
-    plan.launch.threads = FewRows<type>::k_threads;
-    plan.launch.shared_bytes = FewRows<type>::shared_bytes(plan.call.units);
+void plan_few(ProductPlan& plan, uint32_t multiprocessors) {
+  Products& call = plan.call;
+  const uint32_t tiles = number_tiles(call, 1);
+  call.blocks = plan.launch.x = std::min(tiles, multiprocessors);
+  call.segments_reciprocal = UINT32_MAX / call.segments() + uint64_t{1};
+  const uint32_t segments_of_block = ceil_div(tiles, call.blocks) * call.segments();
+  with_weight_type(call.weight_type, [&]<WeightType type>() {
+    call.warps = std::min(FewRows<type>::k_warps, segments_of_block);
+    plan.launch.threads = 32 * call.warps;
+    plan.launch.shared_bytes = FewRows<type>::k_shared_bytes;
   });
 }
 
@@ -35,8 +40,8 @@ void plan_many(ProductPlan& plan, uint32_t multiprocessors) {
   Products& call = plan.call;
   ManyProducts many;
   many.nt = plan.nt = tile_rows(call.m) / 8;
-  plan.launch.x = share_blocks(call, k_many_tiles);
-  plan.launch.y = ceil_div(call.m, tile_rows(call.m));
+  plan.launch.x = ceil_div(call.m, tile_rows(call.m));
+  plan.launch.y = number_tiles(call, k_many_tiles);
   with_weight_type(call.weight_type, [&]<WeightType type>() {
     with_many_rows<type>(many, [&]<class Kernel>(const Kernel&) {
       plan.launch.threads = Kernel::k_threads;
@@ -71,7 +76,7 @@ ProductPlan plan_products(const Products& call, uint32_t multiprocessors) {
   plan.call = call;
   plan.few = call.m <= k_few_rows_max;
   if (plan.few) {
-    plan_few(plan);
+    plan_few(plan, multiprocessors);
   } else {
     plan_many(plan, multiprocessors);
   }
@@ -84,8 +89,7 @@ size_t products_shared_bytes_max() {
     const auto type = static_cast<WeightType>(i);
     if (weight_type_info(type) == nullptr) continue;
     with_weight_type(type, [&]<WeightType t>() {
-      most =
-          std::max({most, FewRows<t>::shared_bytes(UINT32_MAX), ManyRows<t, 16>::k_shared_bytes});
+      most = std::max({most, FewRows<t>::k_shared_bytes, ManyRows<t, 16>::k_shared_bytes});
     });
   }
   return most;

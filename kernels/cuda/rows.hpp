@@ -6,12 +6,12 @@
 /// Kernels that go over rows of activations, one block a row unless said.
 namespace outrider::kernels::cuda {
 
-/// Where products find the halves and sums of a call's rows: tiles of `tile_rows` rows, of which
+/// Where products find the halves of a call's rows: tiles of `tile_rows` rows, of which
 /// each unit of 64 k lies together. Of 8 rows, for FewRows, as mma's lanes take them: [units][2
 /// g][8 rows][4 lanes][2 s][4 e], where k = 32 g + 16 s + 4 lane + e; of more, for ManyRows, as the
 /// tensor cores read them in shared memory: [tiles][units][tile_rows] rows of 128 bytes, each 16 k
 /// in the order of mma's own k (a lane's four neighbours are two k and the two 8 behind them),
-/// pieces of 16 bytes swizzled. Sums of 32 halves: [tiles][units][2 g][tile_rows].
+/// pieces of 16 bytes swizzled.
 struct RowTiles {
   uint32_t tile_rows = 0;
   uint32_t units = 0;
@@ -32,9 +32,6 @@ struct RowTiles {
   OUTRIDER_KERNEL uint32_t second_pair(uint32_t in_row) const {
     return tile_rows == 8 ? in_row + 2 : in_row ^ 8;
   }
-  OUTRIDER_KERNEL size_t sums_at(uint32_t row, uint32_t group) const {
-    return (size_t{row / tile_rows} * units * 2 + group) * tile_rows + row % tile_rows;
-  }
 };
 
 /// Rows as products take them: normed if asked for, times the power of two that brings the largest
@@ -43,7 +40,7 @@ struct RowTiles {
 ///
 /// Sum of squares: thread t adds x[i]^2 by FMA for i = 4 t … 4 t + 3, then 4096 behind, …; lanes of
 /// a warp by pairs 16, 8, 4, 2, 1 apart; warps ascending. Value: x * (1 / sqrt(sum / k + eps)) *
-/// norm. Sums of 32 neighbours' halves: of four ascending, then by pairs likewise.
+/// norm.
 struct PrepareRows {
   static constexpr uint32_t k_threads = 1024;
   static constexpr uint32_t k_warps = k_threads / 32;
@@ -55,7 +52,6 @@ struct PrepareRows {
   uint32_t k = 0;
   RowTiles tiles;
   uint16_t* halves = nullptr;  ///< zeros behind k
-  float* sums = nullptr;       ///< or null
   float* inverse = nullptr;    ///< [m] by what to multiply to undo the power of two
 
   template <class Block>
@@ -108,27 +104,16 @@ struct PrepareRows {
       }
     });
 
-    auto batch = block.template local<Batch>();
-    auto part = block.template local<float>();
-    for (uint32_t base = 0; base < fours; base += k_batch * k_threads) {
-      block.threads([&](uint32_t t) { batch[t] = read(from, base + t); });
-      OUTRIDER_UNROLL
-      for (uint32_t j = 0; j < k_batch; ++j) {
-        const uint32_t first = base + j * k_threads;
-        block.threads([&](uint32_t t) {
-          part[t] = 0;
-          if (first + t >= fours) return;
-          part[t] = put_four(row, first + t, batch[t].numbers[j], batch[t].norms[j], factors[t]);
-        });
-        if (sums == nullptr) continue;
-        block.template group_sum<8>(part);
-        block.threads([&](uint32_t t) {
-          const uint32_t group = (first + t) / 8;
-          if (t % 8 != 0 || first + t >= fours) return;
-          sums[tiles.sums_at(row, group)] = part[t];
-        });
+    block.threads([&](uint32_t t) {
+      for (uint32_t first = t; first < fours; first += k_batch * k_threads) {
+        const Batch batch = read(from, first);
+        OUTRIDER_UNROLL
+        for (uint32_t j = 0; j < k_batch; ++j) {
+          const uint32_t i = first + j * k_threads;
+          if (i < fours) put_four(row, i, batch.numbers[j], batch.norms[j], factors[t]);
+        }
       }
-    }
+    });
   }
 
  private:
@@ -172,26 +157,18 @@ struct PrepareRows {
     return out;
   }
 
-  /// Returns the sum of the halves.
-  OUTRIDER_KERNEL float put_four(uint32_t row, uint32_t i, const Four& numbers, const Four& norms,
-                                 const Factors& f) const {
+  OUTRIDER_KERNEL void put_four(uint32_t row, uint32_t i, const Four& numbers, const Four& norms,
+                                const Factors& f) const {
     float values[4];
     OUTRIDER_UNROLL
     for (uint32_t e = 0; e < 4; ++e) {
       const float value = norm == nullptr ? numbers.of[e] : numbers.of[e] * f.norm * norms.of[e];
       values[e] = f.is_finite ? value * f.scale : 0.0f;
     }
-    const uint32_t low = finite_as_half2(values[0], values[1]);
-    const uint32_t high = finite_as_half2(values[2], values[3]);
     uint16_t* const to = halves + tiles.row_at(row);
     const uint32_t at = tiles.in_row(row % tiles.tile_rows, 4 * i);
-    store_as(to + at, low);
-    store_as(to + tiles.second_pair(at), high);
-    if (sums == nullptr) return 0;
-    return half_as_float(static_cast<uint16_t>(low)) +
-           half_as_float(static_cast<uint16_t>(low >> 16)) +
-           half_as_float(static_cast<uint16_t>(high)) +
-           half_as_float(static_cast<uint16_t>(high >> 16));
+    store_as(to + at, finite_as_half2(values[0], values[1]));
+    store_as(to + tiles.second_pair(at), finite_as_half2(values[2], values[3]));
   }
 };
 
@@ -246,12 +223,14 @@ struct EmbedOf : Embed {
   OUTRIDER_KERNEL void put_lane(uint32_t id, uint32_t unit, uint32_t quarter, float* to) const {
     const uint32_t output = id % k_tile_outputs;
     const uint32_t h = output / 8;
+    float row_scale = 1.0f;
+    if constexpr (!LaneUnit<type>::k_coding.is_float) row_scale = table.row_scales[id];
     LaneUnit<type> lane;
     lane.read(LaneTile<type>(table, id / k_tile_outputs, output % 8 * 4 + quarter), unit);
     for (uint32_t g = 0; g < 2; ++g) {
       for (uint32_t e = 0; e < 8; ++e) {
         const uint32_t i = unit * k_unit_k + 32 * g + e / 4 * 16 + 4 * quarter + e % 4;
-        if (i < k) to[i] = lane.weight(g, h, e);
+        if (i < k) to[i] = lane.weight(g, h, e) * row_scale;
       }
     }
   }

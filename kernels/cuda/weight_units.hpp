@@ -18,21 +18,25 @@
 ///             | 8 bytes of pairs above 4 bits: 16 bits 2 g + h, two at 2 (e / 2 + 4 (e % 2))]
 ///   scales  [16 outputs][2 g][half d | half d, half m | byte scale, byte minimum], or of Q6_K
 ///             [16 outputs][4 steps] signed bytes
-///   tops    [16 outputs] of each 4 units: half d, half m | half d; or of each tile: float
-/// A weight is code * scale + offset, where the code is what stands there less `zero`.
+///   tops    [16 outputs] of each 4 units: half d, half m | half d
+///   row_scales  [tiles][16 outputs] float: a power of two; F16 has none
+/// A weight is (code * scale + offset) * row scale, where the code is what stands there less
+/// `zero`, and d and m are the file's over the row scale, which is so chosen that no weight of the
+/// row is beyond halves. Wider floats stand there as they are.
 namespace outrider::kernels::cuda {
 
 inline constexpr uint32_t k_tile_outputs = 16;
 inline constexpr uint32_t k_unit_k = 64;
 inline constexpr uint32_t k_chunk_bytes = 512;
 
-enum class Tops : uint8_t { none, pairs, singles, rows };
+enum class Tops : uint8_t { none, pairs, singles };
 
 struct UnitCoding {
   uint32_t chunks = 1;     ///< of codes in a unit
   uint32_t high_bits = 0;  ///< of a code in the high plane
   uint32_t zero = 0;
   bool is_float = false;
+  bool is_wide = false;     ///< floats that are no halves: scaled by row while they become some
   bool sixteenths = false;  ///< a scale for 16 k, else for 32
   bool offsets = false;
   uint32_t scale_bytes = 0;  ///< of one output in a unit
@@ -42,29 +46,29 @@ struct UnitCoding {
 constexpr UnitCoding unit_coding(WeightType type) {
   switch (type) {
     case WeightType::q4_0:
-      return {1, 0, 8, false, false, false, 4, Tops::none};
+      return {1, 0, 8, false, false, false, false, 4, Tops::none};
     case WeightType::q4_1:
-      return {1, 0, 0, false, false, true, 8, Tops::none};
+      return {1, 0, 0, false, false, false, true, 8, Tops::none};
     case WeightType::q5_0:
-      return {1, 1, 16, false, false, false, 4, Tops::none};
+      return {1, 1, 16, false, false, false, false, 4, Tops::none};
     case WeightType::q5_1:
-      return {1, 1, 0, false, false, true, 8, Tops::none};
+      return {1, 1, 0, false, false, false, true, 8, Tops::none};
     case WeightType::q8_0:
-      return {2, 0, 128, false, false, false, 4, Tops::none};
+      return {2, 0, 128, false, false, false, false, 4, Tops::none};
     case WeightType::q4_k:
-      return {1, 0, 0, false, false, true, 4, Tops::pairs};
+      return {1, 0, 0, false, false, false, true, 4, Tops::pairs};
     case WeightType::q5_k:
-      return {1, 1, 0, false, false, true, 4, Tops::pairs};
+      return {1, 1, 0, false, false, false, true, 4, Tops::pairs};
     case WeightType::q6_k:
-      return {1, 2, 32, false, true, false, 4, Tops::singles};
+      return {1, 2, 32, false, false, true, false, 4, Tops::singles};
     case WeightType::f16:
-      return {4, 0, 0, true, false, false, 0, Tops::none};
+      return {4, 0, 0, true, false, false, false, 0, Tops::none};
     case WeightType::bf16:
-      return {4, 0, 0, true, false, false, 0, Tops::rows};
+      return {4, 0, 0, true, true, false, false, 0, Tops::none};
     case WeightType::f32:
       break;
   }
-  return {8, 0, 0, true, false, false, 0, Tops::rows};
+  return {8, 0, 0, true, true, false, false, 0, Tops::none};
 }
 
 constexpr uint32_t high_bytes(const UnitCoding& coding) {
@@ -80,6 +84,7 @@ struct MatrixView {
   const std::byte* high = nullptr;
   const std::byte* scales = nullptr;
   const std::byte* tops = nullptr;
+  const float* row_scales = nullptr;
   uint32_t outputs = 0;
   uint32_t tiles = 0;
   uint32_t units = 0;
@@ -108,6 +113,7 @@ struct LaneTile {
   const std::byte* high = nullptr;
   const std::byte* scales = nullptr;
   const std::byte* tops = nullptr;
+  const float* row_scales = nullptr;
 
   LaneTile() = default;
   OUTRIDER_KERNEL LaneTile(const MatrixView& w, uint32_t tile, uint32_t lane) {
@@ -116,12 +122,11 @@ struct LaneTile {
     codes = w.codes + unit * k_codes_bytes + lane * 16;
     high = w.high + unit * k_high_bytes + lane * (k_coding.high_bits * 4);
     scales = w.scales + (unit * k_tile_outputs + output) * k_coding.scale_bytes;
-    if constexpr (k_coding.tops == Tops::rows) {
-      tops = w.tops + (size_t{tile} * k_tile_outputs + output) * 4;
-    } else if constexpr (k_coding.tops != Tops::none) {
+    if constexpr (k_coding.tops != Tops::none) {
       tops = w.tops + (size_t{tile} * (w.units / 4) * k_tile_outputs + output) *
                           (k_tops_bytes / k_tile_outputs);
     }
+    if constexpr (k_coding.is_wide) row_scales = w.row_scales + tile * k_tile_outputs + output;
   }
 
   template <class T>
@@ -140,25 +145,37 @@ struct LaneTile {
   OUTRIDER_KERNEL T tops_at(size_t bytes) const {
     return load_as<T>(tops + bytes);
   }
+  OUTRIDER_KERNEL float row_scale(uint32_t h) const { return row_scales[8 * h]; }
 };
 
-/// The same for units that were copied to shared memory, plane behind plane.
+/// The same for units that were copied to shared memory, plane behind plane; the last one holds
+/// the row scales of the tiles that the units are of.
 template <WeightType type, class Shared>
 struct SharedTile {
   using Plane = LaneTile<type>;
 
   const Shared& memory;
-  uint32_t codes, high, scales, tops;
+  uint32_t codes, high, scales, tops, row_scales;
 
-  /// Of `units` units (a multiple of 4), `at` bytes behind the start of `memory`.
-  OUTRIDER_KERNEL SharedTile(const Shared& planes, uint32_t at, uint32_t units, uint32_t lane)
-      : memory(planes),
-        codes(at + lane * 16),
-        high(at + units * Plane::k_codes_bytes + lane * (Plane::k_coding.high_bits * 4)),
-        scales(at + units * (Plane::k_codes_bytes + Plane::k_high_bytes) +
-               lane / 4 * Plane::k_coding.scale_bytes),
-        tops(at + units * Plane::k_unit_bytes + lane / 4 * (Plane::k_tops_bytes / k_tile_outputs)) {
+  /// Bytes of `units` units, a multiple of 4, of at most so many tiles.
+  OUTRIDER_ALSO_KERNEL static constexpr uint32_t bytes(uint32_t units, uint32_t tiles) {
+    return units * Plane::k_unit_bytes + units / 4 * Plane::k_tops_bytes +
+           (Plane::k_coding.is_wide ? tiles * k_tile_outputs * 4 : 0);
   }
+
+  /// Planes of `units` units begin `at` bytes behind the start of `memory`; unit `first` of them,
+  /// of tile `tile` of them, is the lane's first.
+  OUTRIDER_KERNEL SharedTile(const Shared& planes, uint32_t at, uint32_t units, uint32_t tile,
+                             uint32_t first, uint32_t lane)
+      : memory(planes),
+        codes(at + first * Plane::k_codes_bytes + lane * 16),
+        high(at + units * Plane::k_codes_bytes + first * Plane::k_high_bytes +
+             lane * (Plane::k_coding.high_bits * 4)),
+        scales(at + units * (Plane::k_codes_bytes + Plane::k_high_bytes) +
+               first * Plane::k_scales_bytes + lane / 4 * Plane::k_coding.scale_bytes),
+        tops(at + units * Plane::k_unit_bytes + first / 4 * Plane::k_tops_bytes +
+             lane / 4 * (Plane::k_tops_bytes / k_tile_outputs)),
+        row_scales(at + bytes(units, 0) + (tile * k_tile_outputs + lane / 4) * 4) {}
   template <class T>
   OUTRIDER_KERNEL T codes_at(size_t bytes) const {
     return memory.template load_as_type<T>(codes + bytes);
@@ -175,6 +192,9 @@ struct SharedTile {
   OUTRIDER_KERNEL T tops_at(size_t bytes) const {
     return memory.template load_as_type<T>(tops + bytes);
   }
+  OUTRIDER_KERNEL float row_scale(uint32_t h) const {
+    return memory.template load_as_type<float>(row_scales + 32 * h);
+  }
 };
 
 /// One lane's share of a unit.
@@ -184,7 +204,8 @@ struct LaneUnit {
   uint32_t codes[k_coding.chunks * 4];
   uint32_t high[2];
   uint32_t scales[2][2];  ///< [h]
-  float tops[2][2];       ///< [h]: d and m, or the row's inverse scale
+  uint32_t tops[2];       ///< [h]: halves d and m
+  float scale_up[2];      ///< [h]: what makes halves of wider floats
 
   /// From a LaneTile or a SharedTile.
   template <class Tile>
@@ -208,15 +229,29 @@ struct LaneUnit {
     for (uint32_t h = 0; h < 2; ++h) read_scales(tile, unit, h);
   }
 
-  /// A fragment of mma for step s of group g.
+  /// A fragment of mma for step s of group g: weights over their row scales, rounded once if their
+  /// scales are halves in the file, else these are rounded before.
   OUTRIDER_KERNEL void fragment(uint32_t g, uint32_t s, uint32_t* a) const {
-    a[0] = pair(g, 0, 2 * s);
-    a[1] = pair(g, 1, 2 * s);
-    a[2] = pair(g, 0, 2 * s + 1);
-    a[3] = pair(g, 1, 2 * s + 1);
+    OUTRIDER_UNROLL
+    for (uint32_t h = 0; h < 2; ++h) {
+      OUTRIDER_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) {
+        const uint32_t codes_of_two = pair(g, h, 2 * s + i);
+        if constexpr (type == WeightType::f16) {
+          // Not a copy: ptxas would have weights land where tensor cores still read.
+          a[2 * i + h] = multiply_half2(codes_of_two, 0x3C003C00u);
+        } else if constexpr (k_coding.is_float) {
+          a[2 * i + h] = codes_of_two;
+        } else if constexpr (k_coding.offsets) {
+          a[2 * i + h] = fused_half2(codes_of_two, scale_pair(g, s, h), offset_pair(g, h));
+        } else {
+          a[2 * i + h] = multiply_half2(codes_of_two, scale_pair(g, s, h));
+        }
+      }
+    }
   }
 
-  /// Weight e of output h and group g, rounded once.
+  /// Weight e of output h and group g, of codes over its row scale; rounded once.
   OUTRIDER_KERNEL float weight(uint32_t g, uint32_t h, uint32_t e) const {
     if constexpr (type == WeightType::f32) {
       return float_of(codes[8 * (2 * g + h) + e]);
@@ -232,31 +267,56 @@ struct LaneUnit {
     }
   }
 
+ private:
   OUTRIDER_KERNEL float scale(uint32_t g, uint32_t s, uint32_t h) const {
-    if constexpr (k_coding.tops == Tops::rows) {
-      return tops[h][0];
-    } else if constexpr (k_coding.tops == Tops::pairs) {
-      return tops[h][0] * static_cast<float>(scales[h][0] >> (16 * g) & 0xFF);
+    if constexpr (k_coding.tops == Tops::pairs) {
+      return half_as_float(static_cast<uint16_t>(tops[h])) *
+             static_cast<float>(scales[h][0] >> (16 * g) & 0xFF);
     } else if constexpr (k_coding.tops == Tops::singles) {
       const auto code = static_cast<int8_t>(scales[h][0] >> (8 * (2 * g + s)) & 0xFF);
-      return tops[h][0] * static_cast<float>(code);
-    } else if constexpr (k_coding.is_float) {
-      return 1.0f;
-    } else if constexpr (k_coding.offsets) {
-      return half_as_float(static_cast<uint16_t>(scales[h][g]));
+      return half_as_float(static_cast<uint16_t>(tops[h])) * static_cast<float>(code);
     } else {
-      return half_as_float(static_cast<uint16_t>(scales[h][0] >> (16 * g)));
+      return half_as_float(static_cast<uint16_t>(scale_pair(g, s, h)));
     }
   }
   OUTRIDER_KERNEL float offset(uint32_t g, uint32_t h) const {
     if constexpr (k_coding.tops == Tops::pairs) {
-      return tops[h][1] * static_cast<float>(scales[h][0] >> (16 * g + 8) & 0xFF);
+      return half_as_float(static_cast<uint16_t>(tops[h] >> 16)) *
+             static_cast<float>(scales[h][0] >> (16 * g + 8) & 0xFF);
     } else {
-      return half_as_float(static_cast<uint16_t>(scales[h][g] >> 16));
+      return half_as_float(static_cast<uint16_t>(offset_pair(g, h)));
     }
   }
 
- private:
+  /// Twice the half that codes of group g, step s and output h are multiplied by, and what is
+  /// added.
+  OUTRIDER_KERNEL uint32_t scale_pair(uint32_t g, uint32_t s, uint32_t h) const {
+    if constexpr (k_coding.tops == Tops::pairs) {
+      return twice(products_of_bytes(g, h), 0);
+    } else if constexpr (k_coding.tops == Tops::singles) {
+      return twice(products_of_bytes(g, h), s);
+    } else if constexpr (k_coding.offsets) {
+      return twice(scales[h][g], 0);
+    } else {
+      return twice(scales[h][0], g);
+    }
+  }
+  OUTRIDER_KERNEL uint32_t offset_pair(uint32_t g, uint32_t h) const {
+    if constexpr (k_coding.tops == Tops::pairs) {
+      return twice(products_of_bytes(g, h), 1);
+    } else {
+      return twice(scales[h][g], 1);
+    }
+  }
+  /// d and m times the two bytes of a group, or d times those of its two steps; each rounded once.
+  OUTRIDER_KERNEL uint32_t products_of_bytes(uint32_t g, uint32_t h) const {
+    constexpr bool k_signed = k_coding.tops == Tops::singles;
+    const uint32_t bytes = k_signed ? scales[h][0] ^ 0x80808080u : scales[h][0];
+    const uint32_t factors =
+        subtract_half2(spread_bytes(bytes, g, 0x64646464u), k_signed ? 0x64806480u : 0x64006400u);
+    return multiply_half2(factors, k_signed ? twice(tops[h], 0) : tops[h]);
+  }
+
   template <class Tile>
   OUTRIDER_KERNEL void read_scales(const Tile& tile, uint32_t unit, uint32_t h) {
     const size_t at = size_t{unit} * LaneTile<type>::k_scales_bytes + 8 * h * k_coding.scale_bytes;
@@ -268,29 +328,27 @@ struct LaneUnit {
       scales[h][0] = tile.template scales_at<uint32_t>(at);
     }
     const size_t of_four = size_t{unit / 4} * LaneTile<type>::k_tops_bytes;
-    if constexpr (k_coding.tops == Tops::rows) {
-      tops[h][0] = tile.template tops_at<float>(32 * h);
-    } else if constexpr (k_coding.tops == Tops::pairs) {
-      const auto both = tile.template tops_at<uint32_t>(of_four + 32 * h);
-      tops[h][0] = half_as_float(static_cast<uint16_t>(both));
-      tops[h][1] = half_as_float(static_cast<uint16_t>(both >> 16));
+    if constexpr (k_coding.tops == Tops::pairs) {
+      tops[h] = tile.template tops_at<uint32_t>(of_four + 32 * h);
     } else if constexpr (k_coding.tops == Tops::singles) {
-      tops[h][0] = half_as_float(tile.template tops_at<uint16_t>(of_four + 16 * h));
+      tops[h] = tile.template tops_at<uint16_t>(of_four + 16 * h);
+    }
+    if constexpr (k_coding.is_wide) {
+      scale_up[h] = float_of((254u << 23) - bits_of(tile.row_scale(h)));
     }
   }
 
-  /// The codes e = 2 j and 2 j + 1 of output h as halves; scaled weights of wider floats.
+  /// The codes e = 2 j and 2 j + 1 of output h as halves; of wider floats the weights.
   OUTRIDER_KERNEL uint32_t pair(uint32_t g, uint32_t h, uint32_t j) const {
     if constexpr (type == WeightType::f16) {
       return codes[4 * (2 * g + h) + j];
     } else if constexpr (type == WeightType::bf16) {
       const uint32_t both = codes[4 * (2 * g + h) + j];
-      const float scale_up = float_of((254u << 23) - bits_of(tops[h][0]));
-      return as_half2(float_of(both << 16) * scale_up, float_of(both & 0xFFFF0000u) * scale_up);
+      return as_half2(float_of(both << 16) * scale_up[h],
+                      float_of(both & 0xFFFF0000u) * scale_up[h]);
     } else if constexpr (type == WeightType::f32) {
       const uint32_t at = 8 * (2 * g + h) + 2 * j;
-      const float scale_up = float_of((254u << 23) - bits_of(tops[h][0]));
-      return as_half2(float_of(codes[at]) * scale_up, float_of(codes[at + 1]) * scale_up);
+      return as_half2(float_of(codes[at]) * scale_up[h], float_of(codes[at + 1]) * scale_up[h]);
     } else {
       return code_pair(g, h, j);
     }

@@ -196,7 +196,7 @@ class DeviceBlock {
 
 #if __CUDA_ARCH__ >= 900
   /// By the copy engine, which a barrier in shared memory for each stage waits for.
-  template <uint32_t stages>
+  template <uint32_t stages, uint32_t ahead>
   class Copies {
    public:
     __device__ __forceinline__ explicit Copies(DeviceBlock& block)
@@ -243,7 +243,7 @@ class DeviceBlock {
   };
 #else
   /// By all threads; stages are waited for in the order in which they were closed.
-  template <uint32_t stages>
+  template <uint32_t stages, uint32_t ahead>
   class Copies {
    public:
     __device__ __forceinline__ explicit Copies(DeviceBlock& block) : block_(block) {
@@ -258,7 +258,7 @@ class DeviceBlock {
     }
     __device__ __forceinline__ void close(uint32_t) const { block_.end_copies(); }
     __device__ __forceinline__ void wait(uint32_t, uint32_t) const {
-      block_.wait_for_copies<stages - 2>();
+      block_.wait_for_copies<ahead - 1>();
     }
 
    private:
@@ -278,10 +278,8 @@ class DeviceBlock {
     const uint32_t* const a = a_of(threadIdx.x);
     float* const c = c_of(threadIdx.x);
 #if defined(OUTRIDER_WGMMA)
-    if (first) {
-      hold_sums<NT>(c);
-      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    }
+    if (first) hold_sums<NT>(c);
+    if (step == 0) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     wgmma_rows<NT>(c, a, swizzled_128_bytes(rows.address(at) + 32 * step), !first);
 #else
     const uint32_t lane = threadIdx.x % 32;
@@ -306,11 +304,11 @@ class DeviceBlock {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
   }
-  template <uint32_t NT, class C>
+  template <uint32_t NT, uint32_t left, class C>
   __device__ __forceinline__ void finish_rows_mma(const C& c_of) {
 #if defined(OUTRIDER_WGMMA)
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    hold_sums<NT>(c_of(threadIdx.x));
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
+    if constexpr (left == 0) hold_sums<NT>(c_of(threadIdx.x));
 #endif
   }
 
