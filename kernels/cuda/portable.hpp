@@ -178,6 +178,39 @@ OUTRIDER_KERNEL uint32_t fused_half2(uint32_t a, uint32_t b, uint32_t c) {
 #endif
 }
 
+/// Of two pairs, each product rounded once.
+OUTRIDER_KERNEL uint32_t multiply_half2(uint32_t a, uint32_t b) {
+#if defined(__CUDACC__)
+  __half2 x, y;
+  memcpy(&x, &a, sizeof(x));
+  memcpy(&y, &b, sizeof(y));
+  const __half2 product = __hmul2(x, y);
+  uint32_t out;
+  memcpy(&out, &product, sizeof(out));
+  return out;
+#else
+  const auto one = [](uint32_t p, uint32_t q) {
+    return uint32_t{float_as_half(half_as_float(static_cast<uint16_t>(p)) *
+                                  half_as_float(static_cast<uint16_t>(q)))};
+  };
+  return one(a & 0xFFFF, b & 0xFFFF) | one(a >> 16, b >> 16) << 16;
+#endif
+}
+/// Byte i is the one that nibble i of the selector's low 16 bits names, 0 … 7: of a, then of b.
+OUTRIDER_KERNEL uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+#if defined(__CUDACC__)
+  return __byte_perm(a, b, selector);
+#else
+  const uint64_t both = uint64_t{b} << 32 | a;
+  uint32_t out = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t from = selector >> (4 * i) & 7;
+    out |= static_cast<uint32_t>(both >> (8 * from) & 0xFF) << (8 * i);
+  }
+  return out;
+#endif
+}
+
 template <class T>
 OUTRIDER_KERNEL T least(T a, T b) {
   return b < a ? b : a;
