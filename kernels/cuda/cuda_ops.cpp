@@ -70,7 +70,7 @@ class CudaOps final : public Ops, private RowSampler {
  public:
   CudaOps(std::unique_ptr<Device> device, uint32_t threads, std::vector<uint32_t> cpus)
       : device_(std::move(device)),
-        numerics_("cuda-f16-2 " + device_->traits().numerics),
+        numerics_("cuda-f16-3 " + device_->traits().numerics),
         pool_(threads, std::move(cpus)),
         staging_(*device_, k_staging_bytes),
         halves_(*device_, growths_),
@@ -423,7 +423,8 @@ void CudaOps::attention(const KvGeometry& geometry, uint32_t layer,
   kernel.q = q;
   kernel.out = out;
   kernel.scale_log2 = scale * 1.44269504f;
-  kernel.chunks_max = plan.launch.z;
+  kernel.chunks_max = plan.chunks_max;
+  kernel.parts = plan.launch.z;
   if (plan.partial_floats > 0) kernel.partial = partial_.take<float>(plan.partial_floats);
   device_->run(plan.launch, kernel);
   if (kernel.partial == nullptr) return;
