@@ -37,7 +37,7 @@ size_t rounded(size_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
-/// What AttentionOf keeps besides tiles.
+/// What FloatAttention keeps besides tiles.
 size_t state_bytes(uint32_t head_dim, uint32_t queries) {
   return 3 * rounded(size_t{head_dim} * queries * sizeof(float)) +
          rounded(size_t{k_chunk} * queries * sizeof(float)) +
@@ -45,7 +45,44 @@ size_t state_bytes(uint32_t head_dim, uint32_t queries) {
 }
 
 /// What queries_of_item says.
-constexpr uint32_t k_queries_min = 4, k_queries_max = 8;
+constexpr uint32_t k_queries_min = 4, k_float_queries_max = 8, k_queries_max = 64;
+
+size_t shared_bytes(const Attention& call, bool spread) {
+  if (!call.on_tensor_cores) {
+    return state_bytes(call.head_dim, call.queries_max) +
+           size_t{call.stages.count} * call.stages.bytes;
+  }
+  if (call.queries_max <= 16) return TensorAttention<1>::shared_bytes(call, spread);
+  return call.queries_max == 32 ? TensorAttention<2>::shared_bytes(call, spread)
+                                : TensorAttention<4>::shared_bytes(call, spread);
+}
+
+/// So many parts of an item's chunks that the blocks of all items end soonest, if each chunk takes
+/// a block one unit of time, its start half of one, and the merge of chunks two.
+uint32_t parts_of(uint32_t blocks, uint32_t chunks, uint32_t blocks_at_once) {
+  uint32_t best = 1;
+  uint64_t soonest = UINT64_MAX;
+  for (uint32_t parts = 1; parts <= chunks; ++parts) {
+    const uint64_t rounds = (uint64_t{blocks} * parts + blocks_at_once - 1) / blocks_at_once;
+    const uint32_t of_block = (chunks + parts - 1) / parts;
+    const uint64_t end = rounds * (2 * of_block + 1) + (parts > 1 ? 4 : 0);
+    if (end >= soonest) continue;
+    soonest = end;
+    best = parts;
+  }
+  return best;
+}
+
+/// Blocks that run at a time, about; of decoding, more.
+uint32_t blocks_at_once(const Attention& call, uint32_t multiprocessors) {
+  return multiprocessors * (call.on_tensor_cores && call.queries_max <= 16 ? 3 : 2);
+}
+/// More blocks than that are left as they are: the last of them leave little empty, and what is
+/// spread takes memory. Where items have many queries, what chunks leave is as much as they read.
+uint32_t spread_blocks_max(const Attention& call, uint32_t multiprocessors) {
+  if (!call.on_tensor_cores || call.queries_max > 16) return 2 * multiprocessors - 1;
+  return 4 * blocks_at_once(call, multiprocessors);
+}
 
 }  // namespace
 
@@ -82,10 +119,12 @@ void attention_items(const KvGeometry& geometry, std::span<const Segment> segmen
   const auto group = static_cast<uint32_t>(heads / geometry.kv_heads);
   for (const Segment& s : segments) {
     const uint32_t table_at = add_table(geometry, s, out.tables);
+    const auto before = static_cast<long>(out.items.size());
     for (uint32_t first = 0; first < s.rows * group; first += queries_max) {
       const uint32_t queries = std::min(queries_max, s.rows * group - first);
       out.items.push_back({table_at, s.first_row, s.first_position, first, queries});
     }
+    std::reverse(out.items.begin() + before, out.items.end());  // a prompt's longest come first
   }
 }
 
@@ -101,29 +140,51 @@ Attention attention_call(const KvGeometry& geometry, std::span<const Segment> se
                          size_t heads, size_t shared_bytes_max) {
   OUTRIDER_CHECK(heads % geometry.kv_heads == 0, heads, geometry.kv_heads);
   Attention call;
-  call.queries_max = queries_of_item(geometry, segments, heads, shared_bytes_max);
-  call.stages = attention_stages(geometry, call.queries_max, shared_bytes_max);
-  OUTRIDER_CHECK(call.stages.tiles > 0, geometry.head_dim, shared_bytes_max);
   call.head_dim = geometry.head_dim;
   call.heads = static_cast<uint32_t>(heads);
   call.kv_heads = geometry.kv_heads;
   call.window = geometry.window;
+  call.on_tensor_cores = attention_on_tensor_cores(geometry);
+  call.queries_max = queries_of_item(geometry, segments, heads, shared_bytes_max);
+  call.stages = attention_stages(geometry, call.queries_max, shared_bytes_max);
+  OUTRIDER_CHECK(call.stages.tiles > 0, geometry.head_dim, shared_bytes_max);
   return call;
+}
+
+bool attention_on_tensor_cores(const KvGeometry& geometry) {
+  return fits_halves(geometry.k_kind) && fits_halves(geometry.v_kind) &&
+         geometry.head_dim <= ChunkedAttention::k_head_dim_max;
 }
 
 uint32_t queries_of_item(const KvGeometry& geometry, std::span<const Segment> segments,
                          size_t heads, size_t shared_bytes_max) {
   uint32_t rows = 1;
   for (const Segment& s : segments) rows = std::max(rows, s.rows);
-  if (rows * (heads / geometry.kv_heads) <= k_queries_min) return k_queries_min;
-  const bool fits = attention_stages(geometry, k_queries_max, shared_bytes_max).tiles > 0;
-  return fits ? k_queries_max : k_queries_min;
+  const size_t wanted = rows * (heads / geometry.kv_heads);
+  const uint32_t most = attention_on_tensor_cores(geometry) ? k_queries_max : k_float_queries_max;
+  uint32_t queries = k_queries_min;
+  while (queries < most && queries < wanted &&
+         attention_stages(geometry, 2 * queries, shared_bytes_max).tiles > 0) {
+    queries *= 2;
+  }
+  return queries;
 }
 
 AttentionStages attention_stages(const KvGeometry& geometry, uint32_t queries_max,
                                  size_t shared_bytes_max) {
   AttentionStages stages;
   const KvKind kinds[] = {geometry.k_kind, geometry.v_kind};
+  if (attention_on_tensor_cores(geometry)) {
+    Attention call;
+    call.on_tensor_cores = true;
+    call.head_dim = geometry.head_dim;
+    call.queries_max = queries_max;
+    for (size_t i = 0; i < 2; ++i) {
+      call.stages.tile_pitch[i] = static_cast<uint32_t>(kv_tile_bytes(kinds[i], geometry.head_dim));
+    }
+    if (shared_bytes(call, false) > shared_bytes_max) call.stages.tiles = 0;
+    return call.stages;
+  }
   for (size_t i = 0; i < 2; ++i) {
     stages.tile_pitch[i] = static_cast<uint32_t>(kv_tile_bytes(kinds[i], geometry.head_dim)) + 32;
   }
@@ -140,10 +201,18 @@ AttentionStages attention_stages(const KvGeometry& geometry, uint32_t queries_ma
 }
 
 size_t partial_floats_max(const StepSizes& sizes, uint32_t multiprocessors) {
-  const size_t blocks = 2 * size_t{multiprocessors};
   const size_t chunks = std::bit_ceil(sizes.positions / k_chunk + size_t{1});
-  return std::min(k_partial_floats_max,
-                  blocks * chunks * k_queries_max * (2 + size_t{sizes.geometry.head_dim}));
+  const size_t queries = sizes.rows * (sizes.heads / sizes.geometry.kv_heads);
+  size_t floats = 0;
+  Attention call;
+  call.on_tensor_cores = attention_on_tensor_cores(sizes.geometry);
+  for (const uint32_t of_item : {k_float_queries_max, 16u, k_queries_max}) {
+    call.queries_max = of_item;
+    const size_t most = std::min<size_t>(of_item, std::bit_ceil(std::max<size_t>(queries, 4)));
+    floats = std::max(floats, spread_blocks_max(call, multiprocessors) * chunks * most *
+                                  (2 + size_t{sizes.geometry.head_dim}));
+  }
+  return std::min(k_partial_floats_max, floats);
 }
 
 size_t step_items_bytes_max(const StepSizes& sizes) {
@@ -168,14 +237,18 @@ AttentionPlan plan_attention(const Attention& call, AttentionShape shape,
   plan.launch = {.x = shape.items,
                  .y = call.kv_heads,
                  .threads = k_chunk,
-                 .shared_bytes = state_bytes(call.head_dim, call.queries_max) +
-                                 size_t{call.stages.count} * call.stages.bytes};
+                 .shared_bytes = shared_bytes(call, false)};
   const size_t blocks = size_t{shape.items} * call.kv_heads;
   const size_t floats = blocks * shape.chunks * call.queries_max * (2 + call.head_dim);
-  const bool few = blocks < 2 * size_t{multiprocessors};
-  if (!few || shape.chunks < 2 || floats > k_partial_floats_max) return plan;
+  if (blocks > spread_blocks_max(call, multiprocessors)) return plan;
+  if (floats > k_partial_floats_max) return plan;
+  const uint32_t parts =
+      parts_of(static_cast<uint32_t>(blocks), shape.chunks, blocks_at_once(call, multiprocessors));
+  if (parts < 2) return plan;
   plan.partial_floats = floats;
-  plan.launch.z = shape.chunks;
+  plan.chunks_max = shape.chunks;
+  plan.launch.z = parts;
+  plan.launch.shared_bytes = shared_bytes(call, true);
   return plan;
 }
 

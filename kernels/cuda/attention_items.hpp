@@ -9,7 +9,7 @@
 namespace outrider::kernels::cuda {
 
 /// Floats that chunks may leave for MergeChunks.
-inline constexpr size_t k_partial_floats_max = size_t{64} << 20;
+inline constexpr size_t k_partial_floats_max = size_t{32} << 20;
 
 KvPool kv_pool(const KvGeometry& geometry, uint32_t layer, std::byte* pool);
 
@@ -33,7 +33,10 @@ size_t attention_items_max(size_t queries, size_t segments);
 /// What a layer's call takes of its shape: all but the pool, items and floats.
 Attention attention_call(const KvGeometry& geometry, std::span<const Segment> segments,
                          size_t heads, size_t shared_bytes_max);
-/// Query vectors of an item: 8, or 4 where more would stay empty or not fit into shared memory.
+/// Whether TensorAttention takes it, else FloatAttention.
+bool attention_on_tensor_cores(const KvGeometry& geometry);
+/// Query vectors of an item, a power of two: 4 to 64, in float 4 or 8; no more than the longest
+/// segment needs and shared memory has room for.
 uint32_t queries_of_item(const KvGeometry& geometry, std::span<const Segment> segments,
                          size_t heads, size_t shared_bytes_max);
 /// Stages of tiles that fit beside so many queries; `tiles` is 0 if not even one does.
@@ -44,6 +47,7 @@ AttentionStages attention_stages(const KvGeometry& geometry, uint32_t queries_ma
 struct AttentionPlan {
   Launch launch;
   size_t partial_floats = 0;  ///< 0: a block takes all chunks of its item
+  uint32_t chunks_max = 1;    ///< of an item, in `partial`
 };
 /// The most that a plan's `partial_floats` may be, and the bytes that a step's items take.
 size_t partial_floats_max(const StepSizes& sizes, uint32_t multiprocessors);

@@ -416,7 +416,8 @@ void CudaOps::attention(const KvGeometry& geometry, uint32_t layer,
   kernel.q = q;
   kernel.out = out;
   kernel.scale_log2 = scale * 1.44269504f;
-  kernel.chunks_max = plan.launch.z;
+  kernel.chunks_max = plan.chunks_max;
+  kernel.parts = plan.launch.z;
   if (plan.partial_floats > 0) kernel.partial = partial_.take<float>(plan.partial_floats);
   device_->run(plan.launch, kernel);
   if (kernel.partial == nullptr) return;

@@ -5,13 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/few_rows.hpp"
+#include "kernels/cuda/float_attention.hpp"
 #include "kernels/cuda/kv_append.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/many_rows.hpp"
 #include "kernels/cuda/rows.hpp"
 #include "kernels/cuda/sampling.hpp"
+#include "kernels/cuda/tensor_attention.hpp"
 #include "kernels/ops.hpp"
 
 namespace outrider::kernels::cuda {
@@ -105,12 +106,12 @@ void with_many_rows(const ManyProducts& call, const Use& use) {
   }
 }
 template <class Use>
-void with_queries(const Attention& call, const Use& use) {
-  if (call.queries_max == 4) {
-    use(AttentionOf<4>(call));
-  } else {
-    use(AttentionOf<8>(call));
+void with_attention(const Attention& call, const Use& use) {
+  if (!call.on_tensor_cores) {
+    return call.queries_max == 4 ? use(FloatAttention<4>(call)) : use(FloatAttention<8>(call));
   }
+  if (call.queries_max <= 16) return use(TensorAttention<1>(call));
+  return call.queries_max == 32 ? use(TensorAttention<2>(call)) : use(TensorAttention<4>(call));
 }
 
 }  // namespace outrider::kernels::cuda

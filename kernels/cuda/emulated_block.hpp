@@ -159,6 +159,24 @@ class EmulatedBlock {
   void group_sum(Local<float>& values) {
     across_lanes<lanes>(values, [](float a, float b) { return a + b; });
   }
+  /// Of numbers none of which is NaN.
+  template <uint32_t lanes>
+  void group_max(Local<float>& values) {
+    across_lanes<lanes>(values, [](float a, float b) { return a < b ? b : a; });
+  }
+  /// Each thread gets the value of the lane of its warp that lane_of(thread) names.
+  template <class LaneOf>
+  void take_from_lane(Local<uint32_t>& values, const LaneOf& lane_of) {
+    Local<uint32_t> old = values;
+    for (uint32_t i = 0; i < launch_.threads; ++i) values[i] = old[i / 32 * 32 + lane_of(i)];
+  }
+  /// Whether a value is not zero: on the device of the warp, here of the block. So what depends on
+  /// it holds no barrier, and changes nothing where all are zero.
+  bool any(Local<uint32_t>& values) {
+    bool found = false;
+    for (uint32_t i = 0; i < launch_.threads; ++i) found = found || values[i] != 0;
+    return found;
+  }
 
   /// Asks for device memory that is read soon; inside threads().
   void prefetch(const std::byte* from, size_t bytes) const {

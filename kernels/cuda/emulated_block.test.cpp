@@ -134,6 +134,35 @@ TEST(EmulatedBlock, GroupsAddByPairs) {
   for (uint32_t t = 0; t < 64; ++t) EXPECT_EQ(sums[t], static_cast<float>(t / 8 * 64 + 28));
 }
 
+TEST(EmulatedBlock, LanesLookAtEachOther) {
+  std::vector<float> highest(64);
+  std::vector<uint32_t> taken(64);
+  bool any_before = true, any_behind = false;
+  run([&](EmulatedBlock& block) {
+    auto value = block.local<float>();
+    auto word = block.local<uint32_t>();
+    block.threads([&](uint32_t t) {
+      value[t] = -static_cast<float>(t);
+      word[t] = 0;
+    });
+    any_before = block.any(word);
+    block.group_max<4>(value);
+    block.threads([&](uint32_t t) { word[t] = t; });
+    any_behind = block.any(word);
+    block.take_from_lane(word, [](uint32_t t) { return t % 32 / 4 * 4 + 2; });
+    block.threads([&](uint32_t t) {
+      highest[t] = value[t];
+      taken[t] = word[t];
+    });
+  });
+  EXPECT_FALSE(any_before);
+  EXPECT_TRUE(any_behind);
+  for (uint32_t t = 0; t < 64; ++t) {
+    EXPECT_EQ(highest[t], -static_cast<float>(t / 4 * 4));
+    EXPECT_EQ(taken[t], t / 4 * 4 + 2);
+  }
+}
+
 /// What tensor cores do to rows in shared memory, while other things happen.
 enum class Meanwhile { nothing, rows_change, not_started };
 struct RowsByTensorCores {

@@ -148,7 +148,7 @@ class EmulatedDevice final : public Device {
                      [&]<WeightType type>() { start(launch, EmbedOf<type>(kernel)); });
   }
   void run(const Launch& launch, const Attention& kernel) override {
-    with_queries(kernel, [&](const auto& call) { start(launch, call); });
+    with_attention(kernel, [&](const auto& call) { start(launch, call); });
   }
   void run(const Launch& launch, const FewProducts& kernel) override {
     check(launch);

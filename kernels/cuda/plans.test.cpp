@@ -126,13 +126,8 @@ TEST(CudaPlans, QueriesAndTilesFitIntoSharedMemory) {
   for (const size_t shared : {size_t{163} << 10, size_t{227} << 10}) {
     for (const uint32_t head_dim : {64u, 128u, 256u, 1024u}) {
       for (const Segment& s : {prompt, token}) {
-        Attention call;
-        call.head_dim = head_dim;
-        call.heads = 8;
-        call.kv_heads = 2;
-        call.queries_max = queries_of_item(geometry(head_dim), {&s, 1}, 8, shared);
-        call.stages = attention_stages(geometry(head_dim), call.queries_max, shared);
-        EXPECT_GT(call.stages.tiles, 0u);
+        const Attention call = attention_call(geometry(head_dim), {&s, 1}, 8, shared);
+        EXPECT_EQ(call.on_tensor_cores, head_dim <= 256);
         Items<AttentionItem> items;
         attention_items(geometry(head_dim), {&s, 1}, 8, call.queries_max, items);
         EXPECT_LE(plan_of(call, items.items).launch.shared_bytes, shared) << head_dim;
@@ -144,25 +139,87 @@ TEST(CudaPlans, QueriesAndTilesFitIntoSharedMemory) {
   EXPECT_EQ(attention_stages(large, 4, 163 << 10).count, 1u);
   EXPECT_EQ(attention_stages(large, 4, 163 << 10).tiles, 1u);
   EXPECT_EQ(attention_stages(large, 4, 99 << 10).tiles, 0u);
-  EXPECT_EQ(queries_of_item(geometry(128), {&prompt, 1}, 8, 99 << 10), 8u);
-  EXPECT_EQ(queries_of_item(geometry(128), {&token, 1}, 8, 99 << 10), 4u);
+}
+
+TEST(CudaPlans, ItemsHaveTheQueriesThatTheLongestSegmentNeeds) {
+  const int32_t table[8] = {};
+  const auto queries = [&](const KvGeometry& g, uint32_t rows, size_t heads, size_t shared) {
+    const Segment segments[] = {{table, 0, 1, 0}, {table, 1, rows, 0}};
+    return queries_of_item(g, segments, heads, shared);
+  };
+  for (const auto& [rows, expected] : std::vector<std::pair<uint32_t, uint32_t>>{
+           {1, 4}, {2, 8}, {3, 16}, {5, 32}, {8, 32}, {9, 64}, {500, 64}}) {
+    EXPECT_EQ(queries(geometry(128), rows, 8, 227 << 10), expected) << rows;
+  }
+  EXPECT_EQ(queries(geometry(128), 1, 80, 227 << 10), 64u);
+  EXPECT_EQ(queries(geometry(256), 500, 8, 227 << 10), 64u);
+  EXPECT_EQ(queries(geometry(256), 500, 8, 163 << 10), 16u);
+  KvGeometry floats = geometry(128);
+  floats.k_kind = KvKind::bf16;
+  EXPECT_FALSE(attention_on_tensor_cores(floats));
+  EXPECT_EQ(queries(floats, 500, 8, 99 << 10), 8u);
+  EXPECT_EQ(queries(floats, 1, 8, 99 << 10), 4u);
+}
+
+/// Three blocks of decoding fit a multiprocessor with 228 KiB, of which each block takes 1 more.
+TEST(CudaPlans, BlocksOfDecodingShareAMultiprocessor) {
+  const std::vector<int32_t> table(256);
+  const Segment token = {table.data(), 0, 1, 4000};
+  const Attention call = attention_call(geometry(128), {&token, 1}, 8, 227 << 10);
+  for (const uint32_t items : {1u, 4096u}) {
+    const AttentionPlan plan = plan_attention(call, {items, 32}, 132);
+    EXPECT_LE(3 * (plan.launch.shared_bytes + 1024), size_t{228} << 10) << items;
+  }
+  const Segment prompt = {table.data(), 0, 500, 0};
+  const Attention many = attention_call(geometry(128), {&prompt, 1}, 8, 227 << 10);
+  EXPECT_LE(2 * (plan_attention(many, {4096, 4}, 132).launch.shared_bytes + 1024),
+            size_t{228} << 10);
 }
 
 TEST(CudaPlans, ChunksAreSpreadWhereItemsAreFew) {
   const std::vector<int32_t> table(64);
   const Segment long_one = {table.data(), 0, 1, 1999};
-  Attention call;
-  call.head_dim = 128;
-  call.heads = 8;
-  call.kv_heads = 2;
-  call.queries_max = 4;
+  const Attention call = attention_call(geometry(128), {&long_one, 1}, 8, 227 << 10);
   Items<AttentionItem> items;
-  attention_items(geometry(128), {&long_one, 1}, 8, 4, items);
+  attention_items(geometry(128), {&long_one, 1}, 8, call.queries_max, items);
   const AttentionPlan plan = plan_of(call, items.items);
   EXPECT_EQ(plan.launch.z, 16u);
+  EXPECT_EQ(plan.chunks_max, 16u);
   EXPECT_EQ(plan.partial_floats, 2u * 16u * 4u * 130u);
-  const std::vector<AttentionItem> many(200, items.items[0]);
-  EXPECT_EQ(plan_of(call, many).launch.z, 1u);
+  // 128 blocks of 396 at a time: three parts each.
+  EXPECT_EQ(plan_attention(call, {64, 16}, 132).launch.z, 3u);
+  EXPECT_EQ(plan_attention(call, {2000, 16}, 132).launch.z, 1u);
+  EXPECT_EQ(plan_attention(call, {1, 1}, 132).launch.z, 1u);
+}
+
+/// Each chunk of an item is one part's, whatever the parts.
+TEST(CudaPlans, PartsCoverTheChunksOnce) {
+  AttentionCall call;
+  call.heads = call.kv_heads = 1;
+  const AttentionItem item = {.first_position = 1000, .queries = 1};
+  for (call.parts = 1; call.parts < 20; ++call.parts) {
+    EXPECT_EQ(call.first_chunk_of_part(item, 0), 0u);
+    EXPECT_EQ(call.first_chunk_of_part(item, call.parts), 8u);
+    for (uint32_t part = 0; part < call.parts; ++part) {
+      EXPECT_LE(call.first_chunk_of_part(item, part), call.first_chunk_of_part(item, part + 1));
+    }
+  }
+}
+
+/// What is reserved for a step's sizes is enough for any plan of it.
+TEST(CudaPlans, SpreadChunksStayWithinTheirMemory) {
+  const StepSizes sizes = {
+      .rows = 256, .segments = 64, .positions = 8192, .heads = 8, .geometry = geometry(128)};
+  const std::vector<int32_t> table(256);
+  for (const uint32_t rows : {1u, 4u, 8u, 32u}) {
+    const Segment segment = {table.data(), 0, rows, 4000};
+    const Attention call = attention_call(sizes.geometry, {&segment, 1}, 8, 227 << 10);
+    for (uint32_t items = 1; items < 2000; items *= 3) {
+      EXPECT_LE(plan_attention(call, {items, 64}, 132).partial_floats,
+                partial_floats_max(sizes, 132))
+          << rows << ' ' << items;
+    }
+  }
 }
 
 TEST(CudaPlans, PlanesOfAMatrixDoNotOverlap) {

@@ -211,6 +211,21 @@ OUTRIDER_KERNEL uint32_t twice(uint32_t pair, uint32_t i) {
 #endif
 }
 
+/// Byte i is the one that nibble i of the selector's low 16 bits names, 0 … 7: of a, then of b.
+OUTRIDER_KERNEL uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+#if defined(__CUDACC__)
+  return __byte_perm(a, b, selector);
+#else
+  const uint64_t both = uint64_t{b} << 32 | a;
+  uint32_t out = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t from = selector >> (4 * i) & 7;
+    out |= static_cast<uint32_t>(both >> (8 * from) & 0xFF) << (8 * i);
+  }
+  return out;
+#endif
+}
+
 template <class T>
 OUTRIDER_KERNEL T least(T a, T b) {
   return b < a ? b : a;

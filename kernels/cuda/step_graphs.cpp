@@ -83,7 +83,7 @@ StepGraphs::Kind StepGraphs::stage(const Step& step) {
           .append_items = inputs_.append_items,
           .attention_items = inputs_.attention_items,
           .queries_max = call.queries_max,
-          .chunks = inputs_.plan.launch.z};
+          .chunks = inputs_.plan.chunks_max};
 }
 
 StepGraphs::Entry& StepGraphs::entry_of(const Kind& kind) {

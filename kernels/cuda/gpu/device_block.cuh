@@ -183,6 +183,21 @@ class DeviceBlock {
     }
   }
 
+  template <uint32_t lanes>
+  __device__ __forceinline__ void group_max(Local<float>& values) {
+    float& value = values[0];
+    for (int apart = lanes / 2; apart > 0; apart /= 2) {
+      value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, apart));
+    }
+  }
+  template <class LaneOf>
+  __device__ __forceinline__ void take_from_lane(Local<uint32_t>& values, const LaneOf& lane_of) {
+    values[0] = __shfl_sync(0xFFFFFFFFu, values[0], lane_of(threadIdx.x));
+  }
+  __device__ __forceinline__ bool any(Local<uint32_t>& values) {
+    return __any_sync(0xFFFFFFFFu, values[0] != 0) != 0;
+  }
+
   __device__ __forceinline__ void prefetch(const std::byte* from, uint32_t bytes) const {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");

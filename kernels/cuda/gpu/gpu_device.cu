@@ -42,8 +42,11 @@ void load_kernels(size_t shared_bytes_max) {
   load_kernel<Rope>(shared_bytes_max);
   load_kernel<Gather>(shared_bytes_max);
   load_kernel<KvAppend>(shared_bytes_max);
-  load_kernel<AttentionOf<4>>(shared_bytes_max);
-  load_kernel<AttentionOf<8>>(shared_bytes_max);
+  load_kernel<FloatAttention<4>>(shared_bytes_max);
+  load_kernel<FloatAttention<8>>(shared_bytes_max);
+  load_kernel<TensorAttention<1>>(shared_bytes_max);
+  load_kernel<TensorAttention<2>>(shared_bytes_max);
+  load_kernel<TensorAttention<4>>(shared_bytes_max);
   load_kernel<MergeChunks>(shared_bytes_max);
   load_kernel<SampleRows>(shared_bytes_max);
 }
@@ -180,7 +183,7 @@ class GpuDevice final : public Device {
                      [&]<WeightType type>() { start(launch, EmbedOf<type>(kernel)); });
   }
   void run(const Launch& launch, const Attention& kernel) override {
-    with_queries(kernel, [&](const auto& call) { start(launch, call); });
+    with_attention(kernel, [&](const auto& call) { start(launch, call); });
   }
   void run(const Launch& launch, const FewProducts& kernel) override {
     select();
