@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <caf/actor_addr.hpp>
+#include <caf/actor_cast.hpp>
+#include <caf/actor_control_block.hpp>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,22 +16,30 @@ namespace outrider::actors {
 
 /// The routers that a worker reports to: each gateway of a cluster has one. They know nothing of
 /// each other; the first one leases drafts, for as long as it is there. One that refuses the worker
-/// is none of them until it is found again.
+/// is none of them until it is found again. Over another connection a router has an equal address,
+/// but is another actor here: the loss of the old one may be heard of after the new one is found.
 class KnownRouters {
  public:
   /// So many are to be found.
   explicit KnownRouters(size_t wanted) : wanted_(wanted) {}
 
-  /// False: it is known. `gate` is where lines to its process are dialled.
+  /// False: it is known, over this connection. `gate` is where lines to its process are dialled.
   bool add(const schema::RouterHandle& router, const std::string& gate = {}) {
-    if (find(router.address()) != routers_.end()) return false;
+    const auto known = find(router.address());
+    if (known != routers_.end() && is_same(*known, router.address())) return false;
     refusing_.erase(router.address());
     gates_[router.address()] = gate;
-    routers_.push_back(router);
+    if (known != routers_.end()) {
+      *known = router;
+    } else {
+      routers_.push_back(router);
+    }
     return true;
   }
-  /// It is gone. Whether it was one of them.
+  /// It is gone. Whether it was one of them, and not just found again.
   bool remove(const caf::actor_addr& router) {
+    const auto known = find(router);
+    if (known != routers_.end() && !is_same(*known, router)) return false;
     refusing_.erase(router);
     return drop(router);
   }
@@ -69,9 +79,13 @@ class KnownRouters {
   }
 
  private:
-  std::vector<schema::RouterHandle>::const_iterator find(const caf::actor_addr& router) const {
+  std::vector<schema::RouterHandle>::iterator find(const caf::actor_addr& router) {
     return std::find_if(routers_.begin(), routers_.end(),
                         [&](const auto& known) { return known.address() == router; });
+  }
+  static bool is_same(const schema::RouterHandle& known, const caf::actor_addr& router) {
+    return caf::actor_cast<caf::actor_control_block*>(known) ==
+           caf::actor_cast<caf::actor_control_block*>(router);
   }
 
   bool drop(const caf::actor_addr& router) {

@@ -186,13 +186,15 @@ class Cluster:
         flags = ["--threads", "1", "--kv-memory-mb", "64", *self.secret]
         return Node(self.args.binary, self.args.draft, place.join, flags, place.prefix)
 
-    def targets(self):
+    def count(self, role):
         members = json.loads(self.server.request("GET", "/cluster")[2])["members"]
-        return [member for member in members if member["role"] == "target"]
+        return sum(member["role"] == role for member in members)
 
     def wait_members(self):
-        count = self.targets_joined + (0 if self.args.gateways else 1)
-        self.server.wait_until(lambda: len(self.targets()) == count, "all targets")
+        targets = self.targets_joined + (0 if self.args.gateways else 1)
+        self.server.wait_until(lambda: self.count("target") == targets, "all targets")
+        if self.draft:
+            self.server.wait_until(lambda: self.count("draft") == 1, "the draft")
 
     def fault(self, how, at):
         """What it does; when it is over the node, or another, is a member again."""
@@ -374,6 +376,7 @@ def main():
         return EXIT_SKIPPED
     args.binary = args.binary.resolve()
     args.model = args.model.resolve()
+    args.draft = args.draft and args.draft.resolve()
     print(f"kill_targets: seed {args.seed}", flush=True)
     with contextlib.ExitStack() as stack:
         return play(args, stack)

@@ -86,5 +86,45 @@ TEST_F(TargetReconnect, ASessionThatComesAgainBeforeItsOldRequestHasEndedIsWatch
   EXPECT_TRUE(engine_->idle()) << "nobody will ever read the second one";
 }
 
+/// What it is told meanwhile waits: of a router over a connection that is gone by then, and of the
+/// same one over the next; only after both does it hear that the first is gone.
+TEST_F(TargetReconnect, ATargetThatStandsStillWhileItsRouterIsLostAndFoundAgainReportsToIt) {
+  const auto announces = std::make_shared<int>(0);
+  const auto loads = std::make_shared<int>(0);
+  const auto router =
+      caf::actor_cast<caf::strong_actor_ptr>(runtime_.spawn(here_, [&](caf::actor_system& system) {
+        return system.spawn([announces, loads](caf::event_based_actor* self) -> caf::behavior {
+          self->set_default_handler(caf::drop);
+          return {[announces](const schema::Announce&) { ++*announces; },
+                  [loads](const schema::Load&) { ++*loads; }};
+        });
+      }));
+  const auto find_router = [&] {
+    const auto seen = network_.view(there_, router);
+    caf::anon_send(caf::actor_cast<caf::actor>(target_),
+                   schema::RouterFound{caf::actor_cast<schema::RouterHandle>(seen)});
+    return seen;
+  };
+  runtime_.set_hanging(there_, true);
+  const auto first = find_router();
+  network_.cut(here_, there_);
+  pass(seconds(4));
+  network_.mend(here_, there_);
+  const auto second = find_router();
+  ASSERT_TRUE(is_dead_proxy(first));
+  ASSERT_FALSE(is_dead_proxy(second));
+  ASSERT_EQ(first->address(), second->address());
+  runtime_.set_hanging(there_, false);
+  runtime_.run_actors();
+  pass(seconds(3));
+  EXPECT_EQ(*announces, 1);
+  EXPECT_GE(*loads, 5);
+  network_.kill(here_, true);
+  pass(seconds(1));
+  const uint64_t sent = network_.sent();
+  pass(seconds(3));
+  EXPECT_EQ(network_.sent(), sent) << "the second one is watched, too";
+}
+
 }  // namespace
 }  // namespace outrider::sim::cluster
