@@ -357,7 +357,9 @@ TEST(EngineHints, DraftsComeBackAfterStepsInWhichNothingCouldPay) {
       const uint64_t before = world.engine->stats().hints.drafts;
       world.engine->set_step_costs(step_costs(!is_dear));
       world.step();
-      if (is_dear) EXPECT_EQ(world.engine->stats().hints.drafts, before);
+      if (is_dear) {
+        EXPECT_EQ(world.engine->stats().hints.drafts, before);
+      }
     }
     world.run();
     expect_same(world.heard[key][0], expected);

@@ -15,20 +15,22 @@ struct RoundCursor {
 /// Products of up to 8 rows: reading the weights is the work. A block takes a share of all tiles of
 /// 16 outputs, one after the other, by rounds in which each of its warps takes a segment. The
 /// weights of the next round come by copies while one is multiplied, whatever tiles they belong
-/// to: the memory is busy from the first block to the last. Blocks: x as many as the device has
-/// multiprocessors, of `warps` warps each.
+/// to: the memory is busy from the first block to the last. Blocks: x two for each multiprocessor,
+/// of `warps` warps each.
 template <WeightType type>
 struct FewRows : Products {
   static constexpr bool k_waits_itself = true;  ///< weights come first
   static constexpr uint32_t k_rows = 8;
   static constexpr uint32_t k_sums = 128;  ///< of a tile
   static constexpr uint32_t k_stages = 2;
-  /// The most warps: an A100's memory for a block has room for their rounds.
-  static constexpr uint32_t k_warps = LaneTile<type>::k_unit_bytes < 600    ? 16
-                                      : LaneTile<type>::k_unit_bytes < 800  ? 12
-                                      : LaneTile<type>::k_unit_bytes < 1100 ? 8
-                                      : LaneTile<type>::k_unit_bytes < 2100 ? 4
-                                                                            : 2;
+  /// The most warps. Two blocks share a multiprocessor, so that one computes while the other waits;
+  /// both have room for two rounds in 227 KiB, and an A100 for one of them.
+  static constexpr uint32_t k_blocks = 2;
+  static constexpr uint32_t k_warps = LaneTile<type>::k_unit_bytes < 800    ? 8
+                                      : LaneTile<type>::k_unit_bytes < 900  ? 7
+                                      : LaneTile<type>::k_unit_bytes < 1100 ? 6
+                                      : LaneTile<type>::k_unit_bytes < 2100 ? 3
+                                                                            : 1;
   static constexpr uint32_t k_threads = 32 * k_warps;
   static constexpr uint32_t k_round_units = k_warps * k_segment_units;  ///< at most
 

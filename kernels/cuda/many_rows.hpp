@@ -22,7 +22,8 @@ struct ManyRows : Products {
   static constexpr uint32_t k_turns_ahead = k_stages - 2;
   static constexpr uint32_t k_stage_units = 2;
   static constexpr uint32_t k_rows_bytes = k_rows * 128;  ///< of a unit
-  static constexpr size_t k_shared_bytes = size_t{k_stages} * (k_stage_units * k_rows_bytes + 16);
+  static constexpr size_t k_shared_bytes =
+      size_t{k_stages} * (k_stage_units * k_rows_bytes + 16) + k_rows * sizeof(float);
 
   explicit ManyRows(const Products& call) : Products(call) {}
 
@@ -35,6 +36,7 @@ struct ManyRows : Products {
     auto rows =
         block.template shared<std::byte>(k_stages * k_stage_units * k_rows_bytes);  // [places]
     typename Block::template Copies<k_stages, k_turns_ahead> copies(block);
+    auto inverse_of = block.template shared<float>(k_rows);
     auto lanes = block.template local<Lane>();
     for (uint32_t i = 0; i < 2; ++i) prefetch_segment(block, target.w, tile, begin, end, i);
     block.threads([&](uint32_t t) {
@@ -49,6 +51,10 @@ struct ManyRows : Products {
       prepare(lane.units[0], lane.a[0]);
     });
     block.wait_for_previous();
+    block.threads([&](uint32_t t) {  // seen behind the first barrier
+      const uint32_t row = block.x() * k_rows + t;
+      if (t < k_rows) inverse_of.store(t, row < m ? inverse[row] : 0.0f);
+    });
     for (uint32_t turn = 0; turn < k_turns_ahead; ++turn) {
       start_copies(block, begin, end, turn, copies, rows);
     }
@@ -87,9 +93,9 @@ struct ManyRows : Products {
     if (workspace != nullptr) return;
     block.threads([&](uint32_t t) {
       if (target.accumulate) {
-        finish_all<true>(block, t, target, tile, lanes[t]);
+        finish_all<true>(block, t, target, tile, inverse_of, lanes[t]);
       } else {
-        finish_all<false>(block, t, target, tile, lanes[t]);
+        finish_all<false>(block, t, target, tile, inverse_of, lanes[t]);
       }
     });
   }
@@ -151,9 +157,10 @@ struct ManyRows : Products {
     copies.close(stage);
   }
 
-  template <bool accumulates, class Block>
+  template <bool accumulates, class Block, class Inverse>
   OUTRIDER_KERNEL void finish_all(Block& block, uint32_t t, const ProductTarget& target,
-                                  uint32_t tile, const Lane& lane) const {
+                                  uint32_t tile, const Inverse& inverse_of,
+                                  const Lane& lane) const {
     float scale[2], bias[2];
     OUTRIDER_UNROLL
     for (uint32_t h = 0; h < 2; ++h) {
@@ -166,7 +173,7 @@ struct ManyRows : Products {
     for (uint32_t i = 0; i < 2 * NT; ++i) {
       const uint32_t row = row_of(block, t, i / 2 * 4 + i % 2);
       if (row >= m) continue;
-      const float of_row = inverse[row];
+      const float of_row = inverse_of.load(row - block.x() * k_rows);
       float* const y = target.y + size_t{row} * target.w.outputs + output;
       OUTRIDER_UNROLL
       for (uint32_t h = 0; h < 2; ++h) {

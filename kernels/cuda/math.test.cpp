@@ -8,7 +8,7 @@
 
 #include "base/fmath.hpp"
 #include "base/philox.hpp"
-#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/float_attention.hpp"
 #include "kernels/cuda/weight_units.hpp"
 
 namespace outrider::kernels::cuda {

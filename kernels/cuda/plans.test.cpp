@@ -27,10 +27,11 @@ TEST(CudaPlans, FewRowsShareTheTilesOverTheDevice) {
   const ProductPlan plan = plan_products(products(8, {4096, 17}, 4096), 132);
   EXPECT_TRUE(plan.few);
   EXPECT_EQ(plan.call.targets[1].first, 256u);
-  EXPECT_EQ(plan.launch.x, 132u);
-  EXPECT_EQ(plan.call.blocks, 132u);
+  EXPECT_EQ(plan.launch.x, 258u);
+  EXPECT_EQ(plan.call.blocks, 258u);
   EXPECT_EQ(plan.launch.threads, 32u * plan.call.warps);
-  EXPECT_EQ(plan.call.warps, 16u);
+  EXPECT_EQ(plan.call.warps, 8u);
+  EXPECT_EQ(plan_products(products(8, {14336}, 4096), 132).launch.x, 264u);
   EXPECT_EQ(plan.workspace_floats, 0u);
   const ProductPlan small = plan_products(products(1, {40, 1}, 768), 132);
   EXPECT_EQ(small.launch.x, 4u);

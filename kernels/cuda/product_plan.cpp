@@ -25,7 +25,7 @@ uint32_t number_tiles(Products& call, uint32_t tiles) {
 void plan_few(ProductPlan& plan, uint32_t multiprocessors) {
   Products& call = plan.call;
   const uint32_t tiles = number_tiles(call, 1);
-  call.blocks = plan.launch.x = std::min(tiles, multiprocessors);
+  call.blocks = plan.launch.x = std::min(tiles, 2 * multiprocessors);
   call.segments_reciprocal = UINT32_MAX / call.segments() + uint64_t{1};
   const uint32_t segments_of_block = ceil_div(tiles, call.blocks) * call.segments();
   with_weight_type(call.weight_type, [&]<WeightType type>() {
