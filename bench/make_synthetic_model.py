@@ -5,7 +5,9 @@ Usage: make_synthetic_model.py FILE [--layers 32] [--kind Q4_0|Q8_0] [--faint-fr
 
 A tensor's numbers depend on its name only. So with --faint-from 2 --faint 0.1 the layers from the third
 on add a tenth of what they would, and a model of --layers 2 is a draft model whose guesses the other
-often shares; how often, F decides. Needs numpy. Its tokenizer is that of the tiny test models, filled up to the vocabulary's size.
+often shares; how often, F decides.
+
+Needs numpy. Its tokenizer is that of the tiny test models, filled up to the vocabulary's size.
 """
 
 import argparse

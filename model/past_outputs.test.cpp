@@ -53,7 +53,9 @@ TEST(PastOutputs, AScopeKeepsItsLastTexts) {
   for (int32_t i = 0; i < 50; ++i) {
     outputs.add(k_one, 1, count_from(100 * i, 20));
     if (i == 9) bytes_of_ten = outputs.bytes();
-    if (i > 9) EXPECT_LE(outputs.bytes(), 2 * bytes_of_ten);
+    if (i > 9) {
+      EXPECT_LE(outputs.bytes(), 2 * bytes_of_ten);
+    }
     for (int32_t kept = std::max(0, i - 1); kept <= i; ++kept) {
       const int32_t at = 100 * kept;
       found += drafted(outputs, k_one, {at, at + 1, at + 2}, 1) == Text{at + 3} ? 1 : 0;
