@@ -201,7 +201,7 @@ void RouterState::tell_drafts() {
   std::map<uint64_t, uint32_t> told;
   for (const auto& [id, worker] : table_.workers()) {
     if (worker.announce.role != schema::Role::target) continue;
-    const uint32_t drafts = table_.drafts(worker.announce.tokenizer);
+    const uint32_t drafts = table_.drafts_for(worker.announce);
     told.emplace(id, drafts);
     const auto before = drafts_told_.find(id);
     if (before != drafts_told_.end() && before->second == drafts) continue;
@@ -268,6 +268,7 @@ void RouterState::tell_of_late() {
 void RouterState::tell_of_namesakes(const schema::Announce& announce) {
   for (const auto& [id, worker] : table_.workers()) {
     if (id == announce.worker || worker.announce.name != announce.name) continue;
+    if (worker.announce.incarnation == announce.incarnation) continue;  // its other role
     log_->warn("another member is called {}, too: --node-name tells them apart", announce.name);
     return;
   }

@@ -172,11 +172,27 @@ TEST_F(RouterMembers, NamesAreForLinesOfLogsAndToldApart) {
   forged.name = "a\nfake line\x1b[31m";
   announce(worker(1), forged);
   EXPECT_EQ(workers()[0].announce.name, "a?fake?line?[31m");
-  schema::Announce other = announce_of(2, 2);
+  schema::Announce other = announce_of(2, 3);
   other.name = forged.name;
   announce(worker(2), other);
   EXPECT_NE(lines_.str().find("another member is called a?fake?line?[31m, too"), std::string::npos)
       << lines_.str();
+}
+
+/// Its process answers for the draft model itself, too: as a target of the same name.
+TEST_F(RouterMembers, ADraftModelsTwoRolesAreNoNamesakesAndNoDraftForEachOther) {
+  draft(7);
+  schema::Announce front = announce_of(8, incarnation_of_draft(7));
+  front.name = announce_of(7).name;
+  front.tokenizer = "tokens";
+  announce(worker(8), front);
+  EXPECT_EQ(lines_.str().find("is called"), std::string::npos) << lines_.str();
+  ASSERT_FALSE(known_->empty());
+  EXPECT_EQ(known_->back(), 0u) << "its own draft model";
+  schema::Announce target = announce_of(9);
+  target.tokenizer = "tokens";
+  announce(worker(9), target);
+  EXPECT_EQ(known_->back(), 1u);
 }
 
 TEST_F(RouterMembers, TellsWhoIsLateAndHeardAgainAndWhoIsLeaving) {

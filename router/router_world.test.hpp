@@ -81,6 +81,7 @@ class RouterWorld : public ::testing::Test {
     announce(handle, announce_of(id));
     return handle;
   }
+  static uint64_t incarnation_of_draft(uint64_t id) { return 100 + id; }
   schema::DraftHandle draft(uint64_t id, const std::string& tokenizer = "tokens") {
     const auto refused = refused_;
     auto handle = own(system_.spawn([refused]() -> schema::DraftHandle::behavior_type {
@@ -88,7 +89,7 @@ class RouterWorld : public ::testing::Test {
               [](const schema::DraftClose&) {}, [](const schema::AnnounceAgain&) {},
               [refused](const schema::WorkerRefused& why) { refused->push_back(why); }};
     }));
-    schema::Announce message = announce_of(id);
+    schema::Announce message = announce_of(id, incarnation_of_draft(id));
     message.role = schema::Role::draft;
     message.draft = handle;
     message.tokenizer = tokenizer;

@@ -110,10 +110,11 @@ std::vector<const WorkerView*> WorkerTable::candidates(const schema::PlaceReques
   return found;
 }
 
-uint32_t WorkerTable::drafts(const std::string& tokenizer) const {
+uint32_t WorkerTable::drafts_for(const schema::Announce& target) const {
   return static_cast<uint32_t>(std::ranges::count_if(workers_, [&](const auto& entry) {
     const schema::Announce& it = entry.second.announce;
-    return it.role == schema::Role::draft && it.tokenizer == tokenizer;
+    return it.role == schema::Role::draft && it.tokenizer == target.tokenizer &&
+           it.incarnation != target.incarnation;
   }));
 }
 

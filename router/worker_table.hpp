@@ -68,8 +68,9 @@ class WorkerTable {
   void release_session(uint64_t session);
 
   const std::map<uint64_t, WorkerView>& workers() const { return workers_; }
-  /// How many drafts have this tokenizer.
-  uint32_t drafts(const std::string& tokenizer) const;
+  /// How many drafts could draft for a target: of its tokenizer, and not its own process's second
+  /// face, the model that drafts there.
+  uint32_t drafts_for(const schema::Announce& target) const;
   /// Workers, none that leaves, of the request's model whose context holds its tokens and at least
   /// one more; with a fingerprint, only twins of it.
   std::vector<const WorkerView*> candidates(const schema::PlaceRequest& request) const;

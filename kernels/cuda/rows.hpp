@@ -43,6 +43,7 @@ struct RowTiles {
 /// norm.
 struct PrepareRows {
   static constexpr uint32_t k_threads = 1024;
+  static constexpr uint32_t k_blocks = 2;
   static constexpr uint32_t k_warps = k_threads / 32;
   static constexpr size_t k_shared_bytes = 2 * k_warps * sizeof(float);
 
