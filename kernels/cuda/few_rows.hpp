@@ -15,8 +15,7 @@ struct RoundCursor {
 /// Products of up to 8 rows: reading the weights is the work. A block takes a share of all tiles of
 /// 16 outputs, one after the other, by rounds in which each of its warps takes a segment. The
 /// weights of the next round come by copies while one is multiplied, whatever tiles they belong
-/// to: the memory is busy from the first block to the last. Blocks: x two for each multiprocessor,
-/// of `warps` warps each.
+/// to. Blocks: x two for each multiprocessor, of `warps` warps each.
 template <WeightType type>
 struct FewRows : Products {
   static constexpr bool k_waits_itself = true;  ///< weights come first
