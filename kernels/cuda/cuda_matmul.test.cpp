@@ -9,9 +9,10 @@ namespace {
 using namespace kernels::testing_support;
 class MatmulOn : public cuda::testing_support::EachDevice {};
 
-/// The row goes in as halves of its range, weights of 32 bits likewise: evenly spread errors, six
-/// standard deviations of their sum. Sums of 16 products end with an error of 2^-23 of what stands
-/// there, which codes and offsets make larger than the result.
+/// The row goes in as halves of its range, and weights as halves of theirs: evenly spread errors,
+/// six standard deviations of the row's and, where weights have 32 bits, of both. Sums of 16
+/// products end with an error of 2^-23 of what stands there, which codes and offsets make larger
+/// than the result.
 Worst compare_halves(const MatmulProblem& p, const std::vector<float>& got,
                      const std::vector<float>& expected) {
   const auto [n, k, m] = std::tuple(p.what.n, p.what.k, p.what.m);

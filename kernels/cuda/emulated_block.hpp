@@ -154,12 +154,7 @@ class EmulatedBlock {
     across_warps(values, [](uint32_t a, uint32_t b) { return a < b ? b : a; });
   }
 
-  /// Of a group of lanes, likewise.
-  template <uint32_t lanes>
-  void group_sum(Local<float>& values) {
-    across_lanes<lanes>(values, [](float a, float b) { return a + b; });
-  }
-  /// Of numbers none of which is NaN.
+  /// Of a group of lanes, likewise; of numbers none of which is NaN.
   template <uint32_t lanes>
   void group_max(Local<float>& values) {
     across_lanes<lanes>(values, [](float a, float b) { return a < b ? b : a; });

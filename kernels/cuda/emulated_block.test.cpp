@@ -123,17 +123,6 @@ TEST(EmulatedBlock, CopiedStretchesAreThereInTheirTurn) {
   EXPECT_DEATH(emulate(launch, CopiesInTurn{from, &seen, false}, false), "under way");
 }
 
-TEST(EmulatedBlock, GroupsAddByPairs) {
-  std::vector<float> sums(64);
-  run([&](EmulatedBlock& block) {
-    auto value = block.local<float>();
-    block.threads([&](uint32_t t) { value[t] = static_cast<float>(t); });
-    block.group_sum<8>(value);
-    block.threads([&](uint32_t t) { sums[t] = value[t]; });
-  });
-  for (uint32_t t = 0; t < 64; ++t) EXPECT_EQ(sums[t], static_cast<float>(t / 8 * 64 + 28));
-}
-
 TEST(EmulatedBlock, LanesLookAtEachOther) {
   std::vector<float> highest(64);
   std::vector<uint32_t> taken(64);

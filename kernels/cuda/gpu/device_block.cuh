@@ -176,14 +176,6 @@ class DeviceBlock {
   }
 
   template <uint32_t lanes>
-  __device__ __forceinline__ void group_sum(Local<float>& values) {
-    float& value = values[0];
-    for (int apart = lanes / 2; apart > 0; apart /= 2) {
-      value += __shfl_xor_sync(0xFFFFFFFFu, value, apart);
-    }
-  }
-
-  template <uint32_t lanes>
   __device__ __forceinline__ void group_max(Local<float>& values) {
     float& value = values[0];
     for (int apart = lanes / 2; apart > 0; apart /= 2) {
