@@ -14,7 +14,8 @@ namespace outrider::actors {
 class DraftPort {
  public:
   virtual ~DraftPort() = default;
-  /// Beyond limits::draft_inbox_max it is dropped: what follows shows the gap.
+  /// Beyond limits::draft_inbox_max it is dropped: what follows shows the gap, and a text whose
+  /// close was lost is the first to make room.
   virtual void give(DraftInput input) = 0;
   virtual EngineSnapshot snapshot() const = 0;
   /// Texts that it drafts for.
@@ -47,7 +48,7 @@ class DraftLoop final : public DraftPort, public EnginePort {
   void cancel(RequestKey key) override { loop_->cancel(key); }
   void set_parked(RequestKey key, bool parked) override { loop_->set_parked(key, parked); }
   void hint(std::vector<DraftedHint> hints) override { loop_->hint(std::move(hints)); }
-  void count_hints(model::HintOutcome outcome, uint64_t count) override {
+  void count_hints(HintOutcome outcome, uint64_t count) override {
     loop_->count_hints(outcome, count);
   }
 

@@ -107,7 +107,7 @@ void EngineLoop::hint(std::vector<DraftedHint> hints) {
   for (DraftedHint& hint : hints) {
     const size_t branches = 1 + hint.branches.size();
     if (inbox_.hint_branches + branches > limits::hint_branches_waiting_max) {
-      ++refused_.hints[static_cast<size_t>(model::HintOutcome::full)];
+      ++refused_.hints[static_cast<size_t>(HintOutcome::full)];
       continue;
     }
     inbox_.hint_branches += branches;
@@ -115,7 +115,7 @@ void EngineLoop::hint(std::vector<DraftedHint> hints) {
   }
 }
 
-void EngineLoop::count_hints(model::HintOutcome outcome, uint64_t count) {
+void EngineLoop::count_hints(HintOutcome outcome, uint64_t count) {
   const std::lock_guard lock(mutex_);
   refused_.hints[static_cast<size_t>(outcome)] += count;
 }
@@ -219,7 +219,7 @@ void EngineLoop::obey(Inbox& taken, EngineEvents& events) {
                   {.base_length = hint.base_length,
                    .base_hash = hint.base_hash,
                    .branches = hint.branches,
-                   .source = model::HintSource::draft_model});
+                   .source = HintSource::draft_model});
   }
 }
 

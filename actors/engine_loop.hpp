@@ -36,7 +36,7 @@ class EngineLoop final : public EnginePort {
   void cancel(RequestKey key) override;
   void set_parked(RequestKey key, bool parked) override;
   void hint(std::vector<DraftedHint> hints) override;
-  void count_hints(model::HintOutcome outcome, uint64_t count) override;
+  void count_hints(HintOutcome outcome, uint64_t count) override;
   EngineSnapshot snapshot() const override;
 
   /// Between two steps, as Engine::forget_cached; then `done` on the loop's thread, which must not
@@ -90,9 +90,9 @@ class EngineLoop final : public EnginePort {
   std::vector<Errand> errands_;
   uint32_t inbox_choices_ = 0;
   EngineSnapshot snapshot_;
-  model::HintCounters refused_;  ///< Hints that the engine never saw.
-  bool resting_ = false;         ///< The thread holds nothing and waits.
-  bool arrived_ = false;         ///< The engine has something to take in.
+  HintCounters refused_;  ///< Hints that the engine never saw.
+  bool resting_ = false;  ///< The thread holds nothing and waits.
+  bool arrived_ = false;  ///< The engine has something to take in.
   bool stop_ = false;
 
   // Of the loop's thread only.

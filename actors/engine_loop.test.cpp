@@ -399,7 +399,7 @@ TEST(EngineLoop, HintsReachTheEngineBeforeItsNextStepAndAreBounded) {
   EXPECT_NE(loop.snapshot().step_began, TimePoint{0});
   loop.hint({{{1, 1}, 0, 2, 77, {{-1, 9, 200}}}});
   loop.hint(std::vector<DraftedHint>(limits::hint_branches_waiting_max));
-  loop.count_hints(model::HintOutcome::no_lease, 3);
+  loop.count_hints(HintOutcome::no_lease, 3);
   open.set_value();
   loop.wait_idle();
   EXPECT_EQ(loop.snapshot().step_began, TimePoint{0});
@@ -407,8 +407,8 @@ TEST(EngineLoop, HintsReachTheEngineBeforeItsNextStepAndAreBounded) {
   EXPECT_EQ(engine.hints()[0].base_hash, 77u);
   EXPECT_EQ(engine.hints()[0].branches.at(0).token, 9);
   const auto& outcomes = loop.snapshot().stats.hints.hints;
-  EXPECT_EQ(outcomes[static_cast<size_t>(model::HintOutcome::full)], 2u);
-  EXPECT_EQ(outcomes[static_cast<size_t>(model::HintOutcome::no_lease)], 3u);
+  EXPECT_EQ(outcomes[static_cast<size_t>(HintOutcome::full)], 2u);
+  EXPECT_EQ(outcomes[static_cast<size_t>(HintOutcome::no_lease)], 3u);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ class EnginePort {
   /// are dropped and counted.
   virtual void hint(std::vector<DraftedHint> hints) = 0;
   /// Counts hints that were not even looked at.
-  virtual void count_hints(model::HintOutcome outcome, uint64_t count) = 0;
+  virtual void count_hints(HintOutcome outcome, uint64_t count) = 0;
   virtual EngineSnapshot snapshot() const = 0;
   /// Some of the next blocks that are cached, none if the first is not: between two steps, on the
   /// engine's thread; `done` must not block. An engine that stops first drops it uncalled.

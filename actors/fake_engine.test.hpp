@@ -188,7 +188,7 @@ class ManualEngine final : public EnginePort {
   void hint(std::vector<DraftedHint> hints) override {
     std::move(hints.begin(), hints.end(), std::back_inserter(engine_->hints));
   }
-  void count_hints(model::HintOutcome outcome, uint64_t count) override {
+  void count_hints(HintOutcome outcome, uint64_t count) override {
     refused_.hints[static_cast<size_t>(outcome)] += count;
   }
   EngineSnapshot snapshot() const override {
@@ -216,7 +216,7 @@ class ManualEngine final : public EnginePort {
  private:
   EngineListener listener_;
   std::shared_ptr<FakeEngine> engine_;
-  model::HintCounters refused_;
+  HintCounters refused_;
 };
 
 }  // namespace outrider::actors

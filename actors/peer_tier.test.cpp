@@ -82,7 +82,7 @@ class BusyEngine final : public EnginePort {
   void cancel(RequestKey key) override { inner_->cancel(key); }
   void set_parked(RequestKey key, bool parked) override { inner_->set_parked(key, parked); }
   void hint(std::vector<DraftedHint> hints) override { inner_->hint(std::move(hints)); }
-  void count_hints(model::HintOutcome outcome, uint64_t count) override {
+  void count_hints(HintOutcome outcome, uint64_t count) override {
     inner_->count_hints(outcome, count);
   }
   EngineSnapshot snapshot() const override { return inner_->snapshot(); }

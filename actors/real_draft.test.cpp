@@ -73,11 +73,11 @@ class RealDraft : public RealWorld {
       compare(clients[i]->wait(), long_request(first_seed + i), first_seed + i);
     }
   }
-  model::HintCounters hints() {
+  HintCounters hints() {
     while (loop_ == nullptr) std::this_thread::yield();  // The target has not begun.
     return loop_.load()->snapshot().stats.hints;
   }
-  static uint64_t of(const model::HintCounters& hints, model::HintOutcome outcome) {
+  static uint64_t of(const HintCounters& hints, HintOutcome outcome) {
     return hints.hints[static_cast<size_t>(outcome)];
   }
 
@@ -161,7 +161,7 @@ TEST_F(RealDraft, WhoAsksForItGetsDraftsVerifiedByRejection) {
     }
     ASSERT_LT(seed, 2000u);
   }
-  EXPECT_EQ(of(hints(), model::HintOutcome::malformed), 0u);
+  EXPECT_EQ(of(hints(), HintOutcome::malformed), 0u);
   wait_until_all_blocks_are_free();
 }
 
@@ -261,8 +261,8 @@ TEST_F(RealDraft, AHostileDraftChangesNoBit) {
   caf::anon_send(router_, announce);
   add_target({}, drafting());
   for (uint64_t seed = 0;
-       of(hints(), model::HintOutcome::malformed) < 20 ||
-       of(hints(), model::HintOutcome::used) < 20 || of(hints(), model::HintOutcome::no_lease) < 20;
+       of(hints(), HintOutcome::malformed) < 20 || of(hints(), HintOutcome::used) < 20 ||
+       of(hints(), HintOutcome::no_lease) < 20;
        seed += 10) {
     ask_many(seed, 10);
     ASSERT_LT(seed, 1000u);

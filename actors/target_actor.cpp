@@ -282,7 +282,7 @@ void TargetState::send_drafts() {
     std::visit([&](auto& content) { self_->send(draft, std::move(content)); }, message);
   }
   if (!outbox.hints.empty()) engine_->hint(std::move(outbox.hints));
-  if (outbox.unleased > 0) engine_->count_hints(model::HintOutcome::no_lease, outbox.unleased);
+  if (outbox.unleased > 0) engine_->count_hints(HintOutcome::no_lease, outbox.unleased);
 }
 
 void TargetState::update(const model::ChoiceUpdate& update) {
@@ -336,6 +336,7 @@ void TargetState::send_load() {
   load.hangs = hangs_;
   load.blocks_given = giver_->given();
   load.blocks_taken = peers_ ? peers_->taken() : 0;
+  load.hints = engine.stats.hints;
   for (const schema::RouterHandle& router : routers_.all()) self_->send(router, load);
 }
 

@@ -47,14 +47,8 @@ prometheus::Histogram& histogram_of(prometheus::Registry& registry, const std::s
 }
 
 bool is_of_an_engine(const prometheus::MetricFamily& family) {
-  constexpr std::string_view k_names[] = {"outrider_engine_",
-                                          "vllm:num_preemptions_",
-                                          "vllm:prefix_cache_",
-                                          "vllm:spec_decode_",
-                                          "outrider_prefix_cache_",
-                                          "outrider_draft_tokens_",
-                                          "outrider_accepted_draft_tokens_",
-                                          "outrider_hints_"};
+  constexpr std::string_view k_names[] = {"outrider_engine_", "vllm:num_preemptions_",
+                                          "vllm:prefix_cache_", "outrider_prefix_cache_"};
   return std::ranges::any_of(k_names,
                              [&](std::string_view name) { return family.name.starts_with(name); });
 }

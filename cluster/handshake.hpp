@@ -23,7 +23,7 @@
 namespace outrider::cluster {
 
 /// Raised with every change of `schema/` that an older process would read wrongly.
-inline constexpr uint16_t k_wire_version = 4;
+inline constexpr uint16_t k_wire_version = 5;
 
 /// What a connection is for.
 enum class Purpose : uint8_t {

@@ -13,6 +13,7 @@
 #include "base/block_id.hpp"
 #include "base/clock.hpp"
 #include "base/hash.hpp"
+#include "base/hint_counters.hpp"
 #include "base/limits.hpp"
 #include "base/request.hpp"
 #include "base/result.hpp"
@@ -45,20 +46,6 @@ struct EngineOptions {
 
 class BlockTier;
 struct StepCosts;
-
-/// Hints of all requests: how they came, and what became of those that were verified.
-struct HintCounters {
-  std::array<uint64_t, k_hint_outcomes> hints{};  ///< by HintOutcome
-  uint64_t drafts = 0;                            ///< Rows that sampled with hints behind them.
-  uint64_t draft_tokens = 0;                      ///< Hints verified.
-  uint64_t accepted_tokens = 0;                   ///< Of these, those that were the token drawn.
-  std::array<uint64_t, limits::draft_depth_max> accepted_at{};  ///< By place in the draft.
-  struct OfSource {
-    uint64_t draft_tokens = 0;
-    uint64_t accepted_tokens = 0;
-  };
-  std::array<OfSource, k_hint_sources> by_source{};  ///< Of whoever drafted them.
-};
 
 /// What one step did for one choice of one request. In order of token index, no gaps.
 struct ChoiceUpdate {

@@ -20,40 +20,6 @@ uint64_t text_hash(uint64_t before, std::span<const int32_t> tokens) {
   return before;
 }
 
-std::string_view to_string(HintSource source) {
-  switch (source) {
-    case HintSource::own_text:
-      return "own_text";
-    case HintSource::past_outputs:
-      return "past_outputs";
-    case HintSource::draft_model:
-      return "draft_model";
-    case HintSource::other:
-      return "other";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(HintOutcome outcome) {
-  switch (outcome) {
-    case HintOutcome::used:
-      return "used";
-    case HintOutcome::late:
-      return "late";
-    case HintOutcome::mismatch:
-      return "mismatch";
-    case HintOutcome::absent:
-      return "absent";
-    case HintOutcome::full:
-      return "full";
-    case HintOutcome::malformed:
-      return "malformed";
-    case HintOutcome::no_lease:
-      return "no_lease";
-  }
-  return "unknown";
-}
-
 HintTrie::HintTrie(uint32_t length, uint64_t hash) : length_(length), nodes_{{.hash = hash}} {}
 
 HintTrie::Place HintTrie::find(uint32_t length, uint64_t hash) const {

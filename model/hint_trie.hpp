@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "base/hint_counters.hpp"
 #include "base/limits.hpp"
 #include "model/draft_distribution.hpp"
 
@@ -20,11 +20,6 @@ namespace outrider::model {
 inline constexpr uint64_t k_empty_text = 0x9E37'79B9'7F4A'7C15;
 uint64_t text_hash(uint64_t before, int32_t token);
 uint64_t text_hash(uint64_t before, std::span<const int32_t> tokens);
-
-/// Who drafted a hint: each is believed as it deserves.
-enum class HintSource : uint8_t { own_text, past_outputs, draft_model, other };
-inline constexpr size_t k_hint_sources = 4;
-std::string_view to_string(HintSource source);
 
 /// One token of a hint. Parents come before their children.
 struct HintBranch {
@@ -42,22 +37,6 @@ struct Hint {
   std::span<const HintBranch> branches;
   HintSource source = HintSource::other;
 };
-
-/// How a hint fared when it came.
-enum class HintOutcome : uint8_t {
-  used,       ///< It says something about what is not committed yet.
-  late,       ///< All that it says is committed already, as it says.
-  mismatch,   ///< The text went another way.
-  absent,     ///< It continues what nobody has hinted at, or what was committed long ago.
-  full,       ///< There was no room for any of it.
-  malformed,  ///< A parent that does not come before its child, a token that is negative or cannot
-              ///< have come from what it is said to be drawn from: not taken.
-  no_lease,   ///< Nobody asked its drafter, or not any more: not taken.
-};
-inline constexpr size_t k_hint_outcomes = 7;
-
-/// "used", "late", …: metric labels.
-std::string_view to_string(HintOutcome outcome);
 
 /// Tokens that the hints of one request may have: 8 paths of the greatest depth.
 inline constexpr uint32_t k_hint_nodes_max = 256;

@@ -175,6 +175,27 @@ TEST(WorkerTable, ANewIncarnationStartsFromNothing) {
   ASSERT_TRUE(table.update(load_of(1, 1, 11), milliseconds(3)));
 }
 
+TEST(WorkerTable, HintsAreSummedOnceForEachIncarnation) {
+  WorkerTable table;
+  const auto tell = [&](uint64_t incarnation, uint64_t sequence, uint64_t drafts) {
+    table.announce(announce_of(1, incarnation), milliseconds(0));
+    schema::Load load = load_of(1, sequence, incarnation);
+    load.hints.drafts = drafts;
+    load.hints.accepted_at[2] = 2 * drafts;
+    ASSERT_TRUE(table.update(load, milliseconds(0)));
+  };
+  tell(10, 1, 5);
+  tell(10, 2, 7);
+  table.remove(1);  // Silent, and back: its total is the same one.
+  tell(10, 3, 8);
+  EXPECT_EQ(table.hints().drafts, 8u);
+  tell(11, 1, 3);  // A process anew.
+  EXPECT_EQ(table.hints().drafts, 11u);
+  EXPECT_EQ(table.hints().accepted_at[2], 22u);
+  for (uint64_t incarnation = 12; incarnation < 1000; ++incarnation) tell(incarnation, 1, 1);
+  EXPECT_EQ(table.hints().drafts, 999u) << "more than are remembered one by one";
+}
+
 TEST(WorkerTable, AnOldLoadIsAliveButNotNews) {
   WorkerTable table;
   table.announce(announce_of(1), milliseconds(0));

@@ -338,6 +338,7 @@ void RouterState::refuse(const schema::PlaceRequest& request, schema::Refusal re
 
 schema::WorkerList RouterState::list() const {
   schema::WorkerList list = counted_;
+  list.hints = table_.hints();
   for (const auto& [id, worker] : table_.workers()) {
     if (list.workers.size() == limits::listed_workers_max) break;
     const auto silent = std::chrono::duration_cast<milliseconds>(now() - worker.heard).count();

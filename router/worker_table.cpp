@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 constexpr Duration k_charge_life = milliseconds(limits::heartbeat_interval_ms);
 constexpr Duration k_late = milliseconds(limits::heartbeat_late_ms);
 constexpr Duration k_silence_max = milliseconds(limits::heartbeat_timeout_ms);
+constexpr size_t k_hints_remembered = 256;  ///< Workers, if no more are here.
 
 }  // namespace
 
@@ -42,8 +43,27 @@ bool WorkerTable::update(const schema::Load& load, TimePoint now) {
   worker.is_late = false;
   if (load.sequence <= worker.load.sequence) return true;
   worker.load = load;
+  remember_hints(load);
   mark_reported(load.worker, now - k_charge_life);
   return true;
+}
+
+void WorkerTable::remember_hints(const schema::Load& load) {
+  hints_[{load.worker, load.incarnation}] = load.hints;
+  if (hints_.size() <= k_hints_remembered) return;
+  const auto gone = std::ranges::find_if(hints_, [&](const auto& entry) {
+    const auto worker = workers_.find(entry.first.first);
+    return worker == workers_.end() || worker->second.announce.incarnation != entry.first.second;
+  });
+  if (gone == hints_.end()) return;  // All of them are here.
+  hints_of_others_ += gone->second;
+  hints_.erase(gone);
+}
+
+HintCounters WorkerTable::hints() const {
+  HintCounters sum = hints_of_others_;
+  for (const auto& [worker, hints] : hints_) sum += hints;
+  return sum;
 }
 
 void WorkerTable::remove(uint64_t worker) {

@@ -68,6 +68,8 @@ class WorkerTable {
   void release_session(uint64_t session);
 
   const std::map<uint64_t, WorkerView>& workers() const { return workers_; }
+  /// What became of the hints of all that were ever here, those that have gone included.
+  HintCounters hints() const;
   /// How many drafts could draft for a target: of its tokenizer, and not its own process's second
   /// face, the model that drafts there.
   uint32_t drafts_for(const schema::Announce& target) const;
@@ -76,13 +78,17 @@ class WorkerTable {
   std::vector<const WorkerView*> candidates(const schema::PlaceRequest& request) const;
 
  private:
+  void remember_hints(const schema::Load& load);
   void mark_reported(uint64_t worker, TimePoint made_until);
   template <class Which>
   void release_if(Which which);
   void uncharge(const Charge& charge);
 
   std::map<uint64_t, WorkerView> workers_;
-  std::vector<Charge> charges_;  ///< One for each attempt that is placed.
+  /// By worker and incarnation, as each said last: who comes back says its own total again.
+  std::map<std::pair<uint64_t, uint64_t>, HintCounters> hints_;
+  HintCounters hints_of_others_;  ///< Of those that hints_ had no room for.
+  std::vector<Charge> charges_;   ///< One for each attempt that is placed.
 };
 
 }  // namespace outrider::router

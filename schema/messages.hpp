@@ -268,6 +268,7 @@ struct Load {
   bool hangs = false;         ///< A target: its engine is in a step that does not end.
   uint64_t blocks_given = 0;  ///< A target: KV blocks for others, since its start,
   uint64_t blocks_taken = 0;  ///< and from others.
+  HintCounters hints;         ///< A target: since its start.
 
   bool takes_none() const { return leaving || hangs; }
 };
@@ -316,6 +317,7 @@ struct WorkerList {
   uint64_t hung = 0;          ///< said that its engine is in a step that does not end,
   uint64_t refused = 0;       ///< would not have fitted.
   uint64_t placed_again = 0;  ///< Sessions that were placed another time.
+  HintCounters hints;         ///< Of all targets that it has known, each since that one's start.
 };
 
 /// Registers every type below with a CAF configuration.

@@ -39,12 +39,12 @@ OUTRIDER_INSPECT(Announce, x.worker, x.incarnation, x.role, x.name, x.target, x.
                  x.step_contexts, x.step_ns)
 OUTRIDER_INSPECT(Load, x.worker, x.incarnation, x.sequence, x.running, x.waiting, x.parked,
                  x.blocks_free, x.blocks_total, x.queued_rows, x.rows_per_s, x.draft_runs,
-                 x.drafting, x.leaving, x.hangs, x.blocks_given, x.blocks_taken)
+                 x.drafting, x.leaving, x.hangs, x.blocks_given, x.blocks_taken, x.hints)
 OUTRIDER_INSPECT(AnnounceAgain, x.worker)
 OUTRIDER_INSPECT(ListWorkers)
 OUTRIDER_INSPECT(WorkerInfo, x.announce, x.load, x.silent_ms, x.charged_choices)
 OUTRIDER_INSPECT(WorkerList, x.workers, x.joined, x.leaving, x.left, x.gone, x.late, x.silent,
-                 x.hung, x.refused, x.placed_again)
+                 x.hung, x.refused, x.placed_again, x.hints)
 OUTRIDER_INSPECT(WorkerRefused, x.worker, x.refusal)
 OUTRIDER_INSPECT(Served, x.model, x.fingerprint, x.traits)
 OUTRIDER_INSPECT(ServesModel, x.models)

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hint_counters.hpp"
 #include "base/request.hpp"
 #include "base/result.hpp"
 
@@ -24,6 +25,17 @@ typename Inspector::result_type inspect(Inspector& f, RequestTimings& x) {
   return f(caf::meta::type_name("RequestTimings"), x.queue_us, x.prefill_us, x.decode_us,
            x.prompt_tokens, x.preemptions, x.cached_tokens, x.cached_tokens_cold, x.draft_tokens,
            x.accepted_tokens, x.pins_refused, x.pins_refused_cold, x.moves);
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, HintCounters::OfSource& x) {
+  return f(caf::meta::type_name("OfSource"), x.draft_tokens, x.accepted_tokens);
+}
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, HintCounters& x) {
+  return f(caf::meta::type_name("HintCounters"), x.hints, x.drafts, x.draft_tokens,
+           x.accepted_tokens, x.accepted_at, x.by_source);
 }
 
 }  // namespace outrider

@@ -24,7 +24,7 @@
 namespace outrider::tools {
 namespace {
 
-void update_hint_metrics(const model::HintCounters& hints, ServingMetrics& metrics) {
+void update_hint_metrics(const HintCounters& hints, ServingMetrics& metrics) {
   raise_to(metrics.drafts, static_cast<double>(hints.drafts));
   raise_to(metrics.draft_tokens, static_cast<double>(hints.draft_tokens));
   raise_to(metrics.accepted_tokens, static_cast<double>(hints.accepted_tokens));
@@ -32,14 +32,14 @@ void update_hint_metrics(const model::HintCounters& hints, ServingMetrics& metri
     raise_to(metrics.accepted_at.of(std::to_string(i)), static_cast<double>(hints.accepted_at[i]));
   }
   for (size_t i = 0; i < hints.by_source.size(); ++i) {
-    const model::HintCounters::OfSource& source = hints.by_source[i];
-    const auto name = model::to_string(static_cast<model::HintSource>(i));
+    const HintCounters::OfSource& source = hints.by_source[i];
+    const auto name = to_string(static_cast<HintSource>(i));
     raise_to(metrics.draft_tokens_of.of(name), static_cast<double>(source.draft_tokens));
     raise_to(metrics.accepted_tokens_of.of(name), static_cast<double>(source.accepted_tokens));
   }
   for (size_t i = 0; i < hints.hints.size(); ++i) {
-    const auto outcome = static_cast<model::HintOutcome>(i);
-    raise_to(metrics.hints.of(model::to_string(outcome)), static_cast<double>(hints.hints[i]));
+    const auto outcome = static_cast<HintOutcome>(i);
+    raise_to(metrics.hints.of(to_string(outcome)), static_cast<double>(hints.hints[i]));
   }
 }
 
@@ -51,37 +51,44 @@ std::string draft_model(std::span<const schema::WorkerInfo> members) {
   return {};
 }
 
-/// Null: nobody drafts.
-nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
-                                       const std::string& draft, const model::HintCounters& hints) {
-  if (options.depth_max == 0) return nullptr;
+/// Into `out`: what came of hints.
+void describe_hints(const HintCounters& hints, nlohmann::ordered_json& out) {
   nlohmann::ordered_json outcomes = nlohmann::ordered_json::object();
   for (size_t i = 0; i < hints.hints.size(); ++i) {
-    outcomes[model::to_string(static_cast<model::HintOutcome>(i))] = hints.hints[i];
+    outcomes[to_string(static_cast<HintOutcome>(i))] = hints.hints[i];
   }
   nlohmann::ordered_json sources = nlohmann::ordered_json::object();
   for (size_t i = 0; i < hints.by_source.size(); ++i) {
-    const model::HintCounters::OfSource& source = hints.by_source[i];
+    const HintCounters::OfSource& source = hints.by_source[i];
     if (source.draft_tokens == 0) continue;
-    sources[model::to_string(static_cast<model::HintSource>(i))] = {
-        {"draft_tokens", source.draft_tokens}, {"accepted_tokens", source.accepted_tokens}};
+    sources[to_string(static_cast<HintSource>(i))] = {{"draft_tokens", source.draft_tokens},
+                                                      {"accepted_tokens", source.accepted_tokens}};
   }
   auto places = nlohmann::ordered_json::array();
   for (const uint64_t accepted : hints.accepted_at) {
     if (accepted == 0) break;
     places.push_back(accepted);
   }
-  return {{"ngram", options.ngram},
-          {"model", draft.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(draft)},
-          {"depth_max", options.depth_max},
-          {"fixed_depth", options.fixed_depth},
-          {"disable_below_accept_percent", std::lround(100 * options.accept_min)},
-          {"drafts", hints.drafts},
-          {"draft_tokens", hints.draft_tokens},
-          {"accepted_tokens", hints.accepted_tokens},
-          {"accepted_tokens_per_pos", std::move(places)},
-          {"sources", std::move(sources)},
-          {"hints", std::move(outcomes)}};
+  out["drafts"] = hints.drafts;
+  out["draft_tokens"] = hints.draft_tokens;
+  out["accepted_tokens"] = hints.accepted_tokens;
+  out["accepted_tokens_per_pos"] = std::move(places);
+  out["sources"] = std::move(sources);
+  out["hints"] = std::move(outcomes);
+}
+
+/// Null: nobody drafts.
+nlohmann::ordered_json describe_drafts(const model::SpeculationOptions& options,
+                                       const std::string& draft, const HintCounters& hints) {
+  if (options.depth_max == 0) return nullptr;
+  nlohmann::ordered_json out = {
+      {"ngram", options.ngram},
+      {"model", draft.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(draft)},
+      {"depth_max", options.depth_max},
+      {"fixed_depth", options.fixed_depth},
+      {"disable_below_accept_percent", std::lround(100 * options.accept_min)}};
+  describe_hints(hints, out);
+  return out;
 }
 
 /// {"bytes_sent": N, "bytes_received": N, "ended": {REASON: N, …}}
@@ -170,6 +177,7 @@ void update_load_metrics(const schema::WorkerList& members, ServingMetrics& metr
   metrics.kv_blocks_total.Set(total);
   metrics.kv_blocks_free.Set(free);
   metrics.kv_cache_usage.Set(total == 0 ? 0 : (total - free) / total);
+  update_hint_metrics(members.hints, metrics);
 }
 
 model::ModelText model_text_of(const std::string& name, const model::LoadedModel& model) {
@@ -399,11 +407,15 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
                                        {"leaving", load.leaving},
                                        {"hangs", load.hangs},
                                        {"blocks_given", load.blocks_given},
-                                       {"blocks_taken", load.blocks_taken}}}};
+                                       {"blocks_taken", load.blocks_taken},
+                                       {"hints",
+                                        {{"drafts", load.hints.drafts},
+                                         {"draft_tokens", load.hints.draft_tokens},
+                                         {"accepted_tokens", load.hints.accepted_tokens}}}}}};
     if (announce.step_rows.empty()) member.erase("step_costs");  // a draft's engine: not measured
     if (announce.role == schema::Role::draft) {
       for (const char* of_target :
-           {"drafting", "leaving", "hangs", "blocks_given", "blocks_taken"}) {
+           {"drafting", "leaving", "hangs", "blocks_given", "blocks_taken", "hints"}) {
         member["load"].erase(of_target);
       }
     }
@@ -416,6 +428,8 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
       const std::string model = own.takes_drafts ? draft_model(snapshot.members.workers) : "";
       out["drafts"] = describe_drafts(own.speculation, model, loop->snapshot().stats.hints);
     }
+  } else if (state_) {
+    describe_hints(snapshot.members.hints, out["drafts"]);
   }
   if (gate_) out["gate"] = describe_gate(gate_->counters(), *line_counters_);
   if (store_) {

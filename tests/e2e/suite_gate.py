@@ -23,7 +23,7 @@ NODE = ["--roles", "target", "--threads", "1", "--ctx", "512"]
 SECRET = b"the secret of this cluster, and of no other"
 
 
-VERSION = 4  # k_wire_version
+VERSION = 5  # k_wire_version
 ACTORS, LINE = b"\0", b"\1"  # what a connection is for
 
 

@@ -228,6 +228,35 @@ class NodeSuite(unittest.TestCase):
                         gateway.wait_until(lambda: len(targets(gateway)) == 2, "a third target")
                 self.assertEqual(gateway.terminate(), 0)
 
+    def test_a_gateway_tells_what_came_of_its_targets_drafts(self):
+        flags = ["--ctx", "512", "--spec", "ngram", "--spec-k", "4"]
+        ask = {"prompt": "one two three " * 8, "max_tokens": 32, "ignore_eos": True}
+        with Server(binary, model, ["--roles", "gateway", "--cluster", "127.0.0.1:0"], wait=False) as gateway:
+            port = cluster_port(gateway)
+
+            def told():
+                return [int(gateway.metric(f"vllm:spec_decode_num_{what}_total"))
+                        for what in ("drafts", "draft_tokens", "accepted_tokens")]
+
+            totals = [0, 0, 0]
+            for target in range(2):  # one after the other: what the first one did stays counted
+                with target_node(port, flags) as node:
+                    gateway.wait_until(lambda: len(targets(gateway)) == 1, "the target")
+                    gateway.wait_ready()
+                    timings = json.loads(gateway.request("POST", "/v1/completions", ask)[2])["timings"]
+                    self.assertGreater(timings["draft_n"], 0)
+                    before = totals
+                    gateway.wait_until(lambda: told()[1] == before[1] + timings["draft_n"], f"counts {target}")
+                    totals = told()
+                    drafts_view = json.loads(gateway.request("GET", "/cluster")[2])["drafts"]
+                    self.assertEqual([drafts_view[key] for key in ("drafts", "draft_tokens", "accepted_tokens")],
+                                     totals)
+                    self.assertEqual(totals[2], before[2] + timings["draft_n_accepted"])
+                    node.send(signal.SIGKILL)
+                gateway.wait_until(lambda: not targets(gateway), "the dead target to be forgotten")
+                self.assertEqual(told(), totals)
+            self.assertEqual(gateway.terminate(), 0)
+
     def test_two_gateways_share_their_targets_and_one_outlives_the_other(self):
         plain = self.plain()
         flags = ["--roles", "gateway", "--cluster"]

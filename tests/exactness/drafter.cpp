@@ -55,7 +55,7 @@ void Drafter::give(model::Engine& engine, RequestKey key, uint32_t choice) {
               {.base_length = base_length_,
                .base_hash = base_hash_,
                .branches = branches_,
-               .source = static_cast<model::HintSource>(random_.below(model::k_hint_sources))});
+               .source = static_cast<HintSource>(random_.below(k_hint_sources))});
 }
 
 }  // namespace outrider::exactness

@@ -75,7 +75,7 @@ class Player {
       for (const model::ChoiceUpdate& update : updates) hear(update);
       if (run_ahead_) {
         run_ahead_->heard(updates);
-        const auto used = static_cast<size_t>(model::HintOutcome::used);
+        const auto used = static_cast<size_t>(HintOutcome::used);
         const uint64_t before = engine_->stats().hints.hints[used];
         run_ahead_->go_on(*engine_);
         happened_.model_hints += engine_->stats().hints.hints[used] - before;

@@ -101,7 +101,7 @@ class Draft {
                   {.base_length = hint.base_length,
                    .base_hash = hint.base_hash,
                    .branches = hint.branches,
-                   .source = model::HintSource::draft_model});
+                   .source = HintSource::draft_model});
     }
   }
 
@@ -156,7 +156,7 @@ struct Surprise {
 struct Played {
   Histogram texts;
   Surprise surprise;
-  model::HintCounters hints;
+  HintCounters hints;
 };
 
 /// Of the last tokens, when drafts have come: few enough that each is seen often.

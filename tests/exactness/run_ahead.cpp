@@ -75,7 +75,7 @@ void RunAhead::post(actors::FeedOutbox outbox, model::Engine* target) {
                  {.base_length = hint.base_length,
                   .base_hash = hint.base_hash,
                   .branches = hint.branches,
-                  .source = model::HintSource::draft_model});
+                  .source = HintSource::draft_model});
   }
 }
 

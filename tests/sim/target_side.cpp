@@ -95,7 +95,7 @@ void TargetSide::post() {
       request->drafts->trie.insert({.base_length = hint.base_length,
                                     .base_hash = hint.base_hash,
                                     .branches = hint.branches,
-                                    .source = model::HintSource::draft_model});
+                                    .source = HintSource::draft_model});
     }
   }
   if (!inputs.empty()) send_(std::move(inputs));

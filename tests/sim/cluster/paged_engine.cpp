@@ -43,7 +43,7 @@ class PagedEngine::Port final : public actors::EnginePort {
     }
   }
   void hint(std::vector<actors::DraftedHint>) override {}
-  void count_hints(model::HintOutcome, uint64_t) override {}
+  void count_hints(HintOutcome, uint64_t) override {}
   actors::EngineSnapshot snapshot() const override { return engine_->snapshot(); }
   void read_cached(model::CachedQuery, CachedDone done) override { done({}); }
 
