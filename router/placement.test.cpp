@@ -180,8 +180,10 @@ TEST(WorkerTable, HintsAreSummedOnceForEachIncarnation) {
   const auto tell = [&](uint64_t incarnation, uint64_t sequence, uint64_t drafts) {
     table.announce(announce_of(1, incarnation), milliseconds(0));
     schema::Load load = load_of(1, sequence, incarnation);
-    load.hints.drafts = drafts;
-    load.hints.accepted_at[2] = 2 * drafts;
+    HintCounters hints;
+    hints.drafts = drafts;
+    hints.accepted_at[2] = 2 * drafts;
+    load.hints = hints;
     ASSERT_TRUE(table.update(load, milliseconds(0)));
   };
   tell(10, 1, 5);

@@ -344,6 +344,7 @@ schema::WorkerList RouterState::list() const {
     const auto silent = std::chrono::duration_cast<milliseconds>(now() - worker.heard).count();
     list.workers.push_back(
         {worker.announce, worker.load, static_cast<uint32_t>(silent), worker.charged_choices});
+    list.workers.back().load.hints = caf::none;
   }
   return list;
 }

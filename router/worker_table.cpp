@@ -49,7 +49,8 @@ bool WorkerTable::update(const schema::Load& load, TimePoint now) {
 }
 
 void WorkerTable::remember_hints(const schema::Load& load) {
-  hints_[{load.worker, load.incarnation}] = load.hints;
+  if (!load.hints) return;
+  hints_[{load.worker, load.incarnation}] = *load.hints;
   if (hints_.size() <= k_hints_remembered) return;
   const auto gone = std::ranges::find_if(hints_, [&](const auto& entry) {
     const auto worker = workers_.find(entry.first.first);

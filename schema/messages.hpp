@@ -2,6 +2,7 @@
 
 #include <caf/actor_system_config.hpp>
 #include <caf/allowed_unsafe_message_type.hpp>
+#include <caf/optional.hpp>
 #include <caf/type_id.hpp>
 #include <cstdint>
 #include <memory>
@@ -268,7 +269,8 @@ struct Load {
   bool hangs = false;         ///< A target: its engine is in a step that does not end.
   uint64_t blocks_given = 0;  ///< A target: KV blocks for others, since its start,
   uint64_t blocks_taken = 0;  ///< and from others.
-  HintCounters hints;         ///< A target: since its start.
+  /// A target: since its start. None in a WorkerList, which has the sum of all.
+  caf::optional<HintCounters> hints;
 
   bool takes_none() const { return leaving || hangs; }
 };

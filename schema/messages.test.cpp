@@ -9,6 +9,7 @@
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <array>
 #include <type_traits>
 
 #include "base/limits.hpp"
@@ -56,6 +57,15 @@ class Filler {
   template <class T>
   void fill_compound(std::vector<T>& x) {
     x.resize(3);
+    for (T& item : x) fill(item);
+  }
+  template <class T>
+  void fill_compound(caf::optional<T>& x) {
+    x = T{};
+    fill(*x);
+  }
+  template <class T, size_t n>
+  void fill_compound(std::array<T, n>& x) {
     for (T& item : x) fill(item);
   }
   template <class A, class B>

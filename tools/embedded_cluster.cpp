@@ -407,15 +407,11 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
                                        {"leaving", load.leaving},
                                        {"hangs", load.hangs},
                                        {"blocks_given", load.blocks_given},
-                                       {"blocks_taken", load.blocks_taken},
-                                       {"hints",
-                                        {{"drafts", load.hints.drafts},
-                                         {"draft_tokens", load.hints.draft_tokens},
-                                         {"accepted_tokens", load.hints.accepted_tokens}}}}}};
+                                       {"blocks_taken", load.blocks_taken}}}};
     if (announce.step_rows.empty()) member.erase("step_costs");  // a draft's engine: not measured
     if (announce.role == schema::Role::draft) {
       for (const char* of_target :
-           {"drafting", "leaving", "hangs", "blocks_given", "blocks_taken", "hints"}) {
+           {"drafting", "leaving", "hangs", "blocks_given", "blocks_taken"}) {
         member["load"].erase(of_target);
       }
     }
