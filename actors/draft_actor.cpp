@@ -1,5 +1,6 @@
 #include "actors/draft_actor.hpp"
 
+#include <algorithm>
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
 
@@ -21,7 +22,7 @@ size_t size_of(const schema::DraftHint& hint) {
 }  // namespace
 
 DraftState::~DraftState() {
-  for (const auto& [target, handle] : targets_) engine_->give(TargetGone{target});
+  for (const auto& [id, target] : targets_) engine_->give(TargetGone{id});
 }
 
 void DraftState::start(DraftActor::pointer self, DraftSetup setup) {
@@ -59,22 +60,33 @@ void DraftState::announce() {
 
 void DraftState::open(const schema::DraftOpen& message) {
   if (!message.target) return;
-  schema::TargetHandle& target = targets_[message.key.target];
-  if (target != message.target) {
-    if (target) {  // One that was restarted: what the first one had said is nobody's now.
-      self_->demonitor(target.address());
+  Target& target = targets_[message.key.target];
+  target.opened = ++opens_;
+  if (target.handle != message.target) {
+    if (target.handle) {  // One that was restarted: what the first one had said is nobody's now.
+      self_->demonitor(target.handle.address());
       engine_->give(TargetGone{message.key.target});
     }
-    target = message.target;
-    self_->monitor(target);
+    target.handle = message.target;
+    self_->monitor(target.handle);
   }
   engine_->give(message);
+  if (targets_.size() > limits::draft_targets_max) forget_oldest_target();
+}
+
+/// Not of each that ends is heard (DraftBeat).
+void DraftState::forget_oldest_target() {
+  const auto oldest =
+      std::ranges::min_element(targets_, {}, [](const auto& entry) { return entry.second.opened; });
+  self_->demonitor(oldest->second.handle.address());
+  engine_->give(TargetGone{oldest->first});
+  targets_.erase(oldest);
 }
 
 void DraftState::lost(const caf::actor_addr& actor) {
   if (routers_.remove(actor)) return;
   std::erase_if(targets_, [&](const auto& entry) {
-    if (entry.second.address() != actor) return false;
+    if (entry.second.handle.address() != actor) return false;
     engine_->give(TargetGone{entry.first});
     return true;
   });
@@ -83,7 +95,7 @@ void DraftState::lost(const caf::actor_addr& actor) {
 template <class Message>
 void DraftState::send(const schema::DraftKey& key, Message message) {
   const auto target = targets_.find(key.target);
-  if (target != targets_.end()) self_->send(target->second, std::move(message));
+  if (target != targets_.end()) self_->send(target->second.handle, std::move(message));
 }
 
 void DraftState::report(DraftReplies& replies) {
@@ -133,6 +145,7 @@ void DraftState::heartbeat() {
   load.blocks_total = engine.stats.blocks_total;
   load.rows_per_s = engine.rows_per_s;
   load.draft_runs = engine_->runs();
+  if (load.draft_runs > 0) engine_->give(DraftBeat{});
   for (const schema::RouterHandle& router : routers_.all()) self_->send(router, load);
   self_->delayed_send(caf::actor_cast<DraftActor>(self_), k_draft_heartbeat, caf::tick_atom_v);
 }

@@ -45,6 +45,7 @@ class DraftState {
   void join(const schema::RouterHandle& router, const std::string& gate);
   void announce();
   void open(const schema::DraftOpen& message);
+  void forget_oldest_target();
   /// A target or a router.
   void lost(const caf::actor_addr& actor);
   void report(DraftReplies& replies);
@@ -58,7 +59,12 @@ class DraftState {
   schema::Announce announce_;
   KnownRouters routers_{1};
   std::shared_ptr<spdlog::logger> log_;
-  std::map<uint64_t, schema::TargetHandle> targets_;  ///< Monitored.
+  struct Target {
+    schema::TargetHandle handle;  ///< Monitored.
+    uint64_t opened = 0;          ///< opens_ when it last opened a text
+  };
+  std::map<uint64_t, Target> targets_;  ///< limits::draft_targets_max at most
+  uint64_t opens_ = 0;
   uint64_t heartbeats_ = 0;
   std::shared_ptr<DraftPort> engine_;  ///< Last: it stops before the rest goes.
 };

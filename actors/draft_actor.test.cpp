@@ -10,10 +10,18 @@ namespace {
 
 /// Remembers what its actor gives it, and says what the test says.
 struct Port final : DraftPort {
-  void give(DraftInput input) override { given.push_back(std::move(input)); }
+  void give(DraftInput input) override {
+    if (std::holds_alternative<DraftBeat>(input)) {
+      ++beats;
+    } else {
+      given.push_back(std::move(input));
+    }
+  }
   EngineSnapshot snapshot() const override { return {}; }
-  uint32_t runs() const override { return 3; }
+  uint32_t runs() const override { return drafting; }
   std::vector<DraftInput> given;
+  uint32_t beats = 0;
+  uint32_t drafting = 3;
 };
 
 struct Told {
@@ -135,6 +143,25 @@ TEST_F(DraftWorld, ForgetsATargetWhoseSuccessorComesBeforeItsDeathIsKnown) {
   ASSERT_EQ(port_->given.size(), 3u);
   EXPECT_EQ(std::get<TargetGone>(port_->given[1]).target, 1u);
   EXPECT_TRUE(std::holds_alternative<schema::DraftOpen>(port_->given[2]));
+}
+
+TEST_F(DraftWorld, ItsRunsHearOfEachHeartbeat) {
+  const uint32_t before = port_->beats;
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(port_->beats, before + 1);
+  port_->drafting = 0;  // Nothing could be forgotten.
+  advance(limits::heartbeat_interval_ms);
+  EXPECT_EQ(port_->beats, before + 1);
+}
+
+TEST_F(DraftWorld, RemembersABoundedNumberOfTargets) {
+  const auto told = std::make_shared<Told>();
+  for (uint64_t target = 1; target <= limits::draft_targets_max; ++target) open(target, told);
+  open(1, told);  // Anew, so that it is not the oldest.
+  port_->given.clear();
+  open(limits::draft_targets_max + 1, told);
+  ASSERT_EQ(port_->given.size(), 2u);
+  EXPECT_EQ(std::get<TargetGone>(port_->given[1]).target, 2u);
 }
 
 TEST_F(DraftWorld, StopsLoudlyWhenItIsRefused) {

@@ -14,6 +14,15 @@ constexpr uint32_t k_rows_max = 40;
 
 }  // namespace
 
+template <class Which>
+void DraftRuns::forget(Which which) {
+  std::erase_if(runs_, [&](const Slot& slot) {
+    if (!which(slot)) return false;
+    slot.run->stop(engine_);
+    return true;
+  });
+}
+
 void DraftRuns::take(const DraftInput& input) {
   if (const auto* message = std::get_if<schema::DraftOpen>(&input)) {
     open(*message);
@@ -21,8 +30,11 @@ void DraftRuns::take(const DraftInput& input) {
     for (const schema::DraftCommit& item : commits->commits) commit(item);
   } else if (const auto* closing = std::get_if<schema::DraftClose>(&input)) {
     close(closing->key);
+  } else if (const auto* gone = std::get_if<TargetGone>(&input)) {
+    forget([&](const Slot& slot) { return slot.run->key().target == gone->target; });
   } else {
-    forget(std::get<TargetGone>(input).target);
+    ++beats_;
+    forget([&](const Slot& slot) { return beats_ - slot.heard > limits::draft_run_beats_max; });
   }
 }
 
@@ -43,6 +55,7 @@ void DraftRuns::open(const schema::DraftOpen& open) {
     const uint32_t generation = found->run->key().generation;
     if (generation > open.key.generation) return;
     if (generation == open.key.generation) {
+      found->heard = beats_;
       replies_.readies.push_back({open.key, found->run->length()});
       return;
     }
@@ -53,8 +66,8 @@ void DraftRuns::open(const schema::DraftOpen& open) {
                          [](const Slot& a, const Slot& b) { return a.used < b.used; }),
         DraftEnd::displaced);
   }
-  runs_.push_back(
-      {std::make_unique<DraftRun>(open, ++last_session_, options_.context_tokens), ++uses_});
+  runs_.push_back({std::make_unique<DraftRun>(open, ++last_session_, options_.context_tokens),
+                   ++uses_, beats_});
   replies_.readies.push_back({open.key, 0});
 }
 
@@ -66,6 +79,7 @@ void DraftRuns::commit(const schema::DraftCommit& commit) {
   }
   if (found->run->key().generation != commit.key.generation) return;
   found->used = ++uses_;
+  found->heard = beats_;
   switch (found->run->take(commit)) {
     case DraftRun::Taken::yes:
       return steer(found);
@@ -82,14 +96,6 @@ void DraftRuns::close(const schema::DraftKey& key) {
   if (found == runs_.end() || found->run->key().generation != key.generation) return;
   found->run->stop(engine_);
   runs_.erase(found);
-}
-
-void DraftRuns::forget(uint64_t target) {
-  std::erase_if(runs_, [&](const Slot& slot) {
-    if (slot.run->key().target != target) return false;
-    slot.run->stop(engine_);
-    return true;
-  });
 }
 
 /// Of each run.

@@ -16,8 +16,11 @@ namespace outrider::actors {
 struct TargetGone {
   uint64_t target = 0;
 };
-using DraftInput =
-    std::variant<schema::DraftOpen, schema::DraftCommits, schema::DraftClose, TargetGone>;
+/// A heartbeat has passed. Not every end is heard of: a target that is killed is known to a draft
+/// through routers only, and what it said on the way may be lost with one of these.
+struct DraftBeat {};
+using DraftInput = std::variant<schema::DraftOpen, schema::DraftCommits, schema::DraftClose,
+                                TargetGone, DraftBeat>;
 
 /// What it answers, each with the key of its run.
 struct DraftReplies {
@@ -32,8 +35,9 @@ struct DraftReplies {
 };
 
 /// All texts that one draft engine runs ahead of. Bounded: who was committed to least recently goes
-/// when another wants its place. Whatever a target sends, no more than its own runs suffer. Belongs
-/// to the engine's thread.
+/// when another wants its place, or after limits::draft_run_beats_max without a word: if its target
+/// lives after all, it is told and opens it anew. Whatever a target sends, no more than its own
+/// runs suffer. Belongs to the engine's thread.
 class DraftRuns {
  public:
   struct Options {
@@ -60,13 +64,15 @@ class DraftRuns {
   struct Slot {
     std::unique_ptr<DraftRun> run;
     uint64_t used = 0;
+    uint64_t heard = 0;  ///< The beat in which its target spoke of it last.
   };
   using Slots = std::vector<Slot>;
 
   void open(const schema::DraftOpen& open);
   void commit(const schema::DraftCommit& commit);
   void close(const schema::DraftKey& key);
-  void forget(uint64_t target);
+  template <class Which>
+  void forget(Which which);
   Slots::iterator find(const schema::DraftKey& key);
   void steer(Slots::iterator slot);
   uint32_t rows() const;
@@ -76,6 +82,7 @@ class DraftRuns {
   Options options_;
   Slots runs_;
   uint64_t uses_ = 0;
+  uint64_t beats_ = 0;
   uint64_t last_session_ = k_sessions;
   Duration own_step_{0};  ///< Of late.
   DraftReplies replies_;

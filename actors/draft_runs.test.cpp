@@ -199,6 +199,24 @@ TEST_F(Drafting, CommitsOfUnknownRunsAreAnswered) {
   EXPECT_TRUE(was_closed(DraftEnd::unknown));
 }
 
+TEST_F(Drafting, WhatNobodySpeaksOfAnyMoreIsForgottenAndOpenedAnewIfItsTargetLives) {
+  begin(key_of(1));
+  begin(key_of(2));
+  step(4);
+  for (uint32_t beat = 0; beat < limits::draft_run_beats_max; ++beat) {
+    runs_.take(DraftBeat{});
+    if (beat == 10) commit(key_of(2), 3, {1});
+  }
+  EXPECT_EQ(runs_.size(), 2u);
+  runs_.take(DraftBeat{});
+  EXPECT_EQ(runs_.size(), 1u);
+  step(4);
+  EXPECT_EQ(engine_.texts.size(), 1u) << "the sequence of the other has ended";
+  runs_.take_replies();
+  commit(key_of(1), 3, {1});
+  EXPECT_TRUE(was_closed(DraftEnd::unknown));
+}
+
 TEST_F(Drafting, WhoWasCommittedToLeastRecentlyMakesRoom) {
   for (uint64_t session = 1; session <= 4; ++session) begin(key_of(session));
   commit(key_of(1), 3, {1});

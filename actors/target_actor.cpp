@@ -398,6 +398,7 @@ void TargetState::leave() {
   if ((records_.empty() && is_quiet) || now() >= *leaves_by_) {
     if (giver_->given() > 0) log_->info("gave {} blocks to other targets", giver_->given());
     const size_t left = open_requests();
+    send_load();  // What it counted last.
     if (left == 0) return self_->quit(caf::exit_reason::user_shutdown);
     log_->warn("leaving: {} of its requests have neither ended nor gone on elsewhere", left);
     return self_->quit(caf::exit_reason::kill);

@@ -1,6 +1,7 @@
 #include "base/answer_traits.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 namespace outrider {
@@ -21,6 +22,14 @@ std::string_view value_of(const AnswerTraits& traits, std::string_view name) {
 }
 
 }  // namespace
+
+AnswerTraits named_in(const AnswerTraits& traits, const AnswerTraits& wanted) {
+  AnswerTraits named;
+  std::ranges::copy_if(traits, std::back_inserter(named), [&](const auto& trait) {
+    return std::ranges::find(wanted, trait.first, &AnswerTraits::value_type::first) != wanted.end();
+  });
+  return named;
+}
 
 bool has_all(const AnswerTraits& own, const AnswerTraits& wanted) {
   return std::ranges::all_of(

@@ -14,6 +14,9 @@ using AnswerTraits = std::vector<std::pair<std::string, std::string>>;
 /// Empty: in nothing.
 std::string differences(const AnswerTraits& own, const AnswerTraits& wanted);
 
+/// Those of `traits` that `wanted` speaks of.
+AnswerTraits named_in(const AnswerTraits& traits, const AnswerTraits& wanted);
+
 /// Whether each of `wanted` is among `own`.
 bool has_all(const AnswerTraits& own, const AnswerTraits& wanted);
 

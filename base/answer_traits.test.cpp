@@ -19,6 +19,8 @@ TEST(AnswerTraits, DifferencesNameWhatDiffersAndNothingElse) {
 TEST(AnswerTraits, ATraitThatOnlyOneHasIsADifference) {
   EXPECT_EQ(differences({{"ctx", "1"}}, {{"ctx", "1"}, {"window", "8"}}), "window none, not 8");
   EXPECT_EQ(differences({{"ctx", "1"}, {"window", "8"}}, {{"ctx", "1"}}), "window 8, not none");
+  EXPECT_EQ(differences(named_in({{"ctx", "1"}, {"window", "8"}}, {{"ctx", "2"}}), {{"ctx", "2"}}),
+            "ctx 1, not 2");
 }
 
 }  // namespace

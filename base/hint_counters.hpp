@@ -45,6 +45,7 @@ struct HintCounters {
 
   /// Place by place.
   HintCounters& operator+=(const HintCounters& other);
+  HintCounters& operator-=(const HintCounters& other);
 };
 
 }  // namespace outrider

@@ -200,6 +200,10 @@ inline constexpr uint32_t draft_runs_max = 64;
 /// Rows of a draft's step that all of its texts share, upper bound of the flag.
 inline constexpr uint32_t draft_rows_max = 512;
 inline constexpr uint32_t draft_inbox_max = 4096;
+/// Heartbeats (10 s) after which a draft forgets a text that its target says nothing of.
+inline constexpr uint32_t draft_run_beats_max = 20;
+/// Targets that a draft remembers how to answer: more than have runs (draft_runs_max).
+inline constexpr uint32_t draft_targets_max = 256;
 /// Tokens hinted at that wait for a target's next step; hints beyond it are dropped.
 inline constexpr uint32_t hint_branches_waiting_max = 16'384;
 /// Leases of drafts that a router remembers, and asks for one that it could not grant yet.

@@ -1,6 +1,7 @@
 #include "model/draft_depth.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "base/check.hpp"
@@ -17,20 +18,22 @@ void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& 
   for (uint32_t c = 0; c < candidates.size(); ++c) {
     contexts_ns += costs.context_ns({1, candidates[c].context});
     const std::span<const float> survival = candidates[c].survival;
+    double tokens = 1;
     for (uint32_t i = 0; i < survival.size(); ++i) {
       OUTRIDER_CHECK(i == 0 || survival[i] <= survival[i - 1], c, i);
-      slots.push_back({survival[i], c, i});
+      slots.push_back({static_cast<float>(double{survival[i]} / tokens), c, i});
+      tokens += double{survival[i]};
     }
   }
   if (slots.empty()) return;
-  // A slot is never before its predecessor, which is as probable at least.
+  // A slot is never before its predecessor, which gives as much at least.
   std::sort(slots.begin(), slots.end(), [](const auto& a, const auto& b) {
-    return std::tuple(-a.survival, a.index, a.candidate) <
-           std::tuple(-b.survival, b.index, b.candidate);
+    return std::tuple(-a.gain, a.index, a.candidate) < std::tuple(-b.gain, b.index, b.candidate);
   });
   const auto decoding = static_cast<double>(candidates.size());
-  double best_rate = gain_min * decoding / (contexts_ns + costs.rows_ns(decoding));
-  double tokens = decoding;
+  const double plain_ns = contexts_ns + costs.rows_ns(decoding);
+  double best_gain = decoding * std::log(gain_min);
+  double gain = 0;
   size_t best = 0;
   const size_t most = std::min<size_t>(slots.size(), rows_max);
   for (size_t n = 1; n <= most; ++n) {
@@ -38,10 +41,11 @@ void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& 
     const uint32_t context = candidates[slot.candidate].context;
     contexts_ns +=
         costs.context_ns({slot.index + 2, context}) - costs.context_ns({slot.index + 1, context});
-    tokens += double{slot.survival};
-    const double rate = tokens / (contexts_ns + costs.rows_ns(decoding + static_cast<double>(n)));
-    if (rate > best_rate) {
-      best_rate = rate;
+    gain += std::log1p(double{slot.gain});
+    const double ns = contexts_ns + costs.rows_ns(decoding + static_cast<double>(n));
+    const double net = gain - decoding * std::log(ns / plain_ns);
+    if (net > best_gain) {
+      best_gain = net;
       best = n;
     }
   }

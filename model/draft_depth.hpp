@@ -18,23 +18,26 @@ struct DraftCandidate {
 /// Work space of choose_depths, which a caller keeps.
 struct DepthScratch {
   struct Slot {
-    float survival = 0;
+    float gain = 0;  ///< Tokens that it adds, of those that its candidate has before it.
     uint32_t candidate = 0;
     uint32_t index = 0;
   };
   std::vector<Slot> slots;
 };
 
-/// How many hints of each candidate a step should verify: those with which the step is expected to
-/// give most tokens for its time. Slots compete across candidates, the most probable first; none
-/// is a legal answer, and any must promise `gain_min` times what the plain step gives. Depends on
-/// nothing else. `depths` gets one number for each candidate; their sum is at most `rows_max`.
+/// How many hints of each candidate a step should verify: those with which the geometric mean of
+/// the candidates' speeds (expected tokens for the step's time) is greatest. A longer step slows
+/// all of them, so what one gains must outweigh what the others lose: proportional fairness
+/// (Kelly, Maulloo, Tan 1998); where all gain alike it is the greatest sum. Slots compete across
+/// candidates, the greatest gain first; none is a legal answer, and any must promise `gain_min`
+/// times what the plain step gives. Depends on nothing else. `depths` gets one number for each
+/// candidate; their sum is at most `rows_max`.
 void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& costs,
                    uint32_t rows_max, double gain_min, DepthScratch& scratch,
                    std::vector<uint32_t>& depths);
 
-/// Whether hints could promise as much if each was certain: if not, nothing is to be learnt from
-/// how they fare.
+/// Whether hints could promise as much if each was certain and all candidates had them: if not,
+/// nothing is to be learnt from how they fare.
 bool could_pay(std::span<const DraftCandidate> candidates, const StepCosts& costs,
                uint32_t rows_max, double gain_min);
 

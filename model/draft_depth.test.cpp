@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 
@@ -64,6 +65,20 @@ TEST(DraftDepth, PlainDecodingIsBestUnderLoad) {
   EXPECT_EQ(chosen({{0.5f, 0.25f}}, costs(2'000)), (std::vector<uint32_t>{2}));
 }
 
+/// One sequence that is drafted well among others that are not: each row more costs a tenth of a
+/// step, whoever it is for.
+TEST(DraftDepth, OthersDoNotPayForOne) {
+  const std::vector<float> certain(12, 1.0f);
+  const StepCosts table = costs(1'000);
+  EXPECT_EQ(chosen({certain}, table), (std::vector<uint32_t>{12}));
+  const uint32_t beside_one = chosen({certain, {}}, table)[0];
+  EXPECT_GT(beside_one, 4u);
+  EXPECT_LT(beside_one, 12u);
+  Survivals many(16);
+  many[0] = certain;
+  EXPECT_LE(chosen(many, table)[0], 1u);
+}
+
 TEST(DraftDepth, HintsCannotPayWhereNotEvenCertainOnesDo) {
   const std::vector<float> doubtful = {0.01f, 0.001f};
   const std::vector<DraftCandidate> one = {{0, doubtful}};
@@ -90,16 +105,18 @@ TEST(DraftDepth, NoOtherDepthsPromiseMore) {
       candidates.push_back({random.below(2000), survival});
     }
     const auto rate = [&](const std::vector<uint32_t>& depths) {
-      double tokens = 0;
+      double product = 1;
       double ns = 0;
       double rows = 0;
       for (size_t i = 0; i < depths.size(); ++i) {
-        tokens += 1;
+        double tokens = 1;
         for (uint32_t d = 0; d < depths[i]; ++d) tokens += double{survivals[i][d]};
+        product *= tokens;
         ns += table.context_ns({1 + depths[i], candidates[i].context});
         rows += 1 + depths[i];
       }
-      return tokens / (ns + table.rows_ns(rows));
+      const double sequences = static_cast<double>(depths.size());
+      return std::pow(product, 1 / sequences) / (ns + table.rows_ns(rows));
     };
     DepthScratch scratch;
     std::vector<uint32_t> depths;

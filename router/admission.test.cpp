@@ -10,16 +10,13 @@ namespace {
 
 TEST(Admission, AcceptsWhileAnyWorkerHasRoom) {
   WorkerView full = view_of(1);
-  full.load.running = 8;
-  full.load.waiting = 8;
+  full.others_choices = 16;
   const WorkerView free = view_of(2);
   EXPECT_FALSE(admit(request_of(1), {&full, &free}, {}));
 }
 
 TEST(Admission, FullQueuesAreOverloadedWithATimeToRetry) {
   WorkerView full = view_of(1);
-  full.load.running = 8;
-  full.load.waiting = 7;
   full.placed_choices = 16;
   full.load.queued_rows = 2500;
   const auto refusal = admit(request_of(1), {&full}, {});
@@ -30,7 +27,7 @@ TEST(Admission, FullQueuesAreOverloadedWithATimeToRetry) {
 
 TEST(Admission, RetryAfterStaysWithinReason) {
   WorkerView full = view_of(1);
-  full.load.running = 16;
+  full.others_choices = 16;
   EXPECT_EQ(admit(request_of(1), {&full}, {})->retry_after_ms, 1000u);
   full.load.queued_rows = 100'000'000;
   EXPECT_EQ(admit(request_of(1), {&full}, {})->retry_after_ms, 30'000u);
@@ -38,10 +35,9 @@ TEST(Admission, RetryAfterStaysWithinReason) {
 
 TEST(Admission, ATenantAloneMayHoldAllButTheReserve) {
   WorkerView view = view_of(1);
-  view.load.running = 8;
-  view.load.waiting = 5;
+  view.others_choices = 13;
   EXPECT_FALSE(admit(request_of(1), {&view}, {.own = 13, .others = 0}));
-  view.load.waiting = 6;
+  view.others_choices = 14;
   const auto refusal = admit(request_of(1), {&view}, {.own = 14, .others = 0});
   ASSERT_TRUE(refusal);
   EXPECT_EQ(refusal->error_code(), ErrorCode::overloaded);
@@ -49,8 +45,7 @@ TEST(Admission, ATenantAloneMayHoldAllButTheReserve) {
 
 TEST(Admission, TheReserveIsForWhoHoldsNothing) {
   WorkerView view = view_of(1);
-  view.load.running = 8;
-  view.load.waiting = 7;
+  view.others_choices = 15;
   schema::PlaceRequest request = request_of(1);
   EXPECT_FALSE(admit(request, {&view}, {.own = 0, .others = 15}));
   EXPECT_TRUE(admit(request, {&view}, {.own = 1, .others = 14}));
@@ -58,8 +53,7 @@ TEST(Admission, TheReserveIsForWhoHoldsNothing) {
 
 TEST(Admission, WithoutKeysNothingIsReserved) {
   WorkerView view = view_of(1);
-  view.load.running = 8;
-  view.load.waiting = 7;
+  view.others_choices = 15;
   schema::PlaceRequest request = request_of(1);
   request.tenant.clear();
   EXPECT_FALSE(admit(request, {&view}, {.own = 15, .others = 0}));
@@ -85,8 +79,7 @@ TEST(Admission, ARequestThatMovesIsNotJudgedByShareAgain) {
 
 TEST(Admission, WhatLostItsWorkerGoesAboveTheQueuesOfOthers) {
   WorkerView view = view_of(1);
-  view.load.running = 8;
-  view.load.waiting = 8;
+  view.others_choices = 16;
   schema::PlaceRequest moving = request_of(1);
   EXPECT_TRUE(admit(moving, {&view}, {}));
   moving.replaces = 1;
@@ -96,13 +89,13 @@ TEST(Admission, WhatLostItsWorkerGoesAboveTheQueuesOfOthers) {
 
 TEST(Admission, WhileItsWorkerGoesOnOnlyAFreeSlotIsWorthAMove) {
   WorkerView view = view_of(1);
-  view.load.running = 8;
+  view.others_choices = 8;
   schema::PlaceRequest moving = request_of(1);
   moving.replaces = 1;
   moving.goes_on = true;
   EXPECT_TRUE(admit(moving, {&view}, {}));
   WorkerView idler = view_of(2);
-  idler.load.running = 7;
+  idler.others_choices = 7;
   EXPECT_FALSE(admit(moving, {&view, &idler}, {}));
   EXPECT_EQ(place(moving, {&view, &idler}, {})->worker, 2u);
 }

@@ -51,10 +51,10 @@ TEST(Placement, KvPressureBeginsAboveNinetyPercent) {
 TEST(Placement, TakesTheCheapestWorkerThatHasRoom) {
   std::vector<WorkerView> views = {view_of(1), view_of(2), view_of(3)};
   views[0].load.queued_rows = 900;
-  views[1].load.running = 16;
+  views[1].others_choices = 16;
   views[2].load.queued_rows = 800;
   EXPECT_EQ(place(request_of(1), pointers(views), {})->worker, 3u);
-  views[0].load.running = views[2].load.running = 16;
+  views[0].others_choices = views[2].others_choices = 16;
   EXPECT_FALSE(place(request_of(1), pointers(views), {}));
 }
 
@@ -75,7 +75,7 @@ TEST(Placement, WhoIsLateWithTwoHeartbeatsGetsWhatNobodyElseCanTake) {
   const milliseconds now(limits::heartbeat_late_ms);
   EXPECT_EQ(place(request_of(1), pointers(views), now)->worker, 1u);
   EXPECT_EQ(place(request_of(1), pointers(views), now + milliseconds(1))->worker, 2u);
-  views[1].load.running = 16;
+  views[1].others_choices = 16;
   EXPECT_EQ(place(request_of(1), pointers(views), now + milliseconds(1))->worker, 1u);
 }
 
@@ -134,6 +134,35 @@ TEST(WorkerTable, AChargeLastsUntilAHeartbeatThatMustIncludeIt) {
   EXPECT_EQ(table.workers().at(1).charged_rows, 0u);
 }
 
+TEST(WorkerTable, WhatEndedSinceTheLastLoadIsNotHeldAgainstAnybody) {
+  WorkerTable table;
+  table.announce(announce_of(1), milliseconds(0));
+  const auto held = [&] { return table.workers().at(1).held_choices(); };
+  for (uint64_t session = 1; session <= 16; ++session) {
+    table.charge(charge_for(request_of(session), 1, milliseconds(0)));
+  }
+  schema::Load full = load_of(1, 1);
+  full.running = 8;
+  full.waiting = 8;
+  ASSERT_TRUE(table.update(full, milliseconds(500)));
+  EXPECT_TRUE(table.workers().at(1).full());
+  table.release_session(1);
+  EXPECT_EQ(held(), 15u);
+  // It was there when the next load was written, and had ended when that came.
+  full.sequence = 2;
+  ASSERT_TRUE(table.update(full, milliseconds(1000)));
+  EXPECT_EQ(held(), 15u);
+  // Three of another router's.
+  full.sequence = 3;
+  full.waiting = 10;
+  ASSERT_TRUE(table.update(full, milliseconds(1500)));
+  EXPECT_EQ(held(), 18u);
+  for (uint64_t session = 2; session <= 16; ++session) table.release_session(session);
+  EXPECT_EQ(held(), 3u);
+  ASSERT_TRUE(table.update(load_of(1, 4), milliseconds(2000)));
+  EXPECT_EQ(held(), 0u);
+}
+
 TEST(WorkerTable, AReleasedSessionBurdensNobody) {
   WorkerTable table;
   table.announce(announce_of(1), milliseconds(0));
@@ -187,15 +216,24 @@ TEST(WorkerTable, HintsAreSummedOnceForEachIncarnation) {
     ASSERT_TRUE(table.update(load, milliseconds(0)));
   };
   tell(10, 1, 5);
+  EXPECT_EQ(table.hints().drafts, 0u) << "before the router was there";
   tell(10, 2, 7);
   table.remove(1);  // Silent, and back: its total is the same one.
   tell(10, 3, 8);
-  EXPECT_EQ(table.hints().drafts, 8u);
-  tell(11, 1, 3);  // A process anew.
-  EXPECT_EQ(table.hints().drafts, 11u);
-  EXPECT_EQ(table.hints().accepted_at[2], 22u);
-  for (uint64_t incarnation = 12; incarnation < 1000; ++incarnation) tell(incarnation, 1, 1);
-  EXPECT_EQ(table.hints().drafts, 999u) << "more than are remembered one by one";
+  EXPECT_EQ(table.hints().drafts, 3u);
+  tell(11, 1, 0);  // A process anew.
+  tell(11, 2, 4);
+  EXPECT_EQ(table.hints().drafts, 7u);
+  EXPECT_EQ(table.hints().accepted_at[2], 14u);
+  for (uint64_t incarnation = 12; incarnation < 1000; ++incarnation) {
+    tell(incarnation, 1, 0);
+    tell(incarnation, 2, 1);
+  }
+  EXPECT_EQ(table.hints().drafts, 7u + 988u) << "more than are remembered one by one";
+  tell(10, 4, 9);  // Silent for so long that it was not remembered.
+  EXPECT_EQ(table.hints().drafts, 7u + 988u);
+  tell(10, 5, 11);
+  EXPECT_EQ(table.hints().drafts, 7u + 988u + 2u);
 }
 
 TEST(WorkerTable, AnOldLoadIsAliveButNotNews) {

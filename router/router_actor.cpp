@@ -136,9 +136,11 @@ Result<void> RouterState::check_target(const schema::Announce& announce) const {
                                   : it.fingerprint == announce.fingerprint;
   };
   const auto answers_otherwise = [&](const schema::Served& it) {
+    const AnswerTraits own =  // Of a model that no target has decided on, only what was asked for.
+        it.fingerprint.empty() ? named_in(announce.traits, it.traits) : announce.traits;
     return fail(ErrorCode::invalid_argument,
                 "model: answers of \"" + announce.model + "\" would be others than those of \"" +
-                    it.model + "\": " + differences(announce.traits, it.traits),
+                    it.model + "\": " + differences(own, it.traits),
                 "model");
   };
   const auto named = std::ranges::find_if(served_, is_named);
@@ -339,11 +341,13 @@ void RouterState::refuse(const schema::PlaceRequest& request, schema::Refusal re
 schema::WorkerList RouterState::list() const {
   schema::WorkerList list = counted_;
   list.hints = table_.hints();
-  for (const auto& [id, worker] : table_.workers()) {
+  std::map<uint64_t, const WorkerView*> as_they_joined;
+  for (const auto& [id, worker] : table_.workers()) as_they_joined[worker.place] = &worker;
+  for (const auto& [place, worker] : as_they_joined) {
     if (list.workers.size() == limits::listed_workers_max) break;
-    const auto silent = std::chrono::duration_cast<milliseconds>(now() - worker.heard).count();
+    const auto silent = std::chrono::duration_cast<milliseconds>(now() - worker->heard).count();
     list.workers.push_back(
-        {worker.announce, worker.load, static_cast<uint32_t>(silent), worker.charged_choices});
+        {worker->announce, worker->load, static_cast<uint32_t>(silent), worker->charged_choices});
     list.workers.back().load.hints = caf::none;
   }
   return list;

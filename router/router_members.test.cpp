@@ -147,6 +147,13 @@ TEST_F(RouterMembers, TellsWhoCameWhoIsSilentAndWhoIsGone) {
   EXPECT_EQ(listed().refused, 0u);
 }
 
+TEST_F(RouterMembers, AreListedAsTheyJoined) {
+  for (const uint64_t id : {7, 2, 9, 1}) worker(id);
+  std::vector<uint64_t> listed;
+  for (const schema::WorkerInfo& it : workers()) listed.push_back(it.announce.worker);
+  EXPECT_EQ(listed, (std::vector<uint64_t>{7, 2, 9, 1}));
+}
+
 TEST_F(RouterMembers, AWorkerThatStopsInOrderIsNoWarning) {
   const auto target = worker(1);
   announce(target, announce_of(1));

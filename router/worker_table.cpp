@@ -23,6 +23,7 @@ void WorkerTable::announce(const schema::Announce& announce, TimePoint now) {
     remove(announce.worker);
   }
   WorkerView& worker = workers_[announce.worker];
+  if (worker.place == 0) worker.place = ++joined_;
   worker.announce = announce;
   worker.heard = now;
   worker.is_late = false;
@@ -43,6 +44,9 @@ bool WorkerTable::update(const schema::Load& load, TimePoint now) {
   worker.is_late = false;
   if (load.sequence <= worker.load.sequence) return true;
   worker.load = load;
+  const uint32_t held = load.running + load.waiting + load.parked;
+  worker.others_choices = held - std::min(held, worker.placed_most);
+  worker.placed_most = worker.placed_choices;
   remember_hints(load);
   mark_reported(load.worker, now - k_charge_life);
   return true;
@@ -50,20 +54,25 @@ bool WorkerTable::update(const schema::Load& load, TimePoint now) {
 
 void WorkerTable::remember_hints(const schema::Load& load) {
   if (!load.hints) return;
-  hints_[{load.worker, load.incarnation}] = *load.hints;
+  hints_.try_emplace({load.worker, load.incarnation}, Told{*load.hints, {}}).first->second.last =
+      *load.hints;
   if (hints_.size() <= k_hints_remembered) return;
   const auto gone = std::ranges::find_if(hints_, [&](const auto& entry) {
     const auto worker = workers_.find(entry.first.first);
     return worker == workers_.end() || worker->second.announce.incarnation != entry.first.second;
   });
   if (gone == hints_.end()) return;  // All of them are here.
-  hints_of_others_ += gone->second;
-  hints_.erase(gone);
+  hints_of_others_ += gone->second.last;
+  hints_of_others_ -= gone->second.first;
+  hints_.erase(gone);  // If it comes back, what it says then is its first word.
 }
 
 HintCounters WorkerTable::hints() const {
   HintCounters sum = hints_of_others_;
-  for (const auto& [worker, hints] : hints_) sum += hints;
+  for (const auto& [worker, told] : hints_) {
+    sum += told.last;
+    sum -= told.first;
+  }
   return sum;
 }
 
@@ -95,9 +104,11 @@ std::vector<schema::Announce> WorkerTable::age_out(TimePoint now) {
 void WorkerTable::charge(const Charge& charge) {
   const auto found = workers_.find(charge.worker);
   if (found == workers_.end()) return;
-  found->second.placed_choices += charge.choices;
-  found->second.charged_choices += charge.choices;
-  found->second.charged_rows += charge.rows;
+  WorkerView& worker = found->second;
+  worker.placed_choices += charge.choices;
+  worker.placed_most = std::max(worker.placed_most, worker.placed_choices);
+  worker.charged_choices += charge.choices;
+  worker.charged_rows += charge.rows;
   charges_.push_back(charge);
 }
 

@@ -18,16 +18,18 @@ struct WorkerView {
   schema::Announce announce;
   schema::Load load;
   TimePoint heard{0};
+  uint64_t place = 0;            ///< Among all that ever joined.
   bool is_late = false;          ///< Two heartbeats are missing.
   uint32_t placed_choices = 0;   ///< By this router, until their attempts are released.
+  uint32_t placed_most = 0;      ///< That it had placed at once since the last load.
+  uint32_t others_choices = 0;   ///< What the last load has that this router did not place.
   uint32_t charged_choices = 0;  ///< Of these, what its load may lack yet.
   uint64_t charged_rows = 0;
 
-  /// What is surely there: a charge may be in the load already, and counted twice it would turn
-  /// others away. What the worker cannot take it refuses itself.
-  uint32_t held_choices() const {
-    return std::max(load.running + load.waiting + load.parked, placed_choices);
-  }
+  /// What is surely there: this router's own as it knows them, and others' as of the last load. A
+  /// load is old: what ended since is not held against anybody. What the worker cannot take it
+  /// refuses itself.
+  uint32_t held_choices() const { return placed_choices + others_choices; }
   uint32_t slots() const { return announce.sequences + announce.waiting; }
   bool full() const { return held_choices() >= slots(); }
   bool has_slot() const { return held_choices() < announce.sequences; }
@@ -68,7 +70,8 @@ class WorkerTable {
   void release_session(uint64_t session);
 
   const std::map<uint64_t, WorkerView>& workers() const { return workers_; }
-  /// What became of the hints of all that were ever here, those that have gone included.
+  /// What became of the hints of all that were ever here, those that have gone included, since each
+  /// was heard of first.
   HintCounters hints() const;
   /// How many drafts could draft for a target: of its tokenizer, and not its own process's second
   /// face, the model that drafts there.
@@ -85,10 +88,15 @@ class WorkerTable {
   void uncharge(const Charge& charge);
 
   std::map<uint64_t, WorkerView> workers_;
-  /// By worker and incarnation, as each said last: who comes back says its own total again.
-  std::map<std::pair<uint64_t, uint64_t>, HintCounters> hints_;
-  HintCounters hints_of_others_;  ///< Of those that hints_ had no room for.
-  std::vector<Charge> charges_;   ///< One for each attempt that is placed.
+  uint64_t joined_ = 0;
+  /// A worker's totals since its start, as it said them first and last.
+  struct Told {
+    HintCounters first;
+    HintCounters last;
+  };
+  std::map<std::pair<uint64_t, uint64_t>, Told> hints_;  ///< by worker and incarnation
+  HintCounters hints_of_others_;                         ///< Of those that hints_ had no room for.
+  std::vector<Charge> charges_;                          ///< One for each attempt that is placed.
 };
 
 }  // namespace outrider::router

@@ -306,7 +306,7 @@ struct WorkerInfo {
   uint32_t charged_choices = 0;
 };
 
-/// limits::listed_workers_max at most.
+/// In the order in which they joined, limits::listed_workers_max at most.
 struct WorkerList {
   std::vector<WorkerInfo> workers;
   // Since the router's start, how many times a worker

@@ -188,6 +188,10 @@ size_t bytes_of(const T& message) {
   return bytes.size();
 }
 
+TEST(Messages, EachCounterOfHintsTravels) {
+  EXPECT_EQ(bytes_of(HintCounters{}), sizeof(HintCounters));
+}
+
 TEST(Messages, TheLargestOfEachKindFitsOneControlMessage) {
   constexpr size_t k_handle_bytes = 64;  // Of a live actor; the ones here are null.
   const std::string name(limits::name_bytes_max, 'n');

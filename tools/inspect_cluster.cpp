@@ -116,7 +116,9 @@ std::string drafts_text(const nlohmann::json& drafts) {
   const std::string model = line_of(text_of(drafts, "model"));
   std::string by = texts ? "texts" : "";
   if (!model.empty()) by += (by.empty() ? "" : " and ") + model;
-  const char* nobody = number_of(drafts, "draft_tokens") > 0 ? "nobody any more" : "nobody yet";
+  const char* nobody = !drafts.contains("ngram")               ? "what targets have"
+                       : number_of(drafts, "draft_tokens") > 0 ? "nobody any more"
+                                                               : "nobody yet";
   std::string out = "drafts by " + (by.empty() ? nobody : by) + ": " +
                     whole(drafts, "accepted_tokens") + " of " + whole(drafts, "draft_tokens") +
                     " tokens came true";

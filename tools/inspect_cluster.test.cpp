@@ -86,6 +86,9 @@ TEST(InspectCluster, TellsWhoDraftsAndWhatBecameOfIt) {
           R"({"drafts":{"ngram":false,"model":null,"draft_tokens":9,"accepted_tokens":4}})")),
       HasSubstr("drafts by nobody any more: 4 of 9 tokens came true\n"));
   EXPECT_THAT(cluster_text(nlohmann::json::parse(
+                  R"({"drafts":{"drafts":3,"draft_tokens":9,"accepted_tokens":4}})")),
+              HasSubstr("drafts by what targets have: 4 of 9 tokens came true\n"));
+  EXPECT_THAT(cluster_text(nlohmann::json::parse(
                   R"({"members":[{"load":{"draft_runs":1,"drafting":true}}]})")),
               HasSubstr("  draft models: for 1 choice; they pay now\n"));
   EXPECT_THAT(cluster_text(nlohmann::json::parse(R"({"drafts":null})")),

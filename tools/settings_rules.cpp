@@ -166,8 +166,12 @@ Result<std::vector<std::string>> check_together(const Settings& settings, Comman
     if (!settings.is_given(setting.name) || setting.value.empty()) continue;
     if (command == Command::gateway && is_of_an_engine(setting.name)) {
       if (is_of_targets(settings, setting.name)) continue;
-      warnings.push_back(setting.name +
-                         " has no effect with roles gateway: targets have their own");
+      const bool drafts = setting.name.starts_with("draft") || setting.name.starts_with("spec");
+      warnings.push_back(setting.name + " has no effect with roles gateway: " +
+                         (setting.name == "draft" ? "a draft model joins by itself (outrider node "
+                                                    "--join HOST:PORT --model DRAFT)"
+                          : drafts                ? "nodes have their own"
+                                                  : "targets have their own"));
       continue;
     }
     if (is_draft && is_of_an_engine(setting.name) && !is_of_a_draft(setting.name)) {

@@ -243,6 +243,11 @@ class Cluster:
         return self.server.terminate()
 
 
+def texts_drafted_for(server):
+    members = json.loads(server.request("GET", "/cluster")[2])["members"]
+    return sum(member["load"]["draft_runs"] for member in members if member["role"] == "draft")
+
+
 class Meter:
     """Tokens that all clients heard of."""
 
@@ -328,6 +333,7 @@ def play(args, stack):
         cluster.wait_members()
         held.append(cluster.held())
     cluster.server.wait_idle()
+    cluster.server.wait_until(lambda: not texts_drafted_for(cluster.server), "drafts to forget the texts of the dead")
     code = cluster.close()
     print(f"{sum(faults.values())} faults ({', '.join(f'{n} {how}' for how, n in faults.items())}), "
           f"{asked} requests: {failed} failed, {differed} differed; {moved} times one was placed again")

@@ -226,6 +226,9 @@ class NodeSuite(unittest.TestCase):
                         again = target_node(port, flags)
                         self.addCleanup(again.end)
                         gateway.wait_until(lambda: len(targets(gateway)) == 2, "a third target")
+                # What it drafted for the two that were killed nobody told it to end.
+                gateway.wait_until(lambda: members(gateway, "draft")[0]["load"]["draft_runs"] == 0,
+                                   "the draft to forget the texts of targets that are dead")
                 self.assertEqual(gateway.terminate(), 0)
 
     def test_a_gateway_tells_what_came_of_its_targets_drafts(self):
