@@ -57,6 +57,7 @@ void TargetState::join(const schema::RouterHandle& router, const std::string& ga
   const bool is_new = routers_.add(router, gate);
   if (is_new) self_->monitor(router);
   self_->send(router, announce_);
+  if (heartbeats_ > 0) send_load();  // From here on it counts what this target does.
   if (is_new && routers_.is_first(router.address())) ask_again_for_drafts();
 }
 

@@ -244,8 +244,8 @@ class NodeSuite(unittest.TestCase):
             totals = [0, 0, 0]
             for target in range(2):  # one after the other: what the first one did stays counted
                 with target_node(port, flags) as node:
-                    gateway.wait_until(lambda: len(targets(gateway)) == 1, "the target")
                     gateway.wait_ready()
+                    gateway.wait_until(lambda: len(targets(gateway)) == 1, "the target")
                     timings = json.loads(gateway.request("POST", "/v1/completions", ask)[2])["timings"]
                     self.assertGreater(timings["draft_n"], 0)
                     before = totals
