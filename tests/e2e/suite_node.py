@@ -233,7 +233,7 @@ class NodeSuite(unittest.TestCase):
 
     def test_a_gateway_tells_what_came_of_its_targets_drafts(self):
         flags = ["--ctx", "512", "--spec", "ngram", "--spec-k", "4"]
-        ask = {"prompt": "one two three " * 8, "max_tokens": 32, "ignore_eos": True}
+        ask = {"prompt": "one two three " * 8, "max_tokens": 64, "temperature": 0, "ignore_eos": True}
         with Server(binary, model, ["--roles", "gateway", "--cluster", "127.0.0.1:0"], wait=False) as gateway:
             port = cluster_port(gateway)
 
