@@ -165,8 +165,12 @@ TEST_F(DraftWorld, RemembersABoundedNumberOfTargets) {
 }
 
 TEST_F(DraftWorld, StopsLoudlyWhenItIsRefused) {
-  tell(draft_, schema::WorkerRefused{
-                   5, schema::Refusal::of(fail(ErrorCode::invalid_argument, "another tokenizer"))});
+  caf::actor_cast<caf::strong_actor_ptr>(draft_)->enqueue(
+      caf::actor_cast<caf::strong_actor_ptr>(router_), caf::make_message_id(),
+      caf::make_message(schema::WorkerRefused{
+          5, schema::Refusal::of(fail(ErrorCode::invalid_argument, "another tokenizer"))}),
+      nullptr);
+  run();
   EXPECT_NE(lines_.str().find("draft-0 is refused by a router, and stops: another tokenizer"),
             std::string::npos);
   const size_t before = router_log_->loads.size();

@@ -4,7 +4,6 @@
 #include <caf/actor_addr.hpp>
 #include <caf/actor_cast.hpp>
 #include <caf/actor_control_block.hpp>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,15 +19,18 @@ namespace outrider::actors {
 /// but is another actor here: the loss of the old one may be heard of after the new one is found.
 class KnownRouters {
  public:
-  /// So many are to be found.
+  /// So many gates lead to them; two may lead to one router.
   explicit KnownRouters(size_t wanted) : wanted_(wanted) {}
 
   /// False: it is known, over this connection. `gate` is where lines to its process are dialled.
   bool add(const schema::RouterHandle& router, const std::string& gate = {}) {
+    std::erase_if(behind_, [&](const Behind& it) {
+      return gate.empty() ? it.router == router.address() : it.gate == gate;
+    });
+    behind_.push_back({gate, router.address()});
     const auto known = find(router.address());
     if (known != routers_.end() && is_same(*known, router.address())) return false;
     refusing_.erase(router.address());
-    gates_[router.address()] = gate;
     if (known != routers_.end()) {
       *known = router;
     } else {
@@ -41,19 +43,20 @@ class KnownRouters {
     const auto known = find(router);
     if (known != routers_.end() && !is_same(*known, router)) return false;
     refusing_.erase(router);
+    std::erase_if(behind_, [&](const Behind& it) { return it.router == router; });
     return drop(router);
   }
   /// For people.
   std::string name_of(const caf::actor_addr& router) const {
-    const auto found = gates_.find(router);
-    return found == gates_.end() || found->second.empty() ? "a router"
-                                                          : "the router at " + found->second;
+    const auto gate = find_gate(router);
+    return !gate || gate->empty() ? "a router" : "the router at " + *gate;
   }
-  /// It will not have the worker. Whether nobody is left who might.
+  /// It will not have the worker. Whether nobody is left who might, whatever gate leads there.
   bool refused_by(const caf::actor_addr& router) {
     drop(router);
     refusing_.insert(router);
-    return refusing_.size() >= wanted_;
+    const auto refuses = [&](const Behind& it) { return refusing_.contains(it.router); };
+    return static_cast<size_t>(std::ranges::count_if(behind_, refuses)) >= wanted_;
   }
 
   const std::vector<schema::RouterHandle>& all() const { return routers_; }
@@ -71,14 +74,23 @@ class KnownRouters {
   }
   /// None: it is not known.
   std::optional<std::string> gate_of(const schema::RouterHandle& router) const {
-    const auto found = gates_.find(router.address());
-    return found == gates_.end() ? std::nullopt : std::optional(found->second);
+    return refusing_.contains(router.address()) ? std::nullopt : find_gate(router.address());
   }
   bool is_first(const caf::actor_addr& router) const {
     return !routers_.empty() && routers_.front().address() == router;
   }
 
  private:
+  /// Who was found last at one gate; each of those without a gate is one of its own.
+  struct Behind {
+    std::string gate;
+    caf::actor_addr router;
+  };
+
+  std::optional<std::string> find_gate(const caf::actor_addr& router) const {
+    const auto found = std::ranges::find(behind_, router, &Behind::router);
+    return found == behind_.end() ? std::nullopt : std::optional(found->gate);
+  }
   std::vector<schema::RouterHandle>::iterator find(const caf::actor_addr& router) {
     return std::find_if(routers_.begin(), routers_.end(),
                         [&](const auto& known) { return known.address() == router; });
@@ -92,13 +104,12 @@ class KnownRouters {
     const auto found = find(router);
     if (found == routers_.end()) return false;
     routers_.erase(found);
-    gates_.erase(router);
     return true;
   }
 
   size_t wanted_;
   std::vector<schema::RouterHandle> routers_;
-  std::map<caf::actor_addr, std::string> gates_;
+  std::vector<Behind> behind_;
   std::set<caf::actor_addr> refusing_;
 };
 

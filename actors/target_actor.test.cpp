@@ -23,6 +23,9 @@ class Target : public World {
 
   /// It is to find so many routers.
   TargetActor spawn_target(size_t routers, uint32_t draft_depth = 0) {
+    return own(system_.spawn(target_actor, setup_of(routers, draft_depth)));
+  }
+  TargetSetup setup_of(size_t routers, uint32_t draft_depth = 0) {
     TargetSetup setup;
     setup.announce.worker = 9;
     setup.announce.incarnation = 4;
@@ -47,7 +50,15 @@ class Target : public World {
       port_ = engine.get();
       return engine;
     };
-    return own(system_.spawn(target_actor, setup));
+    return setup;
+  }
+  void refuse(const TargetActor& target, const schema::RouterHandle& router) {
+    caf::actor_cast<caf::strong_actor_ptr>(target)->enqueue(
+        caf::actor_cast<caf::strong_actor_ptr>(router), caf::make_message_id(),
+        caf::make_message(schema::WorkerRefused{
+            9, schema::Refusal::of(fail(ErrorCode::invalid_argument, "odd"))}),
+        nullptr);
+    run();
   }
   schema::SessionHandle session() {
     const auto heard = heard_;
@@ -352,37 +363,41 @@ TEST_F(Target, DoesWithoutARouterThatRefusesItUntilAllDo) {
   const auto second = spawn_target(2);
   const auto log = std::make_shared<RouterLog>();
   const auto other = own(system_.spawn(scripted_router, log));
-  const auto refuse = [&](const schema::RouterHandle& router) {
-    const auto target = caf::actor_cast<caf::strong_actor_ptr>(second);
-    target->enqueue(caf::actor_cast<caf::strong_actor_ptr>(router), caf::make_message_id(),
-                    caf::make_message(schema::WorkerRefused{
-                        9, schema::Refusal::of(fail(ErrorCode::invalid_argument, "odd"))}),
-                    nullptr);
-    run();
-  };
-  refuse(router_);
+  refuse(second, router_);
   EXPECT_NE(lines_.str().find("is refused by a router: odd"), std::string::npos) << lines_.str();
   tell(second, schema::RouterFound{other});
   EXPECT_EQ(log->announces.size(), 1u) << "the other has not said a word yet";
   const size_t before = log->loads.size();
-  refuse(router_);
+  refuse(second, router_);
   advance(limits::heartbeat_interval_ms);
   EXPECT_EQ(log->loads.size(), before + 1) << "the same router, again";
   tell(second, schema::RouterFound{router_});
   const size_t last = log->loads.size();
-  refuse(other);
+  refuse(second, other);
   advance(limits::heartbeat_interval_ms);
   EXPECT_EQ(lines_.str().find("stops"), std::string::npos) << "the first may have changed its mind";
-  refuse(router_);
+  refuse(second, router_);
   EXPECT_NE(lines_.str().find("and stops: odd"), std::string::npos) << lines_.str();
   EXPECT_EQ(log->loads.size(), last);
 }
 
+TEST_F(Target, CountsARouterThatTwoGatesLeadToForBoth) {
+  const auto other = own(system_.spawn(scripted_router, std::make_shared<RouterLog>()));
+  TargetSetup elsewhere = setup_of(2);
+  elsewhere.router = schema::RouterHandle();
+  const auto second = own(system_.spawn(target_actor, elsewhere));
+  tell(second, schema::RouterFound{other, "127.0.0.1:7000"});
+  refuse(second, other);
+  EXPECT_EQ(lines_.str().find("stops"), std::string::npos) << "the second gate may lead elsewhere";
+  tell(second, schema::RouterFound{other, "localhost:7000"});
+  refuse(second, other);
+  EXPECT_NE(lines_.str().find("refused by the router at"), std::string::npos) << lines_.str();
+  EXPECT_NE(lines_.str().find("and stops: odd"), std::string::npos) << lines_.str();
+}
+
 TEST_F(Target, StopsLoudlyWhenItIsRefused) {
-  tell(target_, schema::WorkerRefused{
-                    9, schema::Refusal::of(fail(ErrorCode::invalid_argument, "other weights"))});
-  EXPECT_NE(lines_.str().find("target-9 is refused by a router, and stops: other weights"),
-            std::string::npos)
+  refuse(target_, router_);
+  EXPECT_NE(lines_.str().find("target-9 is refused by a router, and stops: odd"), std::string::npos)
       << lines_.str();
   const size_t before = router_log_->loads.size();
   advance(limits::heartbeat_interval_ms);

@@ -342,7 +342,19 @@ schema::WorkerList RouterState::list() const {
   schema::WorkerList list = counted_;
   list.hints = table_.hints();
   std::map<uint64_t, const WorkerView*> as_they_joined;
-  for (const auto& [id, worker] : table_.workers()) as_they_joined[worker.place] = &worker;
+  for (const auto& [id, worker] : table_.workers()) {
+    as_they_joined[worker.place] = &worker;
+    if (worker.announce.role == schema::Role::draft) {
+      ++list.drafts;
+      continue;
+    }
+    ++list.targets;
+    list.in_targets.running += worker.load.running;
+    list.in_targets.waiting += worker.load.waiting;
+    list.in_targets.parked += worker.load.parked;
+    list.in_targets.blocks_free += worker.load.blocks_free;
+    list.in_targets.blocks_total += worker.load.blocks_total;
+  }
   for (const auto& [place, worker] : as_they_joined) {
     if (list.workers.size() == limits::listed_workers_max) break;
     const auto silent = std::chrono::duration_cast<milliseconds>(now() - worker->heard).count();

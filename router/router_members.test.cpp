@@ -154,6 +154,23 @@ TEST_F(RouterMembers, AreListedAsTheyJoined) {
   EXPECT_EQ(listed, (std::vector<uint64_t>{7, 2, 9, 1}));
 }
 
+TEST_F(RouterMembers, AreAllCountedAlsoThoseThatNoListHasRoomFor) {
+  constexpr uint32_t k_targets = limits::listed_workers_max + 10;
+  draft(k_targets + 1);
+  for (uint32_t id = 1; id <= k_targets; ++id) {
+    schema::Load load = load_of(id);
+    load.running = 2;
+    load.blocks_total = id;
+    heartbeat(worker(id), load);
+  }
+  const schema::WorkerList list = listed();
+  EXPECT_EQ(list.workers.size(), limits::listed_workers_max);
+  EXPECT_EQ(list.targets, k_targets);
+  EXPECT_EQ(list.drafts, 1u);
+  EXPECT_EQ(list.in_targets.running, 2 * k_targets);
+  EXPECT_EQ(list.in_targets.blocks_total, k_targets * (k_targets + 1) / 2);
+}
+
 TEST_F(RouterMembers, AWorkerThatStopsInOrderIsNoWarning) {
   const auto target = worker(1);
   announce(target, announce_of(1));

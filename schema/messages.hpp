@@ -309,6 +309,10 @@ struct WorkerInfo {
 /// In the order in which they joined, limits::listed_workers_max at most.
 struct WorkerList {
   std::vector<WorkerInfo> workers;
+  // Of all that are there, listed or not:
+  uint32_t targets = 0;
+  uint32_t drafts = 0;
+  Load in_targets;  ///< Sums: running, waiting, parked, blocks_free, blocks_total.
   // Since the router's start, how many times a worker
   uint64_t joined = 0;        ///< became a member,
   uint64_t leaving = 0;       ///< was asked to stop, and takes nothing any more,

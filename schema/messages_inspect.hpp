@@ -43,8 +43,8 @@ OUTRIDER_INSPECT(Load, x.worker, x.incarnation, x.sequence, x.running, x.waiting
 OUTRIDER_INSPECT(AnnounceAgain, x.worker)
 OUTRIDER_INSPECT(ListWorkers)
 OUTRIDER_INSPECT(WorkerInfo, x.announce, x.load, x.silent_ms, x.charged_choices)
-OUTRIDER_INSPECT(WorkerList, x.workers, x.joined, x.leaving, x.left, x.gone, x.late, x.silent,
-                 x.hung, x.refused, x.placed_again, x.hints)
+OUTRIDER_INSPECT(WorkerList, x.workers, x.targets, x.drafts, x.in_targets, x.joined, x.leaving,
+                 x.left, x.gone, x.late, x.silent, x.hung, x.refused, x.placed_again, x.hints)
 OUTRIDER_INSPECT(WorkerRefused, x.worker, x.refusal)
 OUTRIDER_INSPECT(Served, x.model, x.fingerprint, x.traits)
 OUTRIDER_INSPECT(ServesModel, x.models)

@@ -29,12 +29,14 @@ caf::behavior poller(caf::stateful_actor<PollerState>* self, std::shared_ptr<Clu
     self->request(self->state.router, timeout, schema::ListWorkers{})
         .then([self](schema::WorkerList& list) { self->state.view->set_members(std::move(list)); },
               ignore);
-    self->request(self->state.front_desk, timeout, schema::CountSessions{})
-        .then(
-            [self](const schema::SessionCount& count) {
-              self->state.view->set_sessions(count.open);
-            },
-            ignore);
+    if (self->state.front_desk) {
+      self->request(self->state.front_desk, timeout, schema::CountSessions{})
+          .then(
+              [self](const schema::SessionCount& count) {
+                self->state.view->set_sessions(count.open);
+              },
+              ignore);
+    }
     self->delayed_send(self, std::chrono::milliseconds(limits::heartbeat_interval_ms),
                        caf::tick_atom::value);
   }};
@@ -44,11 +46,12 @@ caf::behavior poller(caf::stateful_actor<PollerState>* self, std::shared_ptr<Clu
 
 void ClusterView::start(caf::actor_system& system, const schema::RouterHandle& router,
                         const schema::FrontDeskHandle& front_desk) {
+  stop();
   poller_ = system.spawn(poller, shared_from_this(), router, front_desk);
 }
 
 void ClusterView::stop() {
-  caf::anon_send_exit(poller_, caf::exit_reason::user_shutdown);
+  if (poller_) caf::anon_send_exit(poller_, caf::exit_reason::user_shutdown);
   poller_ = nullptr;
 }
 

@@ -21,9 +21,11 @@ class ClusterView : public std::enable_shared_from_this<ClusterView> {
     uint32_t sessions_open = 0;
   };
 
+  /// Again once there is a front desk. KJ thread, as is stop().
   void start(caf::actor_system& system, const schema::RouterHandle& router,
-             const schema::FrontDeskHandle& front_desk);
+             const schema::FrontDeskHandle& front_desk = {});
   void stop();
+  bool is_started() const { return poller_ != nullptr; }
   Snapshot snapshot() const;
 
   void set_members(schema::WorkerList members);

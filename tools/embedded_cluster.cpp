@@ -16,7 +16,6 @@
 #include "gateway/caf_bridge.hpp"
 #include "model/hint_trie.hpp"
 #include "router/router_actor.hpp"
-#include "tools/cluster_view.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/kv_store.hpp"
 #include "tools/peer_lines.hpp"
@@ -145,10 +144,8 @@ nlohmann::ordered_json describe_costs(const schema::Announce& announce) {
 }
 
 void update_member_metrics(const schema::WorkerList& members, ServingMetrics& metrics) {
-  std::map<std::string, uint32_t> by_role = {{"target", 0}, {"draft", 0}};
-  for (const schema::WorkerInfo& member : members.workers)
-    ++by_role[to_string(member.announce.role)];
-  for (const auto& [role, count] : by_role) metrics.cluster_members.of(role).Set(count);
+  metrics.cluster_members.of(to_string(schema::Role::target)).Set(members.targets);
+  metrics.cluster_members.of(to_string(schema::Role::draft)).Set(members.drafts);
   for (const auto& [event, count] :
        {std::pair("joined", members.joined), std::pair("leaving", members.leaving),
         std::pair("left", members.left), std::pair("gone", members.gone),
@@ -162,21 +159,14 @@ void update_member_metrics(const schema::WorkerList& members, ServingMetrics& me
 /// Of a gateway without a target of its own: what all that it knows do together, whoever asked
 /// them.
 void update_load_metrics(const schema::WorkerList& members, ServingMetrics& metrics) {
-  double running = 0, waiting = 0, parked = 0, total = 0, free = 0;
-  for (const schema::WorkerInfo& member : members.workers) {
-    if (member.announce.role != schema::Role::target) continue;
-    running += member.load.running;
-    waiting += member.load.waiting;
-    parked += member.load.parked;
-    total += member.load.blocks_total;
-    free += member.load.blocks_free;
-  }
-  metrics.requests_running.Set(running);
-  metrics.requests_waiting.Set(waiting);
-  metrics.requests_parked.Set(parked);
-  metrics.kv_blocks_total.Set(total);
-  metrics.kv_blocks_free.Set(free);
-  metrics.kv_cache_usage.Set(total == 0 ? 0 : (total - free) / total);
+  const schema::Load& load = members.in_targets;
+  metrics.requests_running.Set(load.running);
+  metrics.requests_waiting.Set(load.waiting);
+  metrics.requests_parked.Set(load.parked);
+  metrics.kv_blocks_total.Set(load.blocks_total);
+  metrics.kv_blocks_free.Set(load.blocks_free);
+  const double used = static_cast<double>(load.blocks_total) - load.blocks_free;
+  metrics.kv_cache_usage.Set(load.blocks_total == 0 ? 0 : used / load.blocks_total);
   update_hint_metrics(members.hints, metrics);
 }
 
@@ -236,7 +226,6 @@ struct EmbeddedCluster::State {
   std::unique_ptr<OwnTarget> target;  ///< Null: all are elsewhere.
   std::optional<RunningDraft> draft;
   schema::FrontDeskHandle front_desk;
-  std::shared_ptr<ClusterView> view = std::make_shared<ClusterView>();
   std::unique_ptr<gateway::Backend> backend;
 };
 
@@ -271,9 +260,9 @@ TargetSurroundings EmbeddedCluster::surroundings() const {
 
 void EmbeddedCluster::stop() {
   if (store_) store_->lift_write_limit();
+  view_->stop();
   if (state_) {
     caf::anon_send_exit(state_->front_desk, caf::exit_reason::user_shutdown);
-    state_->view->stop();
     state_->backend.reset();
     state_->front_desk = nullptr;
     state_->target.reset();
@@ -327,9 +316,10 @@ void EmbeddedCluster::start(Prepared prepared) {
   start_desk(std::move(state));
 }
 
-std::unique_ptr<TargetWait> EmbeddedCluster::wait_for_target() const {
+std::unique_ptr<TargetWait> EmbeddedCluster::wait_for_target() {
   OUTRIDER_CHECK(actors_, "targets can join only where the cluster listens");
   metrics_.leave_out_engine();
+  view_->start(*actors_->system, actors_->router);
   return std::make_unique<TargetWait>(*actors_->system, actors_->router);
 }
 
@@ -348,7 +338,7 @@ void EmbeddedCluster::start_desk(std::unique_ptr<State> state) {
   }
   state->front_desk = system.spawn(
       actors::front_desk, actors::FrontDeskSetup{.router = router, .models = std::move(models)});
-  state->view->start(system, router, state->front_desk);
+  view_->start(system, router, state->front_desk);
   state->backend = gateway::make_caf_bridge(state->front_desk);
   state_ = std::move(state);
 }
@@ -356,7 +346,7 @@ void EmbeddedCluster::start_desk(std::unique_ptr<State> state) {
 bool EmbeddedCluster::has_target() const {
   if (!state_) return false;
   if (state_->target) return true;
-  const auto& workers = state_->view->snapshot().members.workers;
+  const auto& workers = view_->snapshot().members.workers;
   return std::any_of(workers.begin(), workers.end(), [&](const schema::WorkerInfo& worker) {
     return worker.announce.role == schema::Role::target && !worker.load.takes_none() &&
            worker.announce.model == state_->served.front().name;
@@ -377,7 +367,7 @@ std::string EmbeddedCluster::device() const {
 }
 
 std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
-  const auto snapshot = state_ ? state_->view->snapshot() : ClusterView::Snapshot{};
+  const auto snapshot = view_->snapshot();
   nlohmann::ordered_json out;
   out["sessions_open"] = snapshot.sessions_open;
   if (state_ && state_->target) out["kv_kind"] = state_->target->kv_kind;
@@ -424,7 +414,7 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
       const std::string model = own.takes_drafts ? draft_model(snapshot.members.workers) : "";
       out["drafts"] = describe_drafts(own.speculation, model, loop->snapshot().stats.hints);
     }
-  } else if (state_) {
+  } else if (view_->is_started()) {
     describe_hints(snapshot.members.hints, out["drafts"]);
   }
   if (gate_) out["gate"] = describe_gate(gate_->counters(), *line_counters_);
@@ -462,11 +452,11 @@ void EmbeddedCluster::reset_cache(const gateway::CacheReset& what,
 void EmbeddedCluster::update_metrics() {
   if (store_) update_store_metrics(store_->stats(), metrics_.store());
   if (gate_) update_gate_metrics(gate_->counters(), metrics_);
-  if (!state_) return;
-  const ClusterView::Snapshot seen = state_->view->snapshot();
+  if (!view_->is_started()) return;
+  const ClusterView::Snapshot seen = view_->snapshot();
   metrics_.sessions_open.Set(seen.sessions_open);
   update_member_metrics(seen.members, metrics_);
-  if (!state_->target) return update_load_metrics(seen.members, metrics_);
+  if (!state_ || !state_->target) return update_load_metrics(seen.members, metrics_);
   const auto loop = state_->target->engine();
   if (!loop) return;
   const actors::EngineSnapshot snapshot = loop->snapshot();

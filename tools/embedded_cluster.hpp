@@ -21,6 +21,7 @@
 #include "model/engine.hpp"
 #include "model/loaded_model.hpp"
 #include "schema/messages.hpp"
+#include "tools/cluster_view.hpp"
 #include "tools/draft_model.hpp"
 #include "tools/target_model.hpp"
 #include "tools/target_wait.hpp"
@@ -51,7 +52,7 @@ class EmbeddedCluster {
   /// Spawns the actors.
   void start(Prepared prepared);
   /// Without a target of its own: looks for a first one that joins. After listen().
-  std::unique_ptr<TargetWait> wait_for_target() const;
+  std::unique_ptr<TargetWait> wait_for_target();
   /// Spawns the actors but a target, for what the first one that joined serves.
   void start(model::ModelText text, const schema::Announce& target);
 
@@ -84,6 +85,8 @@ class EmbeddedCluster {
   std::shared_ptr<kvstore::ColdStore> store_;  ///< Null: none.
   std::shared_ptr<cluster::Gate> gate_;        ///< Null: nobody joins.
   const std::shared_ptr<link::LinkCounters> line_counters_ = std::make_shared<link::LinkCounters>();
+  /// A gateway's starts before its first target is there.
+  const std::shared_ptr<ClusterView> view_ = std::make_shared<ClusterView>();
   std::unique_ptr<Actors> actors_;  ///< The system, and its router.
   std::unique_ptr<State> state_;
 };

@@ -4,12 +4,28 @@
 
 #include <atomic>
 #include <csignal>
+#include <ctime>
+
+#include "base/clock.hpp"
 
 namespace outrider::tools {
 namespace {
 
 constexpr int k_stops[] = {SIGTERM, SIGINT};
-std::atomic<int> g_exit_code;  // a signal handler can reach nothing but statics
+constexpr Duration k_echo = std::chrono::milliseconds(100);
+std::atomic<int> g_exit_code;         // a signal handler can reach nothing but statics
+std::atomic<int64_t> g_heard_ns = 0;  ///< The last that counted.
+
+/// GNU timeout signals its child and then its group, a terminal everybody in it, and whoever starts
+/// a process hands its own signal on: one wish to stop may arrive twice. Async-signal-safe.
+bool is_echo() {
+  timespec at{};
+  ::clock_gettime(CLOCK_MONOTONIC, &at);
+  const int64_t at_ns = at.tv_sec * 1'000'000'000 + at.tv_nsec;
+  if (at_ns < g_heard_ns + k_echo.count()) return true;
+  g_heard_ns = at_ns;
+  return false;
+}
 
 }  // namespace
 
@@ -18,7 +34,13 @@ void capture_stop_signals() {
 }
 
 kj::Promise<void> stop_signal(kj::UnixEventPort& port) {
-  return port.onSignal(SIGTERM).ignoreResult().exclusiveJoin(port.onSignal(SIGINT).ignoreResult());
+  return port.onSignal(SIGTERM)
+      .ignoreResult()
+      .exclusiveJoin(port.onSignal(SIGINT).ignoreResult())
+      .then([&port]() -> kj::Promise<void> {
+        if (is_echo()) return stop_signal(port);
+        return kj::READY_NOW;
+      });
 }
 
 void end_at_the_next_signal(int exit_code) {
@@ -27,6 +49,7 @@ void end_at_the_next_signal(int exit_code) {
   sigemptyset(&stops);
   for (const int number : k_stops) {
     std::signal(number, [](int) {
+      if (is_echo()) return;
       constexpr char k_last_words[] = "outrider: a second signal: stopped at once\n";
       [[maybe_unused]] const auto written = ::write(2, k_last_words, sizeof(k_last_words) - 1);
       ::_exit(g_exit_code);

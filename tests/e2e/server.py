@@ -23,15 +23,17 @@ def process_holds(pid):
 
 class Server:
     """`outrider serve` on free ports. Use as a context manager. `prepare` runs in the new process.
-    Without `wait` it is still starting, and wait_ready() may come later or never."""
+    Without `wait` it is still starting, and wait_ready() may come later or never; meanwhile it
+    answers only where the caller chose the port."""
 
-    def __init__(self, binary, model, flags=(), start_timeout_s=180, prepare=None, wait=True):
+    def __init__(self, binary, model, flags=(), start_timeout_s=180, prepare=None, wait=True, http_port=0):
         self.log_file = tempfile.NamedTemporaryFile("w+", prefix="outrider-e2e-", suffix=".log")
-        command = [str(binary), "serve", "--model", str(model), "--http", "127.0.0.1:0",
+        command = [str(binary), "serve", "--model", str(model), "--http", f"127.0.0.1:{http_port}",
                    "--rpc", "127.0.0.1:0", *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log_file,
                                         text=True, cwd=ROOT, preexec_fn=prepare)
-        self.http_port = self.rpc_port = None
+        self.http_port = http_port or None
+        self.rpc_port = None
         self._lines = []
         self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read_stdout, daemon=True)

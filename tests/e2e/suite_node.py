@@ -165,7 +165,8 @@ class NodeSuite(unittest.TestCase):
         gateway = Server(binary, model, ["--roles", "gateway", "--cluster", "127.0.0.1:0"], wait=False)
         with gateway:
             port = cluster_port(gateway)
-            with Node(binary, OTHER, port, ["--roles", "target", "--threads", "1"]) as other:
+            twice = f"127.0.0.1:{port},localhost:{port}"
+            with Node(binary, OTHER, twice, ["--roles", "target", "--threads", "1"]) as other:
                 self.assertEqual(other.process.wait(60), 1, other.log())
                 for log in (other.log(), gateway.log()):
                     self.assertIn("here it is to be", log)
@@ -179,7 +180,8 @@ class NodeSuite(unittest.TestCase):
                 gateway.wait_until(lambda: len(targets(gateway)) == 2, "both targets")
                 self.assertEqual(gateway.metric("outrider_cluster_members", role="target"), 2)
                 self.assertEqual(gateway.metric("outrider_cluster_transitions_total", event="joined"), 3)
-                self.assertEqual(gateway.metric("outrider_cluster_transitions_total", event="refused"), 2)
+                self.assertEqual(gateway.metric("outrider_cluster_transitions_total", event="refused"), 3,
+                                 "the first one at each of its gates")
                 self.assertEqual(gateway.request("GET", "/ready")[0], 200)
                 self.assertEqual(answers(gateway)[0], plain)
                 first.send(signal.SIGKILL)
@@ -199,6 +201,23 @@ class NodeSuite(unittest.TestCase):
                 gateway.wait_until(lambda: gateway.request("GET", "/ready")[0] == 200, "a new target")
                 self.assertEqual(answers(gateway)[0], plain)
                 self.assertEqual(gateway.terminate(), 0)
+
+    def test_a_gateway_shows_who_is_there_before_its_first_target(self):
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            http_port = held.getsockname()[1]
+        flags = ["--roles", "gateway", "--cluster", "127.0.0.1:0"]
+        with Server(binary, model, flags, wait=False, http_port=http_port) as gateway:
+            port = cluster_port(gateway)
+            with draft_node(port), Node(binary, OTHER, port, ["--roles", "target", "--threads", "1"]) as other:
+                self.assertEqual(other.process.wait(60), 1, other.log())
+                gateway.wait_until(lambda: drafts(gateway), "the draft")
+                self.assertEqual(gateway.request("GET", "/ready")[0], 503)
+                self.assertEqual(gateway.metric("outrider_cluster_members", role="draft"), 1)
+                self.assertEqual(gateway.metric("outrider_cluster_members", role="target"), 0)
+                gateway.wait_until(lambda: gateway.metric("outrider_cluster_transitions_total",
+                                                          event="refused") == 1, "the refusal")
+                gateway.process.send_signal(signal.SIGTERM)
+                self.assertEqual(gateway.process.wait(60), 0, gateway.log())
 
     def test_requests_by_rejection_outlive_their_target(self):
         # What a twin draws next may be any token, but no request may fail for that.
