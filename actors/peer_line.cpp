@@ -11,7 +11,7 @@ namespace {
 
 constexpr Duration k_hand_over = std::chrono::milliseconds(limits::hand_over_ms);
 /// How much the last use says of the next.
-constexpr double k_speed_weight = 0.5;
+constexpr double k_line_speed_weight = 0.5;
 /// What comes in less lay in buffers, and says nothing.
 constexpr double k_measured_s = 0.01;
 /// Blocks after which a line that is too slow for the rest is given up.
@@ -41,7 +41,7 @@ uint64_t bytes_of(const model::TierLoad& load) {
 
 void LineSpeed::observe(double bytes_per_s) {
   const double before = bytes_per_s_;
-  bytes_per_s_ = before + k_speed_weight * (bytes_per_s - before);
+  bytes_per_s_ = before + k_line_speed_weight * (bytes_per_s - before);
 }
 
 PeerLine::PeerLine(Setup setup) : setup_(std::move(setup)) {
