@@ -96,7 +96,7 @@ void DraftControl::choose(std::span<const DecodingSequence> sequences, uint32_t 
     if (depths[i] > 0 || !is_probe_due(*drafts)) continue;
     if (!probe_pays) {
       probe_pays = options_.fixed_depth ||
-                   model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min);
+                   model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min, scratch_);
     }
     if (!*probe_pays) continue;
     unverified_ = 0;
@@ -140,7 +140,7 @@ bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, uint32
     candidates_.push_back({sequence.context, std::span(k_certain).first(
                                                  std::min(sequence.depth_max, k_hint_depth_max))});
   }
-  return model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min);
+  return model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min, scratch_);
 }
 
 bool DraftControl::is_probe_due(Drafts& drafts) {

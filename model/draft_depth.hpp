@@ -29,16 +29,17 @@ struct DepthScratch {
 /// the candidates' speeds (expected tokens for the step's time) is greatest. A longer step slows
 /// all of them, so what one gains must outweigh what the others lose: proportional fairness
 /// (Kelly, Maulloo, Tan 1998); where all gain alike it is the greatest sum. Slots compete across
-/// candidates, the greatest gain first; none is a legal answer, and any must promise `gain_min`
-/// times what the plain step gives. Depends on nothing else. `depths` gets one number for each
-/// candidate; their sum is at most `rows_max`.
+/// candidates, the greatest gain first; none is a legal answer, and any must promise that much: the
+/// product of all speeds `gain_min` times what it is without hints for each candidate that has
+/// some. Depends on nothing else. `depths` gets one number for each candidate; their sum is at most
+/// `rows_max`.
 void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& costs,
                    uint32_t rows_max, double gain_min, DepthScratch& scratch,
                    std::vector<uint32_t>& depths);
 
-/// Whether hints could promise as much if each was certain and all candidates had them: if not,
-/// nothing is to be learnt from how they fare.
+/// Whether choose_depths would verify any of the hints if each was certain: if not, nothing is to
+/// be learnt from how they fare.
 bool could_pay(std::span<const DraftCandidate> candidates, const StepCosts& costs,
-               uint32_t rows_max, double gain_min);
+               uint32_t rows_max, double gain_min, DepthScratch& scratch);
 
 }  // namespace outrider::model

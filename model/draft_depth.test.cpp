@@ -79,16 +79,61 @@ TEST(DraftDepth, OthersDoNotPayForOne) {
   EXPECT_LE(chosen(many, table)[0], 1u);
 }
 
+/// What others lose is small, and so is the number of those who have to gain: one of many gains as
+/// much as it would beside nobody, whatever gain is asked for.
+TEST(DraftDepth, OneOfManyNeedNotGainForAll) {
+  Survivals many(40);
+  many[0].assign(16, 1.0f);
+  StepCosts free{.rows = {1, 100}, .contexts = {0}};
+  free.times.assign(2, microseconds(10'000));
+  EXPECT_EQ(chosen(many, free, 1000, 1.08)[0], 16u);
+  StepCosts cheap = free;  // 0.1 % of a step for each row
+  cheap.times[1] += microseconds(1'000);
+  EXPECT_GT(chosen(many, cheap, 1000, 1.08)[0], 8u);
+  // Where none has more hints than one, all must gain what is asked for.
+  EXPECT_EQ(chosen(Survivals(40, {0.07f}), free, 1000, 1.08)[0], 0u);
+  EXPECT_EQ(chosen(Survivals(40, {0.09f}), free, 1000, 1.08)[39], 1u);
+}
+
 TEST(DraftDepth, HintsCannotPayWhereNotEvenCertainOnesDo) {
+  DepthScratch scratch;
+  const auto pays = [&](const Survivals& survivals, int row_us, uint32_t rows_max = 1000) {
+    std::vector<DraftCandidate> candidates;
+    for (const auto& survival : survivals) candidates.push_back({0, survival});
+    return could_pay(candidates, costs(row_us), rows_max, 1.08, scratch);
+  };
   const std::vector<float> doubtful = {0.01f, 0.001f};
-  const std::vector<DraftCandidate> one = {{0, doubtful}};
-  EXPECT_TRUE(could_pay(one, costs(100), 1000, 1.08));
-  EXPECT_FALSE(could_pay(one, costs(100), 0, 1.08)) << "there is no room";
-  EXPECT_FALSE(could_pay({}, costs(100), 1000, 1.08));
+  EXPECT_TRUE(pays({doubtful}, 100));
+  EXPECT_FALSE(pays({doubtful}, 100, 0)) << "there is no room";
+  EXPECT_FALSE(pays({}, 100));
   // What the weights take is nothing beside so many rows.
-  const std::vector<DraftCandidate> many(1000, {0, doubtful});
-  EXPECT_FALSE(could_pay(many, costs(3'000), 1000, 1.08));
-  EXPECT_TRUE(could_pay(one, costs(3'000), 1000, 1.08));
+  EXPECT_FALSE(pays(Survivals(1000, doubtful), 3'000));
+  EXPECT_TRUE(pays({doubtful}, 3'000));
+  // One that gains beside many that do not.
+  Survivals many(64);
+  many[0] = doubtful;
+  EXPECT_TRUE(pays(many, 10));
+  EXPECT_FALSE(pays(many, 3'000));
+}
+
+/// It is choose_depths that decides.
+TEST(DraftDepth, HintsCouldPayWhereCertainOnesWouldBeVerified) {
+  Random random(0xc0);
+  DepthScratch scratch;
+  int paid = 0;
+  for (int round = 0; round < 1000; ++round) {
+    const StepCosts table = costs(1 << random.below(14));
+    Survivals certain(1 + random.below(40));
+    for (auto& survival : certain) survival.assign(random.below(8) == 0 ? random.below(17) : 0, 1);
+    std::vector<DraftCandidate> candidates;
+    for (const auto& survival : certain) candidates.push_back({0, survival});
+    const auto depths = chosen(certain, table, 60, 1.08);
+    const bool pays = std::ranges::any_of(depths, [](uint32_t depth) { return depth > 0; });
+    ASSERT_EQ(could_pay(candidates, table, 60, 1.08, scratch), pays) << round;
+    paid += pays ? 1 : 0;
+  }
+  EXPECT_GT(paid, 100);
+  EXPECT_LT(paid, 900);
 }
 
 TEST(DraftDepth, NoOtherDepthsPromiseMore) {
