@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
+#include <utility>
 
 #include "base/limits.hpp"
 #include "schema/survive.hpp"
@@ -99,6 +100,9 @@ void DraftState::send(const schema::DraftKey& key, Message message) {
 }
 
 void DraftState::report(DraftReplies& replies) {
+  if (!replies.error.empty() && !std::exchange(has_told_error_, true)) {
+    log_->warn("{} cannot draft: {}", announce_.name, replies.error);
+  }
   for (const schema::DraftReady& ready : replies.readies) send(ready.key, ready);
   for (const schema::DraftResync& resync : replies.resyncs) send(resync.key, resync);
   std::map<uint64_t, schema::DraftHints> messages;

@@ -65,6 +65,7 @@ class DraftState {
   };
   std::map<uint64_t, Target> targets_;  ///< limits::draft_targets_max at most
   uint64_t opens_ = 0;
+  bool has_told_error_ = false;  ///< Of each text it would be told again.
   uint64_t heartbeats_ = 0;
   std::shared_ptr<DraftPort> engine_;  ///< Last: it stops before the rest goes.
 };

@@ -164,6 +164,19 @@ TEST_F(DraftWorld, RemembersABoundedNumberOfTargets) {
   EXPECT_EQ(std::get<TargetGone>(port_->given[1]).target, 2u);
 }
 
+TEST_F(DraftWorld, TellsOnceThatItsModelCannotGoOn) {
+  for (int i = 0; i < 2; ++i) {
+    auto replies = std::make_shared<DraftReplies>();
+    replies->error = "the model gave a logit that is not a finite number";
+    EXPECT_FALSE(replies->empty());
+    tell(draft_, DraftReport{replies});
+  }
+  const std::string told = lines_.str();
+  const auto at = told.find("draft-0 cannot draft: the model gave a logit");
+  ASSERT_NE(at, std::string::npos) << told;
+  EXPECT_EQ(told.find("cannot draft", at + 20), std::string::npos) << told;
+}
+
 TEST_F(DraftWorld, StopsLoudlyWhenItIsRefused) {
   caf::actor_cast<caf::strong_actor_ptr>(draft_)->enqueue(
       caf::actor_cast<caf::strong_actor_ptr>(router_), caf::make_message_id(),

@@ -123,6 +123,7 @@ void DraftRuns::advance(std::span<const model::ChoiceUpdate> updates, Duration t
     });
     if (slot == runs_.end()) continue;  // Closed meanwhile.
     const uint64_t session = update.key.session;
+    if (!update.error.empty()) replies_.error = update.error;
     if (!slot->run->advance(update)) {
       end(slot, DraftEnd::exhausted);
     } else if (std::find(grown_.begin(), grown_.end(), session) == grown_.end()) {

@@ -28,9 +28,10 @@ struct DraftReplies {
   std::vector<schema::DraftHint> hints;
   std::vector<schema::DraftResync> resyncs;
   std::vector<schema::DraftClose> closes;
+  std::string error;  ///< Why the draft model could not go on, whenever that was so.
 
   bool empty() const {
-    return readies.empty() && hints.empty() && resyncs.empty() && closes.empty();
+    return readies.empty() && hints.empty() && resyncs.empty() && closes.empty() && error.empty();
   }
 };
 

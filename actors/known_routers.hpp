@@ -40,8 +40,10 @@ class KnownRouters {
   }
   /// It is gone. Whether it was one of them, and not just found again.
   bool remove(const caf::actor_addr& router) {
-    const auto known = find(router);
-    if (known != routers_.end() && !is_same(*known, router)) return false;
+    const bool is_found_again = std::ranges::any_of(behind_, [&](const Behind& it) {
+      return it.router == router && !is_same(it.router, router);
+    });
+    if (is_found_again) return false;
     refusing_.erase(router);
     std::erase_if(behind_, [&](const Behind& it) { return it.router == router; });
     return drop(router);
@@ -95,7 +97,8 @@ class KnownRouters {
     return std::find_if(routers_.begin(), routers_.end(),
                         [&](const auto& known) { return known.address() == router; });
   }
-  static bool is_same(const schema::RouterHandle& known, const caf::actor_addr& router) {
+  template <class Handle>
+  static bool is_same(const Handle& known, const caf::actor_addr& router) {
     return caf::actor_cast<caf::actor_control_block*>(known) ==
            caf::actor_cast<caf::actor_control_block*>(router);
   }

@@ -176,7 +176,7 @@ inline constexpr uint32_t sessions_open_max = 8192;
 inline constexpr uint32_t retry_after_ms = 1'000;
 /// The longest such pause, however long the queue is: predictions that far ahead are guesses.
 inline constexpr uint32_t retry_after_max_ms = 30'000;
-/// Workers in one WorkerList, so that it stays one control message; of more it lists the first.
+/// Workers in one WorkerList, so that it stays one control message.
 inline constexpr uint32_t listed_workers_max = 90;
 /// Prompts that a target receives in parts at the same time.
 inline constexpr uint32_t target_assemblies_max = 1024;

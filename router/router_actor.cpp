@@ -139,8 +139,9 @@ Result<void> RouterState::check_target(const schema::Announce& announce) const {
     const AnswerTraits own =  // Of a model that no target has decided on, only what was asked for.
         it.fingerprint.empty() ? named_in(announce.traits, it.traits) : announce.traits;
     return fail(ErrorCode::invalid_argument,
-                "model: answers of \"" + announce.model + "\" would be others than those of \"" +
-                    it.model + "\": " + differences(own, it.traits),
+                "model: answers of \"" + announce.model + "\" would be others than " +
+                    (announce.model == it.model ? "here" : "those of \"" + it.model + '"') + ": " +
+                    differences(own, it.traits),
                 "model");
   };
   const auto named = std::ranges::find_if(served_, is_named);
@@ -341,9 +342,9 @@ void RouterState::refuse(const schema::PlaceRequest& request, schema::Refusal re
 schema::WorkerList RouterState::list() const {
   schema::WorkerList list = counted_;
   list.hints = table_.hints();
-  std::map<uint64_t, const WorkerView*> as_they_joined;
+  std::vector<const WorkerView*> listed;
   for (const auto& [id, worker] : table_.workers()) {
-    as_they_joined[worker.place] = &worker;
+    listed.push_back(&worker);
     if (worker.announce.role == schema::Role::draft) {
       ++list.drafts;
       continue;
@@ -355,8 +356,15 @@ schema::WorkerList RouterState::list() const {
     list.in_targets.blocks_free += worker.load.blocks_free;
     list.in_targets.blocks_total += worker.load.blocks_total;
   }
-  for (const auto& [place, worker] : as_they_joined) {
-    if (list.workers.size() == limits::listed_workers_max) break;
+  if (listed.size() > limits::listed_workers_max) {
+    std::ranges::sort(listed, {}, [](const WorkerView* it) {
+      const bool serves = it->announce.role == schema::Role::target && !it->load.takes_none();
+      return std::pair(!serves, it->place);
+    });
+    listed.resize(limits::listed_workers_max);
+  }
+  std::ranges::sort(listed, {}, &WorkerView::place);
+  for (const WorkerView* worker : listed) {
     const auto silent = std::chrono::duration_cast<milliseconds>(now() - worker->heard).count();
     list.workers.push_back(
         {worker->announce, worker->load, static_cast<uint32_t>(silent), worker->charged_choices});
@@ -379,6 +387,11 @@ RouterActor::behavior_type RouterState::make_behavior() {
       [this](const schema::EndLease& ended) { send(leases_.end(ended, table_)); },
       [this](const schema::ServesModel& serves) {
         served_ = serves.models;
+        for (const schema::Served& model : served_) {
+          for (const auto& [trait, value] : model.traits) {
+            if (trait == "tokenizer") target_tokenizers_.emplace(value, model.model);
+          }
+        }
         refuse_others();
       },
       [this](const schema::ListWorkers&) { return list(); },

@@ -232,7 +232,7 @@ TEST_F(Router, ServesSeveralModelsEachByItsOwnTargets) {
   small.fingerprint = "other weights";
   announce(small_target, small);
   ASSERT_EQ(refused_->size(), 1u);
-  EXPECT_THAT(refused_->at(0).refusal.message, testing::HasSubstr("those of \"small\""));
+  EXPECT_THAT(refused_->at(0).refusal.message, testing::HasSubstr("others than here"));
 }
 
 TEST_F(Router, ATenantsShareOfOneModelIsNoneOfAnother) {

@@ -107,6 +107,16 @@ TEST_F(RouterMembers, PlacesNothingOnATargetThatHangsAndCountsItOnce) {
   EXPECT_NE(lines_.str().find("goes on"), std::string::npos) << lines_.str();
 }
 
+TEST_F(RouterMembers, ADraftThatFitsNoTargetToComeIsRefusedBeforeOneIsThere) {
+  serve({{.model = "tiny", .traits = {{"tokenizer", "tk"}}}});
+  draft(1, "other tokens");
+  ASSERT_EQ(refused_->size(), 1u);
+  EXPECT_THAT(refused_->at(0).refusal.message, testing::HasSubstr("than that of \"tiny\""));
+  draft(2, "tk");
+  EXPECT_EQ(refused_->size(), 1u);
+  EXPECT_EQ(workers().size(), 1u);
+}
+
 TEST_F(RouterMembers, BeforeAFirstTargetOnlyWhatIsKnownOfItCounts) {
   serve({{.model = "tiny", .traits = {{"tokenizer", "tk"}}}});
   schema::Announce announced = announce_of(1);
@@ -161,9 +171,12 @@ TEST_F(RouterMembers, AreAllCountedAlsoThoseThatNoListHasRoomFor) {
     schema::Load load = load_of(id);
     load.running = 2;
     load.blocks_total = id;
+    load.leaving = id <= 10;
     heartbeat(worker(id), load);
   }
   const schema::WorkerList list = listed();
+  EXPECT_EQ(list.workers.front().announce.worker, 11u) << "those that take requests";
+  EXPECT_EQ(list.workers.back().announce.worker, k_targets);
   EXPECT_EQ(list.workers.size(), limits::listed_workers_max);
   EXPECT_EQ(list.targets, k_targets);
   EXPECT_EQ(list.drafts, 1u);

@@ -306,7 +306,8 @@ struct WorkerInfo {
   uint32_t charged_choices = 0;
 };
 
-/// In the order in which they joined, limits::listed_workers_max at most.
+/// In the order in which they joined, limits::listed_workers_max at most: targets that take
+/// requests before all others.
 struct WorkerList {
   std::vector<WorkerInfo> workers;
   // Of all that are there, listed or not:

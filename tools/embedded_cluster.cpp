@@ -371,6 +371,8 @@ std::string EmbeddedCluster::describe(const gateway::Viewer& viewer) const {
   nlohmann::ordered_json out;
   out["sessions_open"] = snapshot.sessions_open;
   if (state_ && state_->target) out["kv_kind"] = state_->target->kv_kind;
+  out["members_by_role"] = {{to_string(schema::Role::target), snapshot.members.targets},
+                            {to_string(schema::Role::draft), snapshot.members.drafts}};
   out["members"] = nlohmann::ordered_json::array();
   for (const schema::WorkerInfo& worker : snapshot.members.workers) {
     const schema::Announce& announce = worker.announce;

@@ -134,6 +134,14 @@ std::string drafts_text(const nlohmann::json& drafts) {
   return out + (hints.empty() ? "\n" : "; hints: " + hints + "\n");
 }
 
+/// A list has room for so many.
+std::string unlisted_text(const nlohmann::json& by_role, size_t listed) {
+  const double all = number_of(by_role, "target") + number_of(by_role, "draft");
+  if (all <= static_cast<double>(listed)) return "";
+  return "not listed: some of " + counted_of(by_role, "target", "target") + " and " +
+         counted_of(by_role, "draft", "draft") + "\n";
+}
+
 std::string gate_text(const nlohmann::json& gate) {
   if (!gate.is_object()) return "";
   const std::string refused = reasons_text(member_of(gate, "refused"));
@@ -194,6 +202,7 @@ std::string cluster_text(const nlohmann::json& cluster) {
   const nlohmann::json& members = member_of(cluster, "members");
   if (!members.is_array() || members.empty()) out += "no members\n";
   for (const auto& member : members) out += member_text(member);
+  out += unlisted_text(member_of(cluster, "members_by_role"), members.size());
   out += gate_text(member_of(cluster, "gate"));
   out += drafts_text(member_of(cluster, "drafts"));
   if (const auto& store = member_of(cluster, "kv_store"); store.is_object()) {

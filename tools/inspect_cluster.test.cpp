@@ -42,6 +42,15 @@ TEST(InspectCluster, TellsPeopleInAFewLines) {
             "  since the start: 0 blocks loaded, 0 stored\n");
 }
 
+TEST(InspectCluster, TellsWhenTheListOfMembersIsCut) {
+  const auto text = [](uint32_t targets) {
+    return cluster_text({{"members", {{{"name", "a"}}, {{"name", "b"}}}},
+                         {"members_by_role", {{"target", targets}, {"draft", 1}}}});
+  };
+  EXPECT_THAT(text(1), testing::Not(HasSubstr("not listed")));
+  EXPECT_THAT(text(2), HasSubstr("not listed: some of 2 targets and 1 draft\n"));
+}
+
 TEST(InspectCluster, TellsOfTheStoreWhatItDoesAndForWhom) {
   const char* const store = R"({"kv_kind":"q8_0","kv_store":{"outage":"none",
       "outage_text":"it was\ncut short","blocks":7,"bytes":8123456,"file_bytes":9e6,

@@ -156,11 +156,22 @@ int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlo
   stop_signal(io.unixEventPort).wait(io.waitScope);
   log.info("draining: {}; a second signal stops at once",
            counted(gateway.open_requests(), "open request"));
-  auto forced = stop_signal(io.unixEventPort).then([] { return false; });
-  const bool drained = gateway.drain().exclusiveJoin(kj::mv(forced)).wait(io.waitScope);
+  auto forced = stop_signal(io.unixEventPort).fork();
+  bool is_forced = false;
+  const bool drained = gateway.drain()
+                           .exclusiveJoin(forced.addBranch().then([&] {
+                             is_forced = true;
+                             return false;
+                           }))
+                           .wait(io.waitScope);
   if (!drained) log.warn("stopping; given up: {}", counted(gateway.open_requests(), "request"));
-  gateway.stop().wait(io.waitScope);
-  return drained ? k_exit_done : k_exit_failed;
+  // Signals are listened to meanwhile: an echo is to be heard when it comes.
+  auto another = is_forced ? stop_signal(io.unixEventPort) : forced.addBranch();
+  const bool stopped = gateway.stop()
+                           .then([] { return true; })
+                           .exclusiveJoin(another.then([] { return false; }))
+                           .wait(io.waitScope);
+  return drained && stopped ? k_exit_done : k_exit_failed;
 }
 
 /// Loads a target of this process. An exit code: it came to nothing.

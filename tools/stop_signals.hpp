@@ -8,7 +8,7 @@ namespace outrider::tools {
 void capture_stop_signals();
 
 /// Resolves at the next SIGTERM or SIGINT; capture_stop_signals was called. One that comes within a
-/// tenth of a second of the one before is its echo and counts no more, here and below.
+/// tenth of a second of one that counted is its echo and does not count, here and below.
 kj::Promise<void> stop_signal(kj::UnixEventPort& port);
 
 /// From here on the next SIGTERM or SIGINT ends the process at once, with this exit code, whatever

@@ -121,6 +121,16 @@ class LifeSuite(unittest.TestCase):
                 data += part
             self.assertEqual(server.process.wait(30), 0, server.log())
 
+    def test_an_echo_of_the_signal_is_none_while_connections_end(self):
+        with Server(binary, model) as server, \
+                socket.create_connection(("127.0.0.1", server.rpc_port), timeout=60):
+            server.process.send_signal(signal.SIGTERM)
+            status = pathlib.Path(f"/proc/{server.process.pid}/status")
+            while not re.search(r"ShdPnd:\s0+\n", status.read_text()):
+                pass  # until it was heard
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(30), 0, server.log())
+
     def check_forced_stop(self, server, streams):
         """Each stream ended with one error event, and the process says that it was no good end."""
         for connection, data in streams:
