@@ -92,6 +92,7 @@ class ScriptedDraft final : public Stepper {
   float confidence = 0.99f;
   float second = 0;  ///< Of the second guess; 0: there is none.
   size_t sequences_max = 1000;
+  std::string fails_with;  ///< Nothing: it does not.
   uint32_t redirects = 0;
   uint32_t forks = 0;
   uint32_t resets = 0;
@@ -108,6 +109,11 @@ class ScriptedDraft final : public Stepper {
       return true;
     }
     ++rows_;
+    if (!fails_with.empty()) {
+      update.error = fails_with;
+      update.finish = Finish{FinishReason::failed, -1, -1};
+      return true;
+    }
     std::vector<int32_t> whole = text.request.prompt;
     whole.insert(whole.end(), text.output.begin(), text.output.end());
     int32_t token = said_next(whole);

@@ -129,6 +129,18 @@ TEST_F(Drafting, AContradictionEndsTheRun) {
   EXPECT_TRUE(was_closed(DraftEnd::exhausted));
 }
 
+TEST_F(Drafting, AModelThatCannotComputeSaysSo) {
+  begin(key_of(1));
+  runs_.take_replies();
+  engine_.fails_with = "no finite number";
+  step(1);
+  const auto replies = runs_.take_replies();
+  EXPECT_EQ(replies.error, "no finite number");
+  ASSERT_EQ(replies.closes.size(), 1u);
+  EXPECT_EQ(replies.closes[0].reason, DraftEnd::exhausted);
+  EXPECT_TRUE(runs_.take_replies().empty());
+}
+
 TEST_F(Drafting, DepthZeroRestsUntilMoreIsWanted) {
   begin(key_of(1));
   step(20);

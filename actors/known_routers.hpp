@@ -25,9 +25,12 @@ class KnownRouters {
   /// False: it is known, over this connection. `gate` is where lines to its process are dialled.
   bool add(const schema::RouterHandle& router, const std::string& gate = {}) {
     std::erase_if(behind_, [&](const Behind& it) {
-      return gate.empty() ? it.router == router.address() : it.gate == gate;
+      return it.gate == gate && (!gate.empty() || it.router == router.address());
     });
     behind_.push_back({gate, router.address()});
+    for (Behind& it : behind_) {  // whichever gate it was found at before
+      if (it.router == router.address()) it.router = router.address();
+    }
     const auto known = find(router.address());
     if (known != routers_.end() && is_same(*known, router.address())) return false;
     refusing_.erase(router.address());

@@ -16,6 +16,7 @@ size_t best_count(std::span<const DraftCandidate> candidates, const StepCosts& c
   for (const DraftCandidate& it : candidates) contexts_ns += costs.context_ns({1, it.context});
   const auto decoding = static_cast<double>(candidates.size());
   const double plain_ns = contexts_ns + costs.rows_ns(decoding);
+  const double least_gain = std::log(gain_min);
   double gain = 0;
   double best_net = 0;
   double least_net = 0;
@@ -27,7 +28,7 @@ size_t best_count(std::span<const DraftCandidate> candidates, const StepCosts& c
     contexts_ns +=
         costs.context_ns({slot.index + 2, context}) - costs.context_ns({slot.index + 1, context});
     gain += std::log1p(double{slot.gain});
-    if (slot.index == 0) least_net += std::log(gain_min);
+    if (slot.index == 0) least_net += least_gain;
     const double ns = contexts_ns + costs.rows_ns(decoding + static_cast<double>(n));
     const double net = gain - decoding * std::log(ns / plain_ns);
     if (net > best_net && net > least_net) {

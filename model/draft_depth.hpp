@@ -30,8 +30,8 @@ struct DepthScratch {
 /// all of them, so what one gains must outweigh what the others lose: proportional fairness
 /// (Kelly, Maulloo, Tan 1998); where all gain alike it is the greatest sum. Slots compete across
 /// candidates, the greatest gain first; none is a legal answer, and any must promise that much: the
-/// product of all speeds `gain_min` times what it is without hints for each candidate that has
-/// some. Depends on nothing else. `depths` gets one number for each candidate; their sum is at most
+/// product of all speeds `gain_min` times what it is without, for each candidate that gets some.
+/// Depends on nothing else. `depths` gets one number for each candidate; their sum is at most
 /// `rows_max`.
 void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& costs,
                    uint32_t rows_max, double gain_min, DepthScratch& scratch,

@@ -356,14 +356,19 @@ schema::WorkerList RouterState::list() const {
     list.in_targets.blocks_free += worker.load.blocks_free;
     list.in_targets.blocks_total += worker.load.blocks_total;
   }
+  std::ranges::sort(listed, {}, &WorkerView::place);
   if (listed.size() > limits::listed_workers_max) {
-    std::ranges::sort(listed, {}, [](const WorkerView* it) {
-      const bool serves = it->announce.role == schema::Role::target && !it->load.takes_none();
-      return std::pair(!serves, it->place);
+    const auto is_draft = [](const WorkerView* it) {
+      return it->announce.role == schema::Role::draft;
+    };
+    const auto draft = std::ranges::find_if(listed, is_draft);
+    const WorkerView* const first_draft = draft == listed.end() ? nullptr : *draft;
+    std::stable_partition(listed.begin(), listed.end(), [&](const WorkerView* it) {
+      return it == first_draft || (!is_draft(it) && !it->load.takes_none());
     });
     listed.resize(limits::listed_workers_max);
+    std::ranges::sort(listed, {}, &WorkerView::place);
   }
-  std::ranges::sort(listed, {}, &WorkerView::place);
   for (const WorkerView* worker : listed) {
     const auto silent = std::chrono::duration_cast<milliseconds>(now() - worker->heard).count();
     list.workers.push_back(

@@ -48,8 +48,8 @@ class RouterState {
   void retry_held();
   void announce(const schema::Announce& announce);
   /// Tells a worker that nobody here has use for it: a target that would answer otherwise than is
-  /// served here, a draft whose tokenizer no target has, or had (one that is away for a moment
-  /// comes back).
+  /// served here, a draft whose tokenizer no target has, had (one that is away for a moment
+  /// comes back) or is to have.
   bool refuse_worker(const schema::Announce& announce);
   Result<void> check_target(const schema::Announce& announce) const;
   Result<void> check_draft(const schema::Announce& announce) const;
@@ -77,7 +77,7 @@ class RouterState {
   WorkerTable table_;
   LeaseTable leases_;
   std::map<uint64_t, uint32_t> drafts_told_;              ///< By target.
-  std::map<std::string, std::string> target_tokenizers_;  ///< And a model that has it.
+  std::map<std::string, std::string> target_tokenizers_;  ///< By it: a model that has it.
   std::vector<schema::Served> served_;                    ///< Empty: whatever joins.
   std::map<caf::actor_addr, Client> clients_;
   /// Choices, by model and tenant.

@@ -166,20 +166,21 @@ TEST_F(RouterMembers, AreListedAsTheyJoined) {
 
 TEST_F(RouterMembers, AreAllCountedAlsoThoseThatNoListHasRoomFor) {
   constexpr uint32_t k_targets = limits::listed_workers_max + 10;
-  draft(k_targets + 1);
+  for (const uint32_t id : {1, 2}) draft(k_targets + id);
   for (uint32_t id = 1; id <= k_targets; ++id) {
     schema::Load load = load_of(id);
     load.running = 2;
     load.blocks_total = id;
-    load.leaving = id <= 10;
+    load.leaving = id <= 11;
     heartbeat(worker(id), load);
   }
   const schema::WorkerList list = listed();
-  EXPECT_EQ(list.workers.front().announce.worker, 11u) << "those that take requests";
+  EXPECT_EQ(list.workers[0].announce.role, schema::Role::draft) << "the first";
+  EXPECT_EQ(list.workers[1].announce.worker, 12u) << "those that take requests";
   EXPECT_EQ(list.workers.back().announce.worker, k_targets);
   EXPECT_EQ(list.workers.size(), limits::listed_workers_max);
   EXPECT_EQ(list.targets, k_targets);
-  EXPECT_EQ(list.drafts, 1u);
+  EXPECT_EQ(list.drafts, 2u);
   EXPECT_EQ(list.in_targets.running, 2 * k_targets);
   EXPECT_EQ(list.in_targets.blocks_total, k_targets * (k_targets + 1) / 2);
 }

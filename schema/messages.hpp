@@ -306,8 +306,8 @@ struct WorkerInfo {
   uint32_t charged_choices = 0;
 };
 
-/// In the order in which they joined, limits::listed_workers_max at most: targets that take
-/// requests before all others.
+/// In the order in which they joined, limits::listed_workers_max at most: the first draft
+/// and targets that take requests before all others.
 struct WorkerList {
   std::vector<WorkerInfo> workers;
   // Of all that are there, listed or not:

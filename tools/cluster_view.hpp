@@ -13,7 +13,8 @@
 namespace outrider::tools {
 
 /// The router's list of workers and the front desk's count of sessions, as of the last heartbeat:
-/// asked for by an actor of its own, so that nobody waits for an answer. Thread-safe.
+/// asked for by an actor of its own, so that nobody waits for an answer. start, stop and is_started
+/// are for the KJ thread, the rest for any.
 class ClusterView : public std::enable_shared_from_this<ClusterView> {
  public:
   struct Snapshot {
@@ -21,7 +22,7 @@ class ClusterView : public std::enable_shared_from_this<ClusterView> {
     uint32_t sessions_open = 0;
   };
 
-  /// Again once there is a front desk. KJ thread, as is stop().
+  /// Again once there is a front desk.
   void start(caf::actor_system& system, const schema::RouterHandle& router,
              const schema::FrontDeskHandle& front_desk = {});
   void stop();

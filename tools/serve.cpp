@@ -167,11 +167,8 @@ int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlo
   if (!drained) log.warn("stopping; given up: {}", counted(gateway.open_requests(), "request"));
   // Signals are listened to meanwhile: an echo is to be heard when it comes.
   auto another = is_forced ? stop_signal(io.unixEventPort) : forced.addBranch();
-  const bool stopped = gateway.stop()
-                           .then([] { return true; })
-                           .exclusiveJoin(another.then([] { return false; }))
-                           .wait(io.waitScope);
-  return drained && stopped ? k_exit_done : k_exit_failed;
+  gateway.stop().exclusiveJoin(another.then([] { end_at_once(k_exit_failed); })).wait(io.waitScope);
+  return drained ? k_exit_done : k_exit_failed;
 }
 
 /// Loads a target of this process. An exit code: it came to nothing.

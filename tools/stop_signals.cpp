@@ -12,12 +12,12 @@ namespace outrider::tools {
 namespace {
 
 constexpr int k_stops[] = {SIGTERM, SIGINT};
-constexpr Duration k_echo = std::chrono::milliseconds(100);
+constexpr Duration k_echo = std::chrono::milliseconds(200);
 std::atomic<int> g_exit_code;         // a signal handler can reach nothing but statics
 std::atomic<int64_t> g_heard_ns = 0;  ///< The last that counted.
 
-/// GNU timeout signals its child and then its group, a terminal everybody in it, and whoever starts
-/// a process hands its own signal on: one wish to stop may arrive twice. Async-signal-safe.
+/// GNU timeout signals its child and then its group, a terminal everybody in it, and parents hand
+/// theirs on: one wish to stop may arrive twice. Async-signal-safe.
 bool is_echo() {
   timespec at{};
   ::clock_gettime(CLOCK_MONOTONIC, &at);
@@ -43,6 +43,12 @@ kj::Promise<void> stop_signal(kj::UnixEventPort& port) {
       });
 }
 
+void end_at_once(int exit_code) {
+  constexpr char k_last_words[] = "outrider: a second signal: stopped at once\n";
+  [[maybe_unused]] const auto written = ::write(2, k_last_words, sizeof(k_last_words) - 1);
+  ::_exit(exit_code);
+}
+
 void end_at_the_next_signal(int exit_code) {
   g_exit_code = exit_code;
   sigset_t stops;
@@ -50,9 +56,7 @@ void end_at_the_next_signal(int exit_code) {
   for (const int number : k_stops) {
     std::signal(number, [](int) {
       if (is_echo()) return;
-      constexpr char k_last_words[] = "outrider: a second signal: stopped at once\n";
-      [[maybe_unused]] const auto written = ::write(2, k_last_words, sizeof(k_last_words) - 1);
-      ::_exit(g_exit_code);
+      end_at_once(g_exit_code);
     });
     sigaddset(&stops, number);
   }

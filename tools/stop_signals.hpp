@@ -7,9 +7,12 @@ namespace outrider::tools {
 /// Before any thread exists, or a thread of a library takes the signal's default action.
 void capture_stop_signals();
 
-/// Resolves at the next SIGTERM or SIGINT; capture_stop_signals was called. One that comes within a
-/// tenth of a second of one that counted is its echo and does not count, here and below.
+/// Resolves at the next SIGTERM or SIGINT; capture_stop_signals was called. One that is heard
+/// within a fifth of a second of one that counted is its echo and does not count, here and below.
 kj::Promise<void> stop_signal(kj::UnixEventPort& port);
+
+/// As a second signal does. Async-signal-safe.
+[[noreturn]] void end_at_once(int exit_code);
 
 /// From here on the next SIGTERM or SIGINT ends the process at once, with this exit code, whatever
 /// still has to be waited for. The port hears of none any more.

@@ -21,6 +21,13 @@ def process_holds(pid):
     return resident, len(os.listdir(root / "fd")), len(os.listdir(root / "task"))
 
 
+def wait_out_an_echo():
+    """A signal that is heard within a fifth of a second of another is its echo (docs/API.md)."""
+    heard = time.monotonic()
+    while time.monotonic() < heard + 0.2:
+        time.sleep(0.01)  # this time is what the documents promise
+
+
 class Server:
     """`outrider serve` on free ports. Use as a context manager. `prepare` runs in the new process.
     Without `wait` it is still starting, and wait_ready() may come later or never; meanwhile it

@@ -19,7 +19,7 @@ import tempfile
 import unittest
 
 import wide_model
-from server import Server
+from server import Server, wait_out_an_echo
 
 binary = model = None  # set by run_e2e; the model is not used
 
@@ -207,6 +207,7 @@ class Damage(unittest.TestCase):
             server.wait_until(lambda: refuses(server), "the ports' end")
             self.assertIsNone(server.process.poll(), "it waits for the salvage")
             self.assertNotIn("stopped", server.log())
+            wait_out_an_echo()
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual(server.process.wait(30), 1, server.log())
         shutil.rmtree(self.directory / "db" / "lost")

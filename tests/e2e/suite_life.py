@@ -12,9 +12,10 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
-from server import Server
+from server import Server, wait_out_an_echo
 
 binary = model = None  # set by run_e2e
 cpp_client = None      # the C++ example
@@ -92,16 +93,10 @@ def answers(server):
 
 
 def stop_at_once(server):
-    """A signal, and more until one counts as the second: those close behind the first are its echo."""
     server.process.send_signal(signal.SIGTERM)
     server.wait_until(lambda: server.request("GET", "/health")[0] == 503, "draining")
-
-    def has_given_up():
-        if "given up" in server.log():
-            return True
-        server.process.send_signal(signal.SIGTERM)
-        return False
-    server.wait_until(has_given_up, "the second signal")
+    wait_out_an_echo()
+    server.process.send_signal(signal.SIGTERM)
 
 
 class LifeSuite(unittest.TestCase):
@@ -126,8 +121,9 @@ class LifeSuite(unittest.TestCase):
                 socket.create_connection(("127.0.0.1", server.rpc_port), timeout=60):
             server.process.send_signal(signal.SIGTERM)
             status = pathlib.Path(f"/proc/{server.process.pid}/status")
+            end = time.monotonic() + 30
             while not re.search(r"ShdPnd:\s0+\n", status.read_text()):
-                pass  # until it was heard
+                self.assertLess(time.monotonic(), end, "it was not heard")
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual(server.process.wait(30), 0, server.log())
 
