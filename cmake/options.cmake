@@ -18,8 +18,8 @@ endif()
 set(OUTRIDER_COMPILE_OPTIONS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   -Wno-missing-field-initializers -ffp-contract=off -fno-omit-frame-pointer)
 if(CMAKE_UNITY_BUILD AND CMAKE_COMPILER_IS_GNUCXX)
-  # Merged files: GCC takes a name without linkage for one of a header, and loses track of variants.
-  list(APPEND OUTRIDER_COMPILE_OPTIONS -Wno-subobject-linkage -Wno-maybe-uninitialized)
+  # In merged files GCC takes a name without linkage for one of a header.
+  list(APPEND OUTRIDER_COMPILE_OPTIONS -Wno-subobject-linkage)
 endif()
 if(OUTRIDER_WERROR)
   list(APPEND OUTRIDER_COMPILE_OPTIONS -Werror)
