@@ -13,7 +13,7 @@ serve: model build   ## install, build, fetch the demo model, start gateway + ro
 	$(BINARY) serve --model models/$(MODEL).gguf --store-dir data/kv $(FLAGS)
 
 build: setup         ## install packages and build the release binary
-	@[ -f $(BINARY) ] || echo "building; the first time takes about 8 minutes on two quiet cores"
+	@[ -f $(BINARY) ] || echo "building; the first time takes about 5 minutes on two quiet cores"
 	@[ -f build/release/build.ninja ] || cmake --preset release --log-level=WARNING >/dev/null
 	@cmake --build --preset release --parallel $(JOBS) --target outrider
 
