@@ -148,12 +148,12 @@ def main():
     specs = ["off"] + args.spec.split(",")
     peers = [f"llama.cpp {n}".removesuffix(" 0") for n in args.llama_draft_max.split(",")]
     specs += peers if args.llama_server else []
-    servers = [(LlamaServer if spec in peers else Server)(args, spec, args.port + i)
-               for i, spec in enumerate(specs)]
+    servers = []
     differed = 0
     try:
-        for server in servers:
-            server.wait_ready()
+        for i, spec in enumerate(specs):  # In turn: each measures what steps cost.
+            servers.append((LlamaServer if spec in peers else Server)(args, spec, args.port + i))
+            servers[-1].wait_ready()
         print("| class | streams | off tokens/s | " + " | ".join(specs[1:]) + " |")
         print("|---" * (2 + len(specs)) + "|")
         for concurrency in map(int, args.concurrency.split(",")):

@@ -1,15 +1,18 @@
 #include "model/cost_refresh.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace outrider::model {
 namespace {
 
-constexpr uint64_t k_refresh_every = 32;
+constexpr uint64_t k_refresh_every = 8;
 /// Fewer say nothing.
 constexpr size_t k_samples_min = 5;
 /// Older ones are of another load: what was too dear then may be tried again.
 constexpr uint64_t k_forget_after = 1024;
+/// What steps may be off and still be as measured.
+constexpr double k_as_measured = 0.1;
 constexpr float k_factor_min = 0.25f;
 constexpr float k_factor_max = 8.0f;
 /// What is left at least of what rows were measured to add. Two medians that pass each other by
@@ -53,36 +56,62 @@ void CostRefresh::observe(std::span<const StepShare> shares, Duration time) {
   const float factor =
       std::clamp(static_cast<float>(time.count()) / static_cast<float>(expected.count()),
                  k_factor_min, k_factor_max);
-  size_t nearest = 0;
-  while (nearest + 1 < of_rows_.size() &&
-         2 * rows > measured_.rows[nearest] + measured_.rows[nearest + 1]) {
-    ++nearest;
-  }
-  add(of_rows_[nearest], factor, observations_);
+  add(of_rows_[nearest(rows)], factor, observations_);
   add(of_all_, factor, observations_);
   if (++observations_ % k_refresh_every == 0) refresh();
 }
 
-/// Rows of which nothing is known lately take what steps take lately; so a machine that is slower
-/// than at the start makes no draft look cheap.
+bool CostRefresh::knows(uint32_t rows) const {
+  return std::abs(median(of_all_, 1) - 1) < k_as_measured || median(of_rows_[nearest(rows)], 0) > 0;
+}
+
+size_t CostRefresh::nearest(uint32_t rows) const {
+  size_t at = 0;
+  while (at + 1 < measured_.rows.size() && 2 * rows > measured_.rows[at] + measured_.rows[at + 1]) {
+    ++at;
+  }
+  return at;
+}
+
+/// Rows of which nothing is known lately are as much slower as those around them of which there is,
+/// or else as steps are lately: so what was measured in a slow moment is put right by a few steps,
+/// and a machine that is slower than at the start makes no draft look cheap.
+std::vector<double> CostRefresh::factors() const {
+  std::vector<uint32_t> known;
+  std::vector<double> of_known;
+  for (size_t i = 0; i < of_rows_.size(); ++i) {
+    const double factor = median(of_rows_[i], 0);
+    if (factor == 0) continue;
+    known.push_back(measured_.rows[i]);
+    of_known.push_back(factor);
+  }
+  if (known.empty()) return std::vector<double>(of_rows_.size(), median(of_all_, 1));
+  std::vector<double> out;
+  for (const uint32_t rows : measured_.rows) {
+    const auto right = static_cast<size_t>(std::ranges::lower_bound(known, rows) - known.begin());
+    const size_t from = right == 0 ? 0 : right - 1;
+    const size_t to = std::min(right, known.size() - 1);
+    const double part =
+        from == to ? 0 : (double{1} * rows - known[from]) / (double{1} * known[to] - known[from]);
+    out.push_back(std::lerp(of_known[from], of_known[to], part));
+  }
+  return out;
+}
+
 void CostRefresh::refresh() {
-  const double all = median(of_all_, 1);
+  const std::vector<double> slower = factors();
   const size_t width = measured_.rows.size();
-  double before = all;
   for (size_t i = 0; i < width; ++i) {
-    const double factor = median(of_rows_[i], all);
     for (size_t at = i; at < measured_.times.size(); at += width) {
-      costs_.times[at] = times(measured_.times[at], factor);
+      costs_.times[at] = times(measured_.times[at], slower[i]);
       if (i > 0) {
         const Duration growth = measured_.times[at] - measured_.times[at - 1];
-        const Duration least =
-            costs_.times[at - 1] + times(growth, k_growth_left * std::min(factor, before));
-        costs_.times[at] = std::max(costs_.times[at], least);
+        const double left = k_growth_left * std::min(slower[i], slower[i - 1]);
+        costs_.times[at] = std::max(costs_.times[at], costs_.times[at - 1] + times(growth, left));
       }
       // As measured: never less than with a shorter context.
       if (at >= width) costs_.times[at] = std::max(costs_.times[at], costs_.times[at - width]);
     }
-    before = factor;
   }
 }
 

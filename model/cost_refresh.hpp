@@ -10,7 +10,7 @@ namespace outrider::model {
 
 /// Step costs that follow what steps really take: what was measured at the start, times the median
 /// of how much longer recent steps of about so many rows took. Plain value; an observation costs
-/// next to nothing, each 32nd one some medians of 15.
+/// next to nothing, each eighth one some medians of 15.
 class CostRefresh {
  public:
   CostRefresh() = default;
@@ -20,6 +20,8 @@ class CostRefresh {
   const StepCosts& costs() const { return costs_; }
   /// A step of these sequences, each row sampled, took `time`.
   void observe(std::span<const StepShare> shares, Duration time);
+  /// Whether steps of so many rows were observed often enough of late, or all are as measured.
+  bool knows(uint32_t rows) const;
 
  private:
   static constexpr size_t k_window = 15;
@@ -30,6 +32,8 @@ class CostRefresh {
   };
   static void add(Recent& recent, float factor, uint64_t at);
   double median(const Recent& recent, double otherwise) const;
+  size_t nearest(uint32_t rows) const;
+  std::vector<double> factors() const;
   void refresh();
 
   StepCosts measured_;

@@ -55,6 +55,28 @@ TEST(CostRefresh, RowsThatNobodyRanFollowTheMachine) {
   for (size_t at = 0; at < 8; ++at) EXPECT_NEAR(factor(refresh, at), 2, 0.01) << at;
 }
 
+TEST(CostRefresh, RowsBetweenThoseThatRunAreBetweenThem) {
+  CostRefresh refresh(measured());
+  for (int i = 0; i < 32; ++i) {
+    run(refresh, 2, 1, 1);
+    run(refresh, 8, 2.5, 1);
+  }
+  EXPECT_NEAR(factor(refresh, 0), 1, 0.01);
+  EXPECT_NEAR(factor(refresh, 2), 1.5, 0.01) << "four rows are a third of the way";
+}
+
+TEST(CostRefresh, KnowsWhatRanAndAllWhileStepsAreAsMeasured) {
+  CostRefresh refresh(measured());
+  EXPECT_TRUE(refresh.knows(1));
+  run(refresh, 8, 1.05, 32);
+  EXPECT_TRUE(refresh.knows(1));
+  run(refresh, 8, 2, 32);
+  EXPECT_TRUE(refresh.knows(8));
+  EXPECT_FALSE(refresh.knows(1));
+  run(refresh, 1, 2, 8);
+  EXPECT_TRUE(refresh.knows(1));
+}
+
 TEST(CostRefresh, FewDisturbedStepsChangeNothing) {
   CostRefresh refresh(measured());
   Random random(0x51);

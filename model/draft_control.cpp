@@ -29,6 +29,9 @@ constexpr double k_gain_min = 1.08;
 constexpr double k_row_share_max = 0.6;
 constexpr double k_doubt_share = 0.005;
 constexpr uint32_t k_doubts = 5;
+/// After so many steps with hints in a row there is one without, where it is not known what such
+/// steps take of late: what hints cost is the difference.
+constexpr uint32_t k_plain_after = 4;
 /// Survival of hints that are sure to come true.
 constexpr auto k_certain = [] {
   std::array<float, k_hint_depth_max> survival;
@@ -102,7 +105,19 @@ void DraftControl::choose(std::span<const DecodingSequence> sequences, uint32_t 
     unverified_ = 0;
     depths[i] = 1;
   }
-  if (!options_.fixed_depth) doubt(sequences, rows_max, depths);
+  if (options_.fixed_depth) return;
+  doubt(sequences, rows_max, depths);
+  if (is_plain_step_due(static_cast<uint32_t>(sequences.size()), depths)) {
+    std::ranges::fill(depths, 0);
+  }
+}
+
+bool DraftControl::is_plain_step_due(uint32_t sequences, std::span<const uint32_t> depths) {
+  const bool has_hints = std::ranges::any_of(depths, [](uint32_t depth) { return depth > 0; });
+  hinted_steps_ = has_hints ? hinted_steps_ + 1 : 0;
+  if (hinted_steps_ < k_plain_after || refresh_.knows(sequences)) return false;
+  hinted_steps_ = 0;
+  return true;
 }
 
 /// The next more rows that were measured, if their costs cannot be true and hints fill them.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <iterator>
+#include <map>
 #include <optional>
 
 #include "base/check.hpp"
@@ -12,8 +13,8 @@ namespace outrider::model {
 namespace {
 
 /// Rows of one sequence, its own and its hints, or of a few. Densest behind the end of a CPU's
-/// tiles, of four or eight rows: the first row of another tile may cost as much as three in it.
-constexpr uint32_t k_rows[] = {1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32};
+/// tiles, of four or eight rows: the first row of another tile may cost as much as all of it.
+constexpr uint32_t k_rows[] = {1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 20, 24, 32};
 constexpr uint32_t k_contexts[] = {0, 1024, 4096};
 /// What a context adds bends less with rows: these are measured behind one.
 constexpr uint32_t k_rows_behind[] = {1, 2, 4, 8, 16};
@@ -23,6 +24,10 @@ constexpr uint32_t k_rows_behind[] = {1, 2, 4, 8, 16};
 /// steps of this time; a machine on which they take longer has come to that line before.
 constexpr double k_full_price = 1.7;
 constexpr Duration k_wide_step_max = std::chrono::milliseconds(100);
+/// How the rows of a tile of eight share its cost is measured of the third one, and taken to be so
+/// of all up to these rows: that many sequences decode with one hint, or two.
+constexpr uint32_t k_tile = 8;
+constexpr uint32_t k_tiles_to = 64;
 /// Rounds over the rows of one sequence: as many as begin within this time.
 constexpr Duration k_narrow_for = std::chrono::seconds(2);
 constexpr int k_narrow_rounds = 8;
@@ -177,6 +182,42 @@ void measure_wide(StepProbe& probe, const Clock& clock, StepCosts& costs) {
   costs.times = std::move(times);
 }
 
+/// Points within the tiles behind those that were measured row by row. Where the table ends within
+/// them its line goes on in whole tiles, so that what such steps take can be learnt.
+StepCosts with_tiles(const StepCosts& costs) {
+  if (costs.rows.size() < std::size(k_rows)) return costs;
+  const double before = costs.rows_ns(2 * k_tile);
+  const double whole = costs.rows_ns(3 * k_tile) - before;
+  const auto share = [&](uint32_t rows) {
+    const double even = double{1} * rows / k_tile;
+    return whole > 0 ? std::max(even, (costs.rows_ns(2 * k_tile + rows) - before) / whole) : even;
+  };
+  const double first = share(1);
+  const double half = std::max(first, share(k_tile / 2));
+  std::map<uint32_t, double> points;
+  for (size_t i = 0; i < costs.rows.size(); ++i) points[costs.rows[i]] = ns(costs.times[i]);
+  for (uint32_t begin = 3 * k_tile; begin < k_tiles_to; begin += k_tile) {
+    const double from = costs.rows_ns(begin);
+    const double added = costs.rows_ns(begin + k_tile) - from;
+    points.emplace(begin + k_tile, from + added);
+    // The table's last two points are the line that goes on: they are whole tiles.
+    if (begin + k_tile == points.rbegin()->first && begin + k_tile == k_tiles_to) break;
+    points.emplace(begin + 1, from + first * added);
+    points.emplace(begin + k_tile / 2, from + half * added);
+  }
+  StepCosts tiled = costs;
+  tiled.rows.clear();
+  tiled.times.clear();
+  for (const auto& [rows, of_rows] : points) tiled.rows.push_back(rows);
+  for (const uint32_t context : costs.contexts) {
+    for (const auto& [rows, of_rows] : points) {
+      const double time = of_rows + costs.context_ns({rows, context});
+      tiled.times.emplace_back(static_cast<Duration::rep>(time));
+    }
+  }
+  return tiled;
+}
+
 void measure_prefill(StepProbe& probe, const Clock& clock, StepCosts& costs) {
   const uint32_t room = probe.probe_tokens_max();
   const uint32_t rows = std::min({k_chunk_rows, room, probe.batch_tokens()});
@@ -270,7 +311,7 @@ StepCosts measure_step_costs(StepProbe& probe, const Clock& clock) {
   measure_narrow(probe, clock, {k_rows, k_contexts, k_narrow_rounds}, costs);
   measure_wide(probe, clock, costs);
   measure_prefill(probe, clock, costs);
-  return costs;
+  return with_tiles(costs);
 }
 
 StepCosts measure_few_step_costs(StepProbe& probe, const Clock& clock) {
