@@ -89,6 +89,7 @@ void Watch::check_cancel(const Parcel& parcel) {
   if (!hears_all(*slot, now) || !hears_all(*gateway, now)) return;
   if (slot->stalled_until > now) return;  // It has said so itself.
   const Placed& placed = placed_[key.session];
+  if (placed.given_up >= key.generation) return;  // Likewise, and the step is over meanwhile.
   const auto wanted = slot->engine->wanted();
   const bool computes = std::ranges::find(wanted, key) != wanted.end();
   if (!computes || placed.generation == 0 || placed.taken > key.generation) return;
@@ -186,6 +187,10 @@ void Watch::on_send(const Parcel& parcel) {
   if (const auto* accepted = content_of<schema::Accepted>(parcel.content)) {
     uint32_t& taken = placed_[accepted->key.session].taken;
     taken = std::max(taken, accepted->key.generation);
+  }
+  if (const auto* rejected = content_of<schema::Rejected>(parcel.content)) {
+    uint32_t& given_up = placed_[rejected->key.session].given_up;
+    given_up = std::max(given_up, rejected->key.generation);
   }
   if (content_of<schema::CancelRequest>(parcel.content) != nullptr) check_cancel(parcel);
   const Slot* from = cluster_.slot_of(parcel.from);

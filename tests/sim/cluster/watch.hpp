@@ -52,7 +52,8 @@ class Watch {
   struct Placed {
     uint32_t generation = 0;  ///< 0: of several choices, which part.
     ProcessId gateway = 0;
-    uint32_t taken = 0;  ///< The youngest that a target has let in.
+    uint32_t taken = 0;     ///< The youngest that a target has let in.
+    uint32_t given_up = 0;  ///< The youngest that one has rejected.
     TimePoint at{0};
   };
   std::map<uint64_t, Placed> placed_;
