@@ -120,7 +120,7 @@ bool DraftControl::is_plain_step_due(uint32_t sequences, std::span<const uint32_
   return true;
 }
 
-/// The next more rows that were measured, if their costs cannot be true and hints fill them.
+/// The next more rows of the table, if their costs cannot be true and hints fill them.
 void DraftControl::doubt(std::span<const DecodingSequence> sequences, uint32_t rows_max,
                          std::vector<uint32_t>& depths) {
   const StepCosts& costs = refresh_.costs();
