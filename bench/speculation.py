@@ -105,13 +105,15 @@ class LlamaServer(Server):
                     "--draft-min", "0", "-cd", "4096"] if drafts else []))
 
 
-def run_class(server, prompts, concurrency, args, seed):
-    """Tokens/s and the answers in the order of the prompts; few prompts are asked several times."""
-    asked = [(prompts[i % len(prompts)], f"{concurrency}-{seed}-{i}")
-             for i in range(max(len(prompts), 2 * concurrency))]
-    if not args.prefill:
-        for prompt, salt in asked:
-            server.answer(prompt, args, seed, salt, 1)
+def asked_of(prompts, concurrency, seed):
+    """Prompts with their salts, few of them several times. Where many stream at once all begin and end
+    together."""
+    return [(prompts[i % len(prompts)], f"{concurrency}-{seed}-{i}")
+            for i in range(max(len(prompts), concurrency))]
+
+
+def run_class(server, asked, concurrency, args, seed):
+    """Tokens/s and the answers in the order of what was asked."""
     clock = server.cpu_s if args.cpu else time.monotonic
     start = clock()
     with concurrent.futures.ThreadPoolExecutor(concurrency) as pool:
@@ -162,8 +164,13 @@ def main():
                 speeds = {server: [] for server in servers}
                 for seed in range(args.rounds):
                     plain = None
+                    asked = asked_of(of_class, concurrency, seed)
+                    # All prompts first: what is compared runs in turns of seconds, as machines change.
+                    for server in servers if not args.prefill else []:
+                        for prompt, salt in asked:
+                            server.answer(prompt, args, seed, salt, 1)
                     for server in servers if seed % 2 == 0 else servers[::-1]:
-                        speed, answers = run_class(server, of_class, concurrency, args, seed)
+                        speed, answers = run_class(server, asked, concurrency, args, seed)
                         speeds[server].append(speed)
                         if server.spec in peers:
                             continue
