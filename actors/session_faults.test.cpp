@@ -217,6 +217,27 @@ TEST_F(SessionFaults, AnUnavailableRouterIsAskedAgainABoundedNumberOfTimes) {
   EXPECT_EQ(client_->dones[0].retry_after_ms, 700u);
 }
 
+TEST_F(SessionFaults, ThatNoTargetIsThereCountsApartFromTargetsThatFail) {
+  open();
+  for (uint32_t losses = 0; losses + 1 < limits::placement_attempts_max; ++losses) {
+    for (uint32_t asked = 0; asked + 1 < limits::placement_attempts_max; ++asked) {
+      refuse(ErrorCode::unavailable);
+      wait_backoff();
+    }
+    const Twin target = twin(losses + 1);
+    reply(target);
+    kill(target.handle);
+    ASSERT_FALSE(client_->done()) << losses;
+    wait_backoff();
+  }
+  const Twin last = twin(limits::placement_attempts_max);
+  reply(last);
+  kill(last.handle);
+  ASSERT_TRUE(client_->done());
+  EXPECT_EQ(client_->error(), ErrorCode::unavailable);
+  EXPECT_NE(client_->dones[0].error->message.find("12 workers in a row"), std::string::npos);
+}
+
 TEST_F(SessionFaults, ASilentRouterIsAskedAgainABoundedNumberOfTimes) {
   open();
   for (uint32_t i = 0; i < 3 * limits::placement_attempts_max; ++i) {

@@ -128,7 +128,7 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
     event.finish = message.finish.finish();
   }
   if (!event.tokens.empty() || !event.prompt_tokens.empty() || event.finish) {
-    attempt.tries = 0;
+    attempt.losses = 0;
     attempt.avoid.clear();
     attempt.gap_asked = false;
     attempt.delivered = true;

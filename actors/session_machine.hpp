@@ -55,8 +55,9 @@ struct SessionSetup {
 /// An attempt whose target leaves goes on there until targets have accepted those that replace it.
 ///
 /// It ends when all choices are finished (done), on a refusal that another try does not change
-/// (rejected, or failed once something was accepted), when tries run out (likewise), when the
-/// client cancels or goes, or at the deadline (cancelled).
+/// (rejected, or failed once something was accepted), when too many targets fail it without
+/// progress or too many placements find none (likewise), when the client cancels or goes, or at the
+/// deadline (cancelled).
 class SessionMachine {
  public:
   SessionMachine(SessionSetup setup, SessionPorts& ports, TimePoint now);
@@ -87,8 +88,9 @@ class SessionMachine {
     AttemptChoices choices;
     Phase phase = Phase::waiting;
     TimePoint due{0};
-    uint32_t tries = 0;   ///< Placements that failed since the last progress.
-    uint32_t silent = 0;  ///< Probes without an answer.
+    uint32_t losses = 0;    ///< Targets that failed it since the last progress.
+    uint32_t unplaced = 0;  ///< Placements that found none for it.
+    uint32_t silent = 0;    ///< Probes without an answer.
     bool gap_asked = false;
     bool leaves = false;                  ///< Others go on for it as soon as targets accept them.
     bool delivered = false;               ///< Something came from this target.
@@ -101,8 +103,8 @@ class SessionMachine {
     uint64_t kv_worker = 0;          ///< The same.
 
     /// Whoever leaves after it has let it in has not failed it.
-    uint32_t tries_with_it() const {
-      return leaves && phase == Phase::streaming ? tries : tries + 1;
+    uint32_t losses_with_it() const {
+      return leaves && phase == Phase::streaming ? losses : losses + 1;
     }
     bool at_target() const { return phase == Phase::submitted || phase == Phase::streaming; }
     bool computes(uint32_t choice) const {
@@ -132,6 +134,8 @@ class SessionMachine {
   bool target_goes_on(const Attempt& attempt) const;
   void submit(uint32_t generation, Attempt& attempt, TimePoint now);
   void move(uint32_t generation, const schema::Refusal& why, TimePoint now);
+  /// Too many targets failed it: it may be why.
+  void give_up(const schema::Refusal& why);
   void hand_over(uint32_t generation, TimePoint now);
   void replace(uint32_t generation, const Attempt& lost, Attempt common, bool at_once,
                TimePoint now);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string>
 
 #include "actors/session_machine.hpp"
 #include "base/hash.hpp"
@@ -16,7 +17,7 @@ void SessionMachine::begin(Attempt begun, bool at_once, TimePoint now) {
   if (at_once) {
     ask(generation, attempt, now);
   } else {
-    attempt.due = now + backoff(attempt.tries);
+    attempt.due = now + backoff(attempt.losses);
   }
 }
 
@@ -79,12 +80,13 @@ void SessionMachine::split(Attempt& attempt, TimePoint now) {
   }
 }
 
-/// Another try of an attempt that has no target.
+/// Another try of an attempt that has no target. That there was none counts apart from targets that
+/// failed it: those say that the request may be what kills them.
 void SessionMachine::try_again(uint32_t generation, const schema::Refusal& why, TimePoint now) {
   Attempt& attempt = attempts_.at(generation);
-  const uint32_t tries = attempt.tries + 1;
-  if (!target_goes_on(attempt)) attempt.tries = tries;
-  if (attempt.tries >= limits::placement_attempts_max) return refuse(why);
+  const uint32_t tries = attempt.unplaced + 1;
+  if (!target_goes_on(attempt)) attempt.unplaced = tries;
+  if (attempt.unplaced >= limits::placement_attempts_max) return refuse(why);
   attempt.phase = Phase::waiting;
   attempt.due = now + backoff(tries);
 }
@@ -170,7 +172,7 @@ void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimeP
     return maybe_done();
   }
   const bool goes_on = target_goes_on(lost);
-  if (!goes_on && lost.tries + 1 >= limits::placement_attempts_max) return refuse(why);
+  if (!goes_on && lost.losses + 1 >= limits::placement_attempts_max) return give_up(why);
   if (attempts_.empty() && nothing_delivered()) fingerprint_.clear();  // Any worker will do again.
   Attempt common;
   if (!lost.delivered) {  // Who left before may still have something.
@@ -182,13 +184,20 @@ void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimeP
   maybe_done();
 }
 
+void SessionMachine::give_up(const schema::Refusal& why) {
+  schema::Refusal last = why;
+  last.message += "; given up: " + std::to_string(limits::placement_attempts_max) +
+                  " workers in a row failed the request before its next token";
+  refuse(last);
+}
+
 /// Its target leaves, but lives for a while yet, and has its keys and values.
 void SessionMachine::hand_over(uint32_t generation, TimePoint now) {
   Attempt& leaving = attempts_.at(generation);
   if (leaving.leaves) return;
   leaving.leaves = true;
-  if (leaving.tries_with_it() >= limits::placement_attempts_max && !target_goes_on(leaving)) {
-    return refuse(unavailable("the worker is leaving"));
+  if (leaving.losses_with_it() >= limits::placement_attempts_max && !target_goes_on(leaving)) {
+    return give_up(unavailable("the worker is leaving"));
   }
   const bool has_blocks = leaving.delivered || !leaving.kv_target;
   Attempt common;
@@ -199,7 +208,7 @@ void SessionMachine::hand_over(uint32_t generation, TimePoint now) {
 
 void SessionMachine::replace(uint32_t generation, const Attempt& lost, Attempt common, bool at_once,
                              TimePoint now) {
-  common.tries = target_goes_on(lost) ? std::max(lost.tries, 1u) : lost.tries_with_it();
+  common.losses = target_goes_on(lost) ? std::max(lost.losses, 1u) : lost.losses_with_it();
   common.avoid = lost.avoid;
   common.avoid.push_back(lost.worker);
   common.replaces = generation;

@@ -158,8 +158,9 @@ inline constexpr uint32_t heartbeat_late_ms = 1'250;
 inline constexpr uint32_t heartbeat_timeout_ms = 2'500;
 /// Answer to one control request.
 inline constexpr uint32_t control_timeout_ms = 3'000;
-/// How often a session is placed again before it fails. All pauses between take longer than a
-/// router may go on listing a worker that cannot be reached.
+/// How many workers in a row may fail a session before its next token, and how many placements in a
+/// row may find none. All pauses between take longer than a router may go on listing a worker that
+/// cannot be reached.
 inline constexpr uint32_t placement_attempts_max = 12;
 /// Pause before a session is placed again; doubles with each attempt up to the second value.
 inline constexpr uint32_t placement_backoff_ms = 50;

@@ -11,10 +11,8 @@ constexpr uint64_t k_refresh_every = 8;
 constexpr size_t k_samples_min = 5;
 /// Older ones are of another load: what was too dear then may be tried again.
 constexpr uint64_t k_forget_after = 1024;
-/// What steps may be off and still be as measured.
-constexpr double k_as_measured = 0.1;
 constexpr float k_factor_min = 0.25f;
-constexpr float k_factor_max = 8.0f;
+constexpr float k_factor_max = 64.0f;
 /// What is left at least of what rows were measured to add. Two medians that pass each other by
 /// chance would make them free, and by the last two go all steps beyond the table: of many
 /// sequences, where hints that are next to never true would be verified by the hundred.
@@ -62,7 +60,7 @@ void CostRefresh::observe(std::span<const StepShare> shares, Duration time) {
 }
 
 bool CostRefresh::knows(uint32_t rows) const {
-  return std::abs(median(of_all_, 1) - 1) < k_as_measured || median(of_rows_[nearest(rows)], 0) > 0;
+  return of_rows_.empty() || median(of_rows_[nearest(rows)], 0) > 0;
 }
 
 size_t CostRefresh::nearest(uint32_t rows) const {

@@ -20,7 +20,7 @@ class CostRefresh {
   const StepCosts& costs() const { return costs_; }
   /// A step of these sequences, each row sampled, took `time`.
   void observe(std::span<const StepShare> shares, Duration time);
-  /// Whether steps of so many rows were observed often enough of late, or all are as measured.
+  /// Whether steps of about so many rows were observed often enough of late.
   bool knows(uint32_t rows) const;
 
  private:

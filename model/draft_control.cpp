@@ -31,7 +31,7 @@ constexpr double k_doubt_share = 0.005;
 constexpr uint32_t k_doubts = 5;
 /// After so many steps with hints in a row there is one without, where it is not known what such
 /// steps take of late: what hints cost is the difference.
-constexpr uint32_t k_plain_after = 4;
+constexpr uint32_t k_plain_after = 8;
 /// Survival of hints that are sure to come true.
 constexpr auto k_certain = [] {
   std::array<float, k_hint_depth_max> survival;
@@ -80,7 +80,7 @@ void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
 void DraftControl::choose(std::span<const DecodingSequence> sequences, uint32_t rows_max,
                           std::vector<uint32_t>& depths) {
   depths.assign(sequences.size(), 0);
-  if (is_off()) return;
+  if (is_off() || is_plain_step_due(static_cast<uint32_t>(sequences.size()))) return;
   if (!options_.fixed_depth) {
     candidates_.clear();
     for (const DecodingSequence& sequence : sequences) {
@@ -105,19 +105,22 @@ void DraftControl::choose(std::span<const DecodingSequence> sequences, uint32_t 
     unverified_ = 0;
     depths[i] = 1;
   }
-  if (options_.fixed_depth) return;
-  doubt(sequences, rows_max, depths);
-  if (is_plain_step_due(static_cast<uint32_t>(sequences.size()), depths)) {
-    std::ranges::fill(depths, 0);
-  }
+  if (!options_.fixed_depth) doubt(sequences, rows_max, depths);
 }
 
-bool DraftControl::is_plain_step_due(uint32_t sequences, std::span<const uint32_t> depths) {
-  const bool has_hints = std::ranges::any_of(depths, [](uint32_t depth) { return depth > 0; });
-  hinted_steps_ = has_hints ? hinted_steps_ + 1 : 0;
-  if (hinted_steps_ < k_plain_after || refresh_.knows(sequences)) return false;
+bool DraftControl::is_plain_step_due(uint32_t sequences) {
+  if (options_.fixed_depth || hinted_steps_ < k_plain_after || refresh_.knows(sequences)) {
+    return false;
+  }
   hinted_steps_ = 0;
   return true;
+}
+
+void DraftControl::observe(std::span<const StepShare> shares, Duration time) {
+  refresh_.observe(shares, time);
+  since_doubts_ += time;
+  const auto is_hinted = [](const StepShare& share) { return share.rows > 1; };
+  hinted_steps_ = std::ranges::any_of(shares, is_hinted) ? hinted_steps_ + 1 : 0;
 }
 
 /// The next more rows of the table, if their costs cannot be true and hints fill them.

@@ -77,15 +77,12 @@ class DraftControl {
   /// A row with the path behind it gave `drawn` tokens: all but the last are hints that came true.
   void learn(Drafts& drafts, size_t drawn);
   /// A step of these sequences, each row sampled, took `time`.
-  void observe(std::span<const StepShare> shares, Duration time) {
-    refresh_.observe(shares, time);
-    since_doubts_ += time;
-  }
+  void observe(std::span<const StepShare> shares, Duration time);
 
  private:
   static constexpr float k_all_decay = 0.998f;  ///< a window of 500 or so
   bool is_probe_due(Drafts& drafts);
-  bool is_plain_step_due(uint32_t sequences, std::span<const uint32_t> depths);
+  bool is_plain_step_due(uint32_t sequences);
   void doubt(std::span<const DecodingSequence> sequences, uint32_t rows_max,
              std::vector<uint32_t>& depths);
 
@@ -95,7 +92,7 @@ class DraftControl {
   std::unordered_map<uint64_t, std::shared_ptr<Acceptance>> of_tenants_;
   Duration since_doubts_{0};
   uint32_t doubts_left_ = 0;
-  uint32_t hinted_steps_ = 0;  ///< In a row.
+  uint32_t hinted_steps_ = 0;  ///< Observed in a row.
   uint32_t unverified_ = 0;    ///< Rows that had hints in store, since one was verified as a probe.
   std::vector<DraftCandidate> candidates_;  // Work space.
   DepthScratch scratch_;

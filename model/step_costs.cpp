@@ -182,9 +182,10 @@ void measure_wide(StepProbe& probe, const Clock& clock, StepCosts& costs) {
   costs.times = std::move(times);
 }
 
-/// Points within the tiles behind those that were measured row by row. Where the table ends within
-/// them its line goes on in whole tiles, so that what such steps take can be learnt.
-StepCosts with_tiles(const StepCosts& costs) {
+/// Points within the tiles behind those that were measured row by row, and, where the table ends,
+/// on its line as far as steps go: what takes so many rows is to be learnt apart from what takes
+/// fewer.
+StepCosts with_tiles(const StepCosts& costs, uint32_t rows_max) {
   if (costs.rows.size() < std::size(k_rows)) return costs;
   const double before = costs.rows_ns(2 * k_tile);
   const double whole = costs.rows_ns(3 * k_tile) - before;
@@ -199,11 +200,13 @@ StepCosts with_tiles(const StepCosts& costs) {
   for (uint32_t begin = 3 * k_tile; begin < k_tiles_to; begin += k_tile) {
     const double from = costs.rows_ns(begin);
     const double added = costs.rows_ns(begin + k_tile) - from;
-    points.emplace(begin + k_tile, from + added);
-    // The table's last two points are the line that goes on: they are whole tiles.
-    if (begin + k_tile == points.rbegin()->first && begin + k_tile == k_tiles_to) break;
     points.emplace(begin + 1, from + first * added);
     points.emplace(begin + k_tile / 2, from + half * added);
+    points.emplace(begin + k_tile, from + added);
+  }
+  const uint32_t next = next_rows(points.rbegin()->first);
+  for (uint32_t rows = next; rows <= rows_max; rows = next_rows(rows)) {
+    points.emplace(rows, costs.rows_ns(rows));
   }
   StepCosts tiled = costs;
   tiled.rows.clear();
@@ -215,6 +218,7 @@ StepCosts with_tiles(const StepCosts& costs) {
       tiled.times.emplace_back(static_cast<Duration::rep>(time));
     }
   }
+  lower_disturbed(tiled);
   return tiled;
 }
 
@@ -311,7 +315,7 @@ StepCosts measure_step_costs(StepProbe& probe, const Clock& clock) {
   measure_narrow(probe, clock, {k_rows, k_contexts, k_narrow_rounds}, costs);
   measure_wide(probe, clock, costs);
   measure_prefill(probe, clock, costs);
-  return with_tiles(costs);
+  return with_tiles(costs, probe.batch_tokens());
 }
 
 StepCosts measure_few_step_costs(StepProbe& probe, const Clock& clock) {

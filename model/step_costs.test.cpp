@@ -214,7 +214,7 @@ TEST(StepCosts, AreNotMeasuredFurtherWhereEachRowCostsItsPrice) {
   Roofline device({.weights_us = 1'000, .row_us = 100});
   const StepCosts costs = measure_step_costs(device, device);
   EXPECT_EQ(device.rows_most(), 32u);
-  EXPECT_EQ(costs.rows.back(), 64u) << "one doubling more can be learnt";
+  EXPECT_GE(costs.rows.back(), device.batch_tokens()) << "all that can run is learnt apart";
   EXPECT_NEAR(costs.rows_ns(512), 51.2e6, 1e6);
 }
 
