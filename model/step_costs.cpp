@@ -66,8 +66,8 @@ Duration least_time(StepProbe& probe, const Clock& clock, uint32_t rows, uint32_
 template <class At>
 double interpolate(std::span<const uint32_t> xs, double x, At at) {
   if (xs.size() == 1) return at(0);
-  size_t right = 1;
-  while (right + 1 < xs.size() && xs[right] < x) ++right;
+  const auto at_or_behind = std::ranges::lower_bound(xs, x) - xs.begin();
+  const auto right = std::clamp<size_t>(static_cast<size_t>(at_or_behind), 1, xs.size() - 1);
   const double from = xs[right - 1];
   const double part = (x - from) / (xs[right] - from);
   return at(right - 1) + part * (at(right) - at(right - 1));
