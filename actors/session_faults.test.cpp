@@ -238,6 +238,26 @@ TEST_F(SessionFaults, ThatNoTargetIsThereCountsApartFromTargetsThatFail) {
   EXPECT_NE(client_->dones[0].error->message.find("12 workers in a row"), std::string::npos);
 }
 
+TEST_F(SessionFaults, WhoFindsNoTargetIsToldHowLongAndWhatItHadLost) {
+  open();
+  for (uint32_t losses = 0; losses < 2; ++losses) {
+    const Twin target = twin(losses + 1);
+    reply(target);
+    kill(target.handle);
+    wait_backoff();
+  }
+  refuse(ErrorCode::unavailable);
+  for (uint32_t asked = 1; asked < limits::placement_attempts_max; ++asked) {
+    ASSERT_FALSE(client_->done()) << asked;
+    advance(limits::placement_backoff_max_ms);
+    refuse(ErrorCode::unavailable);
+  }
+  ASSERT_TRUE(client_->done());
+  const std::string& message = client_->dones[0].error->message;
+  EXPECT_NE(message.find("no target was found for 11 s, after 2 had failed"), std::string::npos)
+      << message;
+}
+
 TEST_F(SessionFaults, ASilentRouterIsAskedAgainABoundedNumberOfTimes) {
   open();
   for (uint32_t i = 0; i < 3 * limits::placement_attempts_max; ++i) {

@@ -88,9 +88,10 @@ class SessionMachine {
     AttemptChoices choices;
     Phase phase = Phase::waiting;
     TimePoint due{0};
-    uint32_t losses = 0;    ///< Targets that failed it since the last progress.
-    uint32_t unplaced = 0;  ///< Placements that found none for it.
-    uint32_t silent = 0;    ///< Probes without an answer.
+    uint32_t losses = 0;          ///< Targets that failed it since the last progress.
+    uint32_t unplaced = 0;        ///< Placements that found none for it.
+    TimePoint unplaced_since{0};  ///< The first of these.
+    uint32_t silent = 0;          ///< Probes without an answer.
     bool gap_asked = false;
     bool leaves = false;                  ///< Others go on for it as soon as targets accept them.
     bool delivered = false;               ///< Something came from this target.
@@ -136,6 +137,7 @@ class SessionMachine {
   void move(uint32_t generation, const schema::Refusal& why, TimePoint now);
   /// Too many targets failed it: it may be why.
   void give_up(const schema::Refusal& why);
+  void give_up_placing(const Attempt& attempt, const schema::Refusal& why, TimePoint now);
   void hand_over(uint32_t generation, TimePoint now);
   void replace(uint32_t generation, const Attempt& lost, Attempt common, bool at_once,
                TimePoint now);

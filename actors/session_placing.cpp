@@ -85,8 +85,9 @@ void SessionMachine::split(Attempt& attempt, TimePoint now) {
 void SessionMachine::try_again(uint32_t generation, const schema::Refusal& why, TimePoint now) {
   Attempt& attempt = attempts_.at(generation);
   const uint32_t tries = attempt.unplaced + 1;
+  if (tries == 1) attempt.unplaced_since = now;
   if (!target_goes_on(attempt)) attempt.unplaced = tries;
-  if (attempt.unplaced >= limits::placement_attempts_max) return refuse(why);
+  if (attempt.unplaced >= limits::placement_attempts_max) return give_up_placing(attempt, why, now);
   attempt.phase = Phase::waiting;
   attempt.due = now + backoff(tries);
 }
@@ -182,6 +183,18 @@ void SessionMachine::move(uint32_t generation, const schema::Refusal& why, TimeP
   replace(generation, lost, std::move(common), false, now);
   if (goes_on) ask_leaving(lost.choices);
   maybe_done();
+}
+
+void SessionMachine::give_up_placing(const Attempt& attempt, const schema::Refusal& why,
+                                     TimePoint now) {
+  const auto seconds = static_cast<int64_t>(to_seconds(now - attempt.unplaced_since));
+  schema::Refusal last = why;
+  last.message += "; given up: no target was found for " + std::to_string(seconds) + " s";
+  if (attempt.losses > 0) {
+    last.message += ", after " + std::to_string(attempt.losses) +
+                    " had failed the request since its last token";
+  }
+  refuse(last);
 }
 
 void SessionMachine::give_up(const schema::Refusal& why) {

@@ -9,14 +9,19 @@ namespace {
 constexpr uint64_t k_refresh_every = 8;
 /// Fewer say nothing.
 constexpr size_t k_samples_min = 5;
-/// Older ones are of another load: what was too dear then may be tried again.
-constexpr uint64_t k_forget_after = 1024;
+/// Older ones are of another load.
+constexpr uint64_t k_late = 1024;
+/// Steps with so much more or fewer rows are about as many, one row at least.
+constexpr uint32_t k_about = 8;
 constexpr float k_factor_min = 0.25f;
 constexpr float k_factor_max = 64.0f;
 /// What is left at least of what rows were measured to add. Two medians that pass each other by
 /// chance would make them free, and by the last two go all steps beyond the table: of many
 /// sequences, where hints that are next to never true would be verified by the hundred.
 constexpr double k_growth_left = 0.5;
+/// No row costs that much of a step of one, which has read the weights already: that was measured
+/// while others computed.
+constexpr double k_row_share_max = 0.6;
 
 Duration times(Duration time, double factor) {
   return Duration(static_cast<Duration::rep>(static_cast<double>(time.count()) * factor));
@@ -25,65 +30,113 @@ Duration times(Duration time, double factor) {
 }  // namespace
 
 CostRefresh::CostRefresh(const StepCosts& measured)
-    : measured_(measured), costs_(measured), of_rows_(measured.rows.size()) {}
-
-void CostRefresh::add(Recent& recent, float factor, uint64_t at) {
-  recent.factors[recent.count % k_window] = factor;
-  recent.seen_at[recent.count % k_window] = at;
-  ++recent.count;
-}
-
-double CostRefresh::median(const Recent& recent, double otherwise) const {
-  std::array<float, k_window> factors{};
-  size_t count = 0;
-  for (size_t i = 0; i < std::min(recent.count, k_window); ++i) {
-    if (observations_ - recent.seen_at[i] < k_forget_after) factors[count++] = recent.factors[i];
+    : measured_(measured), costs_(measured), cells_(measured.rows.size()) {
+  const std::vector<uint32_t>& rows = measured_.rows;
+  for (size_t i = 0; i < cells_.size(); ++i) {
+    const uint32_t near = std::max(1u, rows[i] / k_about);
+    const uint32_t least = rows[i] - std::min(rows[i], near);
+    cells_[i].from = static_cast<size_t>(std::ranges::lower_bound(rows, least) - rows.begin());
+    cells_[i].to =
+        static_cast<size_t>(std::ranges::upper_bound(rows, rows[i] + near) - rows.begin()) - 1;
   }
-  if (count < k_samples_min) return otherwise;
-  const auto middle = factors.begin() + static_cast<std::ptrdiff_t>(count / 2);
-  std::nth_element(factors.begin(), middle, factors.begin() + static_cast<std::ptrdiff_t>(count));
-  return double{*middle};
+  if (!rows.empty()) hoped_ = scaled(true);
 }
 
 void CostRefresh::observe(std::span<const StepShare> shares, Duration time) {
-  if (measured_.rows.empty()) return;
+  if (cells_.empty()) return;
   uint32_t rows = 0;
   for (const StepShare& share : shares) rows += share.rows;
   const Duration expected = measured_.step(shares);
   if (expected.count() <= 0 || time.count() <= 0) return;
-  const float factor =
+  Cell& cell = cells_[cell_of(rows)];
+  const size_t at = cell.count++ % k_window;
+  cell.factors[at] =
       std::clamp(static_cast<float>(time.count()) / static_cast<float>(expected.count()),
                  k_factor_min, k_factor_max);
-  add(of_rows_[nearest(rows)], factor, observations_);
-  add(of_all_, factor, observations_);
+  cell.seen_at[at] = observations_;
   if (++observations_ % k_refresh_every == 0) refresh();
 }
 
+/// Beside rows that run all costs are known to differ: one side says nothing of the other.
 bool CostRefresh::knows(uint32_t rows) const {
-  return of_rows_.empty() || median(of_rows_[nearest(rows)], 0) > 0;
+  if (cells_.empty()) return true;
+  const size_t at = cell_of(rows);
+  return late_ones(cells_[at].from, at) >= k_samples_min &&
+         late_ones(at, cells_[at].to) >= k_samples_min;
 }
 
-size_t CostRefresh::nearest(uint32_t rows) const {
-  size_t at = 0;
-  while (at + 1 < measured_.rows.size() && 2 * rows > measured_.rows[at] + measured_.rows[at + 1]) {
-    ++at;
+/// The rows themselves or the next more: where another tile begins they are none of the last one.
+size_t CostRefresh::cell_of(uint32_t rows) const {
+  const auto found = std::ranges::lower_bound(measured_.rows, rows) - measured_.rows.begin();
+  return std::min(static_cast<size_t>(found), cells_.size() - 1);
+}
+
+bool CostRefresh::is_late(const Cell& cell, size_t i) const {
+  return observations_ - cell.seen_at[i] < k_late;
+}
+
+size_t CostRefresh::late_ones(size_t from, size_t to) const {
+  size_t sum = 0;
+  for (size_t at = from; at <= to; ++at) {
+    for (size_t i = 0; i < cells_[at].size(); ++i) sum += is_late(cells_[at], i) ? 1 : 0;
   }
-  return at;
+  return sum;
 }
 
-/// Rows of which nothing is known lately are as much slower as those around them of which there is,
-/// or else as steps are lately: so what was measured in a slow moment is put right by a few steps,
-/// and a machine that is slower than at the start makes no draft look cheap.
-std::vector<double> CostRefresh::factors() const {
+/// Observations in the first i cells, for each i.
+std::vector<size_t> CostRefresh::counted(bool late_only) const {
+  std::vector<size_t> out = {0};
+  for (size_t at = 0; at < cells_.size(); ++at) {
+    out.push_back(out.back() + (late_only ? late_ones(at, at) : cells_[at].size()));
+  }
+  return out;
+}
+
+void CostRefresh::gather(const Cell& cell, bool late_only) {
+  for (size_t i = 0; i < cell.size(); ++i) {
+    if (!late_only || is_late(cell, i)) gathered_.push_back(cell.factors[i]);
+  }
+}
+
+std::optional<double> CostRefresh::median_of_gathered() {
+  if (gathered_.size() < k_samples_min) return {};
+  const auto middle = gathered_.begin() + static_cast<std::ptrdiff_t>(gathered_.size() / 2);
+  std::nth_element(gathered_.begin(), middle, gathered_.end());
+  return double{*middle};
+}
+
+/// By its own observations, or with those of about as many rows until there are enough.
+std::optional<double> CostRefresh::of_cell(size_t at, bool late_only,
+                                           std::span<const size_t> counted) {
+  const Cell& cell = cells_[at];
+  if (counted[cell.to + 1] - counted[cell.from] < k_samples_min) return {};
+  gathered_.clear();
+  gather(cell, true);
+  if (gathered_.size() >= k_samples_min) return median_of_gathered();
+  if (!late_only) {
+    gathered_.clear();
+    gather(cell, false);
+  }
+  for (size_t away = 1; gathered_.size() < k_samples_min; ++away) {
+    if (at >= cell.from + away) gather(cells_[at - away], late_only);
+    if (at + away <= cell.to) gather(cells_[at + away], late_only);
+  }
+  return median_of_gathered();
+}
+
+/// Rows of which nothing is known are as much slower as those around them of which there is: so
+/// what was measured in a slow moment is put right by a few steps, and a machine that is slower
+/// than at the start makes no draft look cheap.
+std::vector<double> CostRefresh::factors(bool late_only, std::span<const size_t> counted) {
   std::vector<uint32_t> known;
   std::vector<double> of_known;
-  for (size_t i = 0; i < of_rows_.size(); ++i) {
-    const double factor = median(of_rows_[i], 0);
-    if (factor == 0) continue;
+  for (size_t i = 0; i < cells_.size(); ++i) {
+    const auto factor = of_cell(i, late_only, counted);
+    if (!factor) continue;
     known.push_back(measured_.rows[i]);
-    of_known.push_back(factor);
+    of_known.push_back(*factor);
   }
-  if (known.empty()) return std::vector<double>(of_rows_.size(), median(of_all_, 1));
+  if (known.empty()) return std::vector<double>(cells_.size(), 1);
   std::vector<double> out;
   for (const uint32_t rows : measured_.rows) {
     const auto right = static_cast<size_t>(std::ranges::lower_bound(known, rows) - known.begin());
@@ -96,21 +149,34 @@ std::vector<double> CostRefresh::factors() const {
   return out;
 }
 
-void CostRefresh::refresh() {
-  const std::vector<double> slower = factors();
+StepCosts CostRefresh::scaled(bool late_only) {
+  const std::vector<size_t> seen = counted(late_only);
+  const std::vector<double> slower = factors(late_only, seen);
   const size_t width = measured_.rows.size();
+  StepCosts out = measured_;
   for (size_t i = 0; i < width; ++i) {
+    const bool is_hope = late_only && seen[i + 1] - seen[i] < k_samples_min;
     for (size_t at = i; at < measured_.times.size(); at += width) {
-      costs_.times[at] = times(measured_.times[at], slower[i]);
+      out.times[at] = times(measured_.times[at], slower[i]);
       if (i > 0) {
+        const Duration before = out.times[at - 1];
         const Duration growth = measured_.times[at] - measured_.times[at - 1];
         const double left = k_growth_left * std::min(slower[i], slower[i - 1]);
-        costs_.times[at] = std::max(costs_.times[at], costs_.times[at - 1] + times(growth, left));
+        out.times[at] = std::max(out.times[at], before + times(growth, left));
+        const double dear = k_row_share_max * (measured_.rows[i] - measured_.rows[i - 1]);
+        if (is_hope)
+          out.times[at] = std::min(out.times[at], before + times(out.times[at - i], dear));
       }
       // As measured: never less than with a shorter context.
-      if (at >= width) costs_.times[at] = std::max(costs_.times[at], costs_.times[at - width]);
+      if (at >= width) out.times[at] = std::max(out.times[at], out.times[at - width]);
     }
   }
+  return out;
+}
+
+void CostRefresh::refresh() {
+  costs_ = scaled(false);
+  hoped_ = scaled(true);
 }
 
 }  // namespace outrider::model

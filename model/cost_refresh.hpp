@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "model/step_costs.hpp"
@@ -9,38 +10,52 @@
 namespace outrider::model {
 
 /// Step costs that follow what steps really take: what was measured at the start, times the median
-/// of how much longer recent steps of about so many rows took. Plain value; an observation costs
-/// next to nothing, each eighth one some medians of 15.
+/// of how much longer recent steps of so many rows took. Plain value; an observation costs next to
+/// nothing, each eighth one some medians of 15.
 class CostRefresh {
  public:
   CostRefresh() = default;
   explicit CostRefresh(const StepCosts& measured);
 
-  /// Empty if nothing was measured.
+  /// As steps were when rows last ran, however long ago: what was found to be dear stays so until
+  /// somebody tries. Empty if nothing was measured.
   const StepCosts& costs() const { return costs_; }
+  /// The same where steps of late tell, and elsewhere as cheap as may be: as measured, for this
+  /// machine may have been slow when rows were last tried, but no more for a row than is likely,
+  /// for it may have been slow when they were measured.
+  const StepCosts& hoped() const { return hoped_; }
   /// A step of these sequences, each row sampled, took `time`.
   void observe(std::span<const StepShare> shares, Duration time);
-  /// Whether steps of about so many rows were observed often enough of late.
+  /// Whether steps of about so many rows ran often enough of late: no fewer, and no more.
   bool knows(uint32_t rows) const;
 
  private:
   static constexpr size_t k_window = 15;
-  struct Recent {
+  /// Steps of so many rows.
+  struct Cell {
     std::array<float, k_window> factors{};
     std::array<uint64_t, k_window> seen_at{};  ///< observations so far
     size_t count = 0;                          ///< in all
+    size_t from = 0, to = 0;                   ///< Cells of about as many rows, itself included.
+    size_t size() const { return count < k_window ? count : k_window; }
   };
-  static void add(Recent& recent, float factor, uint64_t at);
-  double median(const Recent& recent, double otherwise) const;
-  size_t nearest(uint32_t rows) const;
-  std::vector<double> factors() const;
+  bool is_late(const Cell& cell, size_t i) const;
+  size_t late_ones(size_t from, size_t to) const;
+  std::vector<size_t> counted(bool late_only) const;
+  void gather(const Cell& cell, bool late_only);
+  std::optional<double> median_of_gathered();
+  std::optional<double> of_cell(size_t cell, bool late_only, std::span<const size_t> counted);
+  std::vector<double> factors(bool late_only, std::span<const size_t> counted);
+  StepCosts scaled(bool late_only);
+  size_t cell_of(uint32_t rows) const;
   void refresh();
 
   StepCosts measured_;
   StepCosts costs_;
-  std::vector<Recent> of_rows_;  ///< measured_.rows[i] or near
-  Recent of_all_;
+  StepCosts hoped_;
+  std::vector<Cell> cells_;  ///< measured_.rows[i], or less than that and more than the one before
   uint64_t observations_ = 0;
+  std::vector<float> gathered_;  // Work space.
 };
 
 }  // namespace outrider::model

@@ -7,6 +7,8 @@
 namespace outrider::model {
 namespace {
 
+using std::chrono::milliseconds;
+
 StepCosts measured() {
   using std::chrono::microseconds;
   StepCosts costs;
@@ -84,13 +86,69 @@ TEST(CostRefresh, FewDisturbedStepsChangeNothing) {
   EXPECT_NEAR(factor(refresh, 1), 1, 0.01);
 }
 
-TEST(CostRefresh, WhatWasLongAgoIsForgotten) {
+TEST(CostRefresh, WhatWasLongAgoIsKnownAndNotHopedFor) {
   CostRefresh refresh(measured());
   run(refresh, 8, 3, 32);
   run(refresh, 1, 1, 32);
   EXPECT_NEAR(factor(refresh, 3), 3, 0.01);
+  EXPECT_EQ(refresh.hoped().times[3], refresh.costs().times[3]);
   run(refresh, 1, 1, 1024);
-  EXPECT_NEAR(factor(refresh, 3), 1, 0.01);
+  EXPECT_NEAR(factor(refresh, 3), 3, 0.01);
+  EXPECT_EQ(refresh.hoped().times, measured().times);
+  run(refresh, 8, 2, 16);
+  EXPECT_NEAR(factor(refresh, 3), 2, 0.01);
+  EXPECT_EQ(refresh.hoped().times[3], refresh.costs().times[3]);
+}
+
+TEST(CostRefresh, NoRowIsHopedToCostMostOfAStep) {
+  StepCosts dear = measured();
+  for (const size_t at : {3, 7}) dear.times[at] += milliseconds(10);
+  const CostRefresh refresh(dear);
+  EXPECT_EQ(refresh.costs().times, dear.times);
+  EXPECT_EQ(refresh.hoped().times[2], dear.times[2]);
+  EXPECT_EQ(refresh.hoped().times[3], std::chrono::microseconds(1600 + 4 * 600));
+}
+
+TEST(CostRefresh, WhatFewStepsTellIsToldByThoseBesideThem) {
+  StepCosts table{.contexts = {0}};
+  for (uint32_t rows = 1; rows <= 64; ++rows) {
+    table.rows.push_back(rows);
+    table.times.push_back(milliseconds(10 + rows));
+  }
+  CostRefresh refresh(table);
+  const auto observe = [&](uint32_t rows, double slower) {
+    const StepShare share{rows, 0};
+    const auto expected = static_cast<double>(table.times[rows - 1].count());
+    refresh.observe(std::span(&share, 1), Duration(static_cast<int64_t>(slower * expected)));
+  };
+  const auto slower_at = [&](uint32_t rows) {
+    return refresh.costs().rows_ns(rows) / static_cast<double>(table.times[rows - 1].count());
+  };
+  for (uint32_t rows = 74; rows <= 89; ++rows) observe(rows / 2, 2);
+  for (const uint32_t rows : {36u, 40u, 48u}) EXPECT_NEAR(slower_at(rows), 2, 0.01) << rows;
+  for (int i = 0; i < 8; ++i) observe(44, 3);
+  EXPECT_NEAR(slower_at(44), 3, 0.01);
+  EXPECT_NEAR(slower_at(41), 2, 0.01) << "it knows two others";
+}
+
+TEST(CostRefresh, RowsAreKnownByWhatRunsOnBothSides) {
+  StepCosts table{.contexts = {0}};
+  for (uint32_t rows = 1; rows <= 64; ++rows) {
+    table.rows.push_back(rows);
+    table.times.push_back(milliseconds(10));
+  }
+  CostRefresh refresh(table);
+  const auto observe = [&](uint32_t rows) {
+    const StepShare share{rows, 0};
+    for (int i = 0; i < 5; ++i) refresh.observe(std::span(&share, 1), milliseconds(10));
+  };
+  observe(42);
+  EXPECT_FALSE(refresh.knows(40)) << "40 streams with two hints";
+  observe(38);
+  EXPECT_TRUE(refresh.knows(40));
+  EXPECT_TRUE(refresh.knows(42));
+  EXPECT_FALSE(refresh.knows(44));
+  EXPECT_FALSE(refresh.knows(30));
 }
 
 TEST(CostRefresh, MediansThatPassEachOtherMakeNoRowsFree) {
@@ -109,7 +167,7 @@ TEST(CostRefresh, MediansThatPassEachOtherMakeNoRowsFree) {
 TEST(CostRefresh, WithoutMeasurementsThereAreNoCosts) {
   CostRefresh refresh;
   const StepShare share{1, 0};
-  refresh.observe(std::span(&share, 1), std::chrono::milliseconds(1));
+  refresh.observe(std::span(&share, 1), milliseconds(1));
   EXPECT_TRUE(refresh.costs().rows.empty());
 }
 

@@ -23,15 +23,17 @@ constexpr uint32_t k_probe_rows = 256;
 /// What hints must promise: less is within what costs and chances are known to, and where a step is
 /// full of rows they never promise much.
 constexpr double k_gain_min = 1.08;
-/// No row costs that much of a step of one, which has read the weights already: it was measured
-/// while others computed, and what is never run is never measured again. So some such steps are,
-/// for that share of the time: enough of them for the costs to follow.
-constexpr double k_row_share_max = 0.6;
-constexpr double k_doubt_share = 0.005;
-constexpr uint32_t k_doubts = 5;
+/// What is never run is never measured again. So for that share of the time something is run that
+/// does not pay by what is known: hints that came true too rarely, and as many as would pay if rows
+/// were as cheap as can be hoped, often enough in turn for costs to follow.
+constexpr double k_explore_share = 0.005;
+/// Saved up at most, in steps.
+constexpr double k_explore_steps = 64;
+constexpr uint32_t k_hope_every = 16;
+constexpr uint32_t k_tries = 5;
 /// After so many steps with hints in a row there is one without, where it is not known what such
 /// steps take of late: what hints cost is the difference.
-constexpr uint32_t k_plain_after = 8;
+constexpr uint32_t k_plain_after = 2;
 /// Survival of hints that are sure to come true.
 constexpr auto k_certain = [] {
   std::array<float, k_hint_depth_max> survival;
@@ -77,80 +79,114 @@ void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
   }
 }
 
-void DraftControl::choose(std::span<const DecodingSequence> sequences, uint32_t rows_max,
-                          std::vector<uint32_t>& depths) {
+/// Chunks are predicted by what they took at the start, when somebody may have disturbed: hints
+/// are never taken for cheaper than they are, and the step for longer as well.
+StepBeside DraftControl::beside(const PromptRows& prompts) const {
+  const StepCosts& costs = refresh_.costs();
+  if (prompts.rows == 0) return {};
+  return {.sequences = prompts.sequences,
+          .ns = static_cast<double>(costs.prefill(prompts.rows, 0).count()),
+          .row_ns = static_cast<double>(costs.prefill_row_ns)};
+}
+
+void DraftControl::choose(std::span<const DecodingSequence> sequences, const PromptRows& prompts,
+                          uint32_t rows_max, std::vector<uint32_t>& depths) {
   depths.assign(sequences.size(), 0);
-  if (is_off() || is_plain_step_due(static_cast<uint32_t>(sequences.size()))) return;
-  if (!options_.fixed_depth) {
-    candidates_.clear();
-    for (const DecodingSequence& sequence : sequences) {
-      candidates_.push_back(
-          {sequence.context, sequence.drafts ? std::span<const float>(sequence.drafts->survival)
-                                             : std::span<const float>()});
-    }
-    choose_depths(candidates_, refresh_.costs(), rows_max, k_gain_min, scratch_, depths);
+  if (is_off()) return;
+  if (options_.fixed_depth) return choose_fixed(sequences, depths);
+  if (is_plain_step_due(static_cast<uint32_t>(sequences.size()), prompts)) return;
+  candidates_.clear();
+  for (const DecodingSequence& sequence : sequences) {
+    candidates_.push_back({sequence.context, sequence.drafts
+                                                 ? std::span<const float>(sequence.drafts->survival)
+                                                 : std::span<const float>()});
   }
-  // Asked once for all sequences, and only if a probe is due.
-  std::optional<bool> probe_pays;
+  const StepBeside others = beside(prompts);
+  choose_depths(candidates_, others, refresh_.costs(), rows_max, k_gain_min, scratch_, depths);
+  if (prompts.rows == 0) try_what_is_hoped(others, rows_max, depths);
+  probe(sequences, others, rows_max, depths);
+}
+
+void DraftControl::choose_fixed(std::span<const DecodingSequence> sequences,
+                                std::vector<uint32_t>& depths) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     Drafts* drafts = sequences[i].drafts;
     if (drafts == nullptr || drafts->path.empty()) continue;
-    if (options_.fixed_depth) depths[i] = drafts->wanted;
+    depths[i] = drafts->wanted;
     if (depths[i] > 0 || !is_probe_due(*drafts)) continue;
-    if (!probe_pays) {
-      probe_pays = options_.fixed_depth ||
-                   model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min, scratch_);
-    }
-    if (!*probe_pays) continue;
     unverified_ = 0;
     depths[i] = 1;
   }
-  if (!options_.fixed_depth) doubt(sequences, rows_max, depths);
 }
 
-bool DraftControl::is_plain_step_due(uint32_t sequences) {
-  if (options_.fixed_depth || hinted_steps_ < k_plain_after || refresh_.knows(sequences)) {
-    return false;
-  }
+/// Beside prompts no step tells what it takes.
+bool DraftControl::is_plain_step_due(uint32_t sequences, const PromptRows& prompts) {
+  if (prompts.rows > 0 || hinted_steps_ < k_plain_after || refresh_.knows(sequences)) return false;
   hinted_steps_ = 0;
   return true;
 }
 
+void DraftControl::try_what_is_hoped(const StepBeside& others, uint32_t rows_max,
+                                     std::vector<uint32_t>& depths) {
+  if (tries_left_ == 0 && ++steps_ % k_hope_every != 0) return;
+  choose_depths(candidates_, others, refresh_.hoped(), rows_max, k_gain_min, scratch_,
+                hoped_depths_);
+  const auto decoding = static_cast<double>(depths.size());
+  const auto ns = [&](const std::vector<uint32_t>& hints) {
+    const uint32_t rows = std::accumulate(hints.begin(), hints.end(), 0u);
+    return refresh_.costs().rows_ns(decoding + rows);
+  };
+  const double extra = ns(hoped_depths_) - ns(depths);
+  if (extra <= 0) return;
+  if (tries_left_ == 0) {
+    if (to_explore_ns_ < k_tries * extra) return;
+    tries_left_ = k_tries;
+  }
+  --tries_left_;
+  to_explore_ns_ -= extra;
+  depths = hoped_depths_;
+}
+
+bool DraftControl::is_probe_due(Drafts& drafts) {
+  ++unverified_;
+  return ++drafts.plain_steps >= k_probe_after && unverified_ >= k_probe_rows;
+}
+
+void DraftControl::probe(std::span<const DecodingSequence> sequences, const StepBeside& others,
+                         uint32_t rows_max, std::vector<uint32_t>& depths) {
+  const StepCosts& costs = refresh_.costs();
+  const auto row_ns = [&] {
+    const double rows =
+        std::accumulate(depths.begin(), depths.end(), static_cast<double>(depths.size()));
+    return std::max(costs.rows_ns(rows + 1) - costs.rows_ns(rows), others.row_ns);
+  };
+  // Asked once for all sequences, and only if a probe is due.
+  std::optional<bool> pays;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    Drafts* drafts = sequences[i].drafts;
+    if (drafts == nullptr || drafts->path.empty() || depths[i] > 0) continue;
+    if (!is_probe_due(*drafts)) continue;
+    if (!pays) {
+      pays = to_explore_ns_ >= row_ns() &&
+             model::could_pay(candidates_, others, costs, rows_max, k_gain_min, scratch_);
+    }
+    if (!*pays) continue;
+    to_explore_ns_ -= row_ns();
+    unverified_ = 0;
+    depths[i] = 1;
+  }
+}
+
 void DraftControl::observe(std::span<const StepShare> shares, Duration time) {
   refresh_.observe(shares, time);
-  since_doubts_ += time;
+  const auto taken = static_cast<double>(time.count());
+  to_explore_ns_ = std::min(to_explore_ns_ + k_explore_share * taken, k_explore_steps * taken);
   const auto is_hinted = [](const StepShare& share) { return share.rows > 1; };
   hinted_steps_ = std::ranges::any_of(shares, is_hinted) ? hinted_steps_ + 1 : 0;
 }
 
-/// The next more rows of the table, if their costs cannot be true and hints fill them.
-void DraftControl::doubt(std::span<const DecodingSequence> sequences, uint32_t rows_max,
-                         std::vector<uint32_t>& depths) {
-  const StepCosts& costs = refresh_.costs();
-  const uint32_t rows =
-      std::accumulate(depths.begin(), depths.end(), static_cast<uint32_t>(sequences.size()));
-  const auto more = std::ranges::upper_bound(costs.rows, rows);
-  if (more == costs.rows.end() || *more > rows_max) return;
-  const uint32_t added = *more - rows;
-  const double extra = costs.rows_ns(*more) - costs.rows_ns(rows);
-  if (extra <= k_row_share_max * added * costs.rows_ns(1)) return;
-  const auto deepens = [&](const DecodingSequence& sequence) {
-    const auto at = static_cast<size_t>(&sequence - sequences.data());
-    return sequence.drafts != nullptr && sequence.drafts->path.size() >= depths[at] + added;
-  };
-  const auto found = std::ranges::find_if(sequences, deepens);
-  if (found == sequences.end()) return;
-  if (doubts_left_ == 0) {
-    const auto earned = k_doubt_share * static_cast<double>(since_doubts_.count());
-    if (earned < k_doubts * extra) return;
-    since_doubts_ = Duration{0};
-    doubts_left_ = k_doubts;
-  }
-  --doubts_left_;
-  depths[static_cast<size_t>(found - sequences.begin())] += added;
-}
-
-bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, uint32_t rows_max) {
+bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, const PromptRows& prompts,
+                             uint32_t rows_max) {
   if (is_off()) return false;
   if (options_.fixed_depth) return true;
   candidates_.clear();
@@ -158,12 +194,10 @@ bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, uint32
     candidates_.push_back({sequence.context, std::span(k_certain).first(
                                                  std::min(sequence.depth_max, k_hint_depth_max))});
   }
-  return model::could_pay(candidates_, refresh_.costs(), rows_max, k_gain_min, scratch_);
-}
-
-bool DraftControl::is_probe_due(Drafts& drafts) {
-  ++unverified_;
-  return ++drafts.plain_steps >= k_probe_after && unverified_ >= k_probe_rows;
+  const auto pays = [&](const StepCosts& costs) {
+    return model::could_pay(candidates_, beside(prompts), costs, rows_max, k_gain_min, scratch_);
+  };
+  return pays(refresh_.costs()) || pays(refresh_.hoped());
 }
 
 std::shared_ptr<Acceptance> DraftControl::acceptance_of(uint64_t tenant) {

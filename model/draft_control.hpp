@@ -47,6 +47,12 @@ struct DecodingSequence {
   uint32_t depth_max = 0;  ///< Hints that it may take, whether there are any or not.
 };
 
+/// Prompts of which a step computes rows beside what decodes.
+struct PromptRows {
+  uint32_t sequences = 0;
+  uint32_t rows = 0;
+};
+
 /// How many hints a step verifies: find_path of each sequence, choose, run the step, learn and
 /// observe. Knows no engine and no clock, so a simulator runs the same one.
 class DraftControl {
@@ -67,11 +73,13 @@ class DraftControl {
   void find_path(Drafts& drafts, uint32_t depth) const;
   /// One depth for each sequence, none beyond its path. What pays is at most `rows_max` in all;
   /// fixed depths and probes are as they are, and the scheduler cuts what has no room.
-  void choose(std::span<const DecodingSequence> sequences, uint32_t rows_max,
-              std::vector<uint32_t>& depths);
+  void choose(std::span<const DecodingSequence> sequences, const PromptRows& beside,
+              uint32_t rows_max, std::vector<uint32_t>& depths);
   /// Whether hints would be verified in a step of these if there were as many as may be taken, and
-  /// each certain. If not, whoever drafts works for nothing.
-  bool could_pay(std::span<const DecodingSequence> sequences, uint32_t rows_max);
+  /// each certain, by what rows cost or by what may be hoped. If not, whoever drafts works for
+  /// nothing.
+  bool could_pay(std::span<const DecodingSequence> sequences, const PromptRows& beside,
+                 uint32_t rows_max);
   /// How hints of a tenant's requests fare: one tenant's are no evidence for another's.
   std::shared_ptr<Acceptance> acceptance_of(uint64_t tenant);
   /// A row with the path behind it gave `drawn` tokens: all but the last are hints that came true.
@@ -81,20 +89,26 @@ class DraftControl {
 
  private:
   static constexpr float k_all_decay = 0.998f;  ///< a window of 500 or so
+  StepBeside beside(const PromptRows& prompts) const;
+  void choose_fixed(std::span<const DecodingSequence> sequences, std::vector<uint32_t>& depths);
+  bool is_plain_step_due(uint32_t sequences, const PromptRows& beside);
+  void try_what_is_hoped(const StepBeside& beside, uint32_t rows_max,
+                         std::vector<uint32_t>& depths);
   bool is_probe_due(Drafts& drafts);
-  bool is_plain_step_due(uint32_t sequences);
-  void doubt(std::span<const DecodingSequence> sequences, uint32_t rows_max,
-             std::vector<uint32_t>& depths);
+  void probe(std::span<const DecodingSequence> sequences, const StepBeside& beside,
+             uint32_t rows_max, std::vector<uint32_t>& depths);
 
   SpeculationOptions options_;
   CostRefresh refresh_;                 ///< Step costs as steps are now.
   Acceptance acceptance_{k_all_decay};  ///< Of sequences without a tenant.
   std::unordered_map<uint64_t, std::shared_ptr<Acceptance>> of_tenants_;
-  Duration since_doubts_{0};
-  uint32_t doubts_left_ = 0;
+  double to_explore_ns_ = 0;  ///< What may be lost to find out more.
+  uint32_t steps_ = 0;
+  uint32_t tries_left_ = 0;
   uint32_t hinted_steps_ = 0;  ///< Observed in a row.
   uint32_t unverified_ = 0;    ///< Rows that had hints in store, since one was verified as a probe.
   std::vector<DraftCandidate> candidates_;  // Work space.
+  std::vector<uint32_t> hoped_depths_;
   DepthScratch scratch_;
 };
 

@@ -10,12 +10,15 @@ namespace outrider::model {
 namespace {
 
 /// How many of the slots, best first, a step should verify.
-size_t best_count(std::span<const DraftCandidate> candidates, const StepCosts& costs,
-                  uint32_t rows_max, double gain_min, std::span<const DepthScratch::Slot> slots) {
-  double contexts_ns = 0;
-  for (const DraftCandidate& it : candidates) contexts_ns += costs.context_ns({1, it.context});
+size_t best_count(std::span<const DraftCandidate> candidates, const StepBeside& beside,
+                  const StepCosts& costs, uint32_t rows_max, double gain_min,
+                  std::span<const DepthScratch::Slot> slots) {
+  double others_ns = beside.ns;
+  for (const DraftCandidate& it : candidates) others_ns += costs.context_ns({1, it.context});
   const auto decoding = static_cast<double>(candidates.size());
-  const double plain_ns = contexts_ns + costs.rows_ns(decoding);
+  const double slowed = decoding + beside.sequences;
+  const double plain_rows_ns = costs.rows_ns(decoding);
+  const double plain_ns = others_ns + plain_rows_ns;
   const double least_gain = std::log(gain_min);
   double gain = 0;
   double best_net = 0;
@@ -25,12 +28,14 @@ size_t best_count(std::span<const DraftCandidate> candidates, const StepCosts& c
   for (size_t n = 1; n <= most; ++n) {
     const DepthScratch::Slot& slot = slots[n - 1];
     const uint32_t context = candidates[slot.candidate].context;
-    contexts_ns +=
+    others_ns +=
         costs.context_ns({slot.index + 2, context}) - costs.context_ns({slot.index + 1, context});
     gain += std::log1p(double{slot.gain});
     if (slot.index == 0) least_net += least_gain;
-    const double ns = contexts_ns + costs.rows_ns(decoding + static_cast<double>(n));
-    const double net = gain - decoding * std::log(ns / plain_ns);
+    const auto added = static_cast<double>(n);
+    const double rows_ns =
+        std::max(costs.rows_ns(decoding + added), plain_rows_ns + added * beside.row_ns);
+    const double net = gain - slowed * std::log((others_ns + rows_ns) / plain_ns);
     if (net > best_net && net > least_net) {
       best_net = net;
       best = n;
@@ -41,9 +46,9 @@ size_t best_count(std::span<const DraftCandidate> candidates, const StepCosts& c
 
 }  // namespace
 
-void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& costs,
-                   uint32_t rows_max, double gain_min, DepthScratch& scratch,
-                   std::vector<uint32_t>& depths) {
+void choose_depths(std::span<const DraftCandidate> candidates, const StepBeside& beside,
+                   const StepCosts& costs, uint32_t rows_max, double gain_min,
+                   DepthScratch& scratch, std::vector<uint32_t>& depths) {
   depths.assign(candidates.size(), 0);
   std::vector<DepthScratch::Slot>& slots = scratch.slots;
   slots.clear();
@@ -61,12 +66,12 @@ void choose_depths(std::span<const DraftCandidate> candidates, const StepCosts& 
   std::sort(slots.begin(), slots.end(), [](const auto& a, const auto& b) {
     return std::tuple(-a.gain, a.index, a.candidate) < std::tuple(-b.gain, b.index, b.candidate);
   });
-  const size_t best = best_count(candidates, costs, rows_max, gain_min, slots);
+  const size_t best = best_count(candidates, beside, costs, rows_max, gain_min, slots);
   for (size_t n = 0; n < best; ++n) ++depths[slots[n].candidate];
 }
 
-bool could_pay(std::span<const DraftCandidate> candidates, const StepCosts& costs,
-               uint32_t rows_max, double gain_min, DepthScratch& scratch) {
+bool could_pay(std::span<const DraftCandidate> candidates, const StepBeside& beside,
+               const StepCosts& costs, uint32_t rows_max, double gain_min, DepthScratch& scratch) {
   std::vector<DepthScratch::Slot>& slots = scratch.slots;
   slots.clear();
   size_t deepest = 0;
@@ -77,7 +82,7 @@ bool could_pay(std::span<const DraftCandidate> candidates, const StepCosts& cost
         slots.push_back({1.0f / static_cast<float>(i + 1), c, i});
     }
   }
-  return !slots.empty() && best_count(candidates, costs, rows_max, gain_min, slots) > 0;
+  return !slots.empty() && best_count(candidates, beside, costs, rows_max, gain_min, slots) > 0;
 }
 
 }  // namespace outrider::model

@@ -34,7 +34,7 @@ std::vector<uint32_t> chosen(const Survivals& survivals, const StepCosts& costs,
   for (const auto& survival : survivals) candidates.push_back({0, survival});
   DepthScratch scratch;
   std::vector<uint32_t> depths;
-  choose_depths(candidates, costs, rows_max, gain_min, scratch, depths);
+  choose_depths(candidates, {}, costs, rows_max, gain_min, scratch, depths);
   return depths;
 }
 
@@ -95,12 +95,34 @@ TEST(DraftDepth, OneOfManyNeedNotGainForAll) {
   EXPECT_EQ(chosen(Survivals(40, {0.09f}), free, 1000, 1.08)[39], 1u);
 }
 
+/// A long step is not much longer with a hint more; but none is cheaper than a prompt's row, and
+/// who waits for a prompt pays as well.
+TEST(DraftDepth, BesidePromptsHintsCostAPartOfALongStep) {
+  const StepCosts dear = costs(8'000);
+  const StepCosts free = costs(1);
+  const std::vector<float> doubtful = {0.4f, 0.16f, 0.06f, 0.03f};
+  const std::vector<DraftCandidate> candidates(4, {0, doubtful});
+  const auto sum = [&](const StepBeside& beside, const StepCosts& table) {
+    DepthScratch scratch;
+    std::vector<uint32_t> depths;
+    choose_depths(candidates, beside, table, 1000, 1.08, scratch, depths);
+    return std::accumulate(depths.begin(), depths.end(), 0u);
+  };
+  EXPECT_EQ(sum({}, dear), 0u);
+  EXPECT_GE(sum({.sequences = 1, .ns = 1e9, .row_ns = 8e6}, dear), 4u);
+  EXPECT_EQ(sum({}, free), 16u);
+  EXPECT_LT(sum({.sequences = 1, .ns = 1e9, .row_ns = 8e6}, free), 16u);
+  EXPECT_EQ(sum({.sequences = 1, .ns = 40e6, .row_ns = 8e6}, free), 0u);
+  EXPECT_LT(sum({.sequences = 40, .ns = 1e9, .row_ns = 8e6}, dear),
+            sum({.sequences = 1, .ns = 1e9, .row_ns = 8e6}, dear));
+}
+
 TEST(DraftDepth, HintsCannotPayWhereNotEvenCertainOnesDo) {
   DepthScratch scratch;
   const auto pays = [&](const Survivals& survivals, int row_us, uint32_t rows_max = 1000) {
     std::vector<DraftCandidate> candidates;
     for (const auto& survival : survivals) candidates.push_back({0, survival});
-    return could_pay(candidates, costs(row_us), rows_max, 1.08, scratch);
+    return could_pay(candidates, {}, costs(row_us), rows_max, 1.08, scratch);
   };
   const std::vector<float> doubtful = {0.01f, 0.001f};
   EXPECT_TRUE(pays({doubtful}, 100));
@@ -129,7 +151,7 @@ TEST(DraftDepth, HintsCouldPayWhereCertainOnesWouldBeVerified) {
     for (const auto& survival : certain) candidates.push_back({0, survival});
     const auto depths = chosen(certain, table, 60, 1.08);
     const bool pays = std::ranges::any_of(depths, [](uint32_t depth) { return depth > 0; });
-    ASSERT_EQ(could_pay(candidates, table, 60, 1.08, scratch), pays) << round;
+    ASSERT_EQ(could_pay(candidates, {}, table, 60, 1.08, scratch), pays) << round;
     paid += pays ? 1 : 0;
   }
   EXPECT_GT(paid, 100);
@@ -165,7 +187,7 @@ TEST(DraftDepth, NoOtherDepthsPromiseMore) {
     };
     DepthScratch scratch;
     std::vector<uint32_t> depths;
-    choose_depths(candidates, table, 1000, 1.0, scratch, depths);
+    choose_depths(candidates, {}, table, 1000, 1.0, scratch, depths);
     // Every other choice: with equal contexts none is better; else the greedy one is within a
     // tenth.
     std::vector<uint32_t> other(survivals.size(), 0);
@@ -179,7 +201,7 @@ TEST(DraftDepth, NoOtherDepthsPromiseMore) {
     }
     EXPECT_GE(rate(depths), 0.9 * best) << "round " << round << " seed " << seed;
     for (DraftCandidate& candidate : candidates) candidate.context = 500;
-    choose_depths(candidates, table, 1000, 1.0, scratch, depths);
+    choose_depths(candidates, {}, table, 1000, 1.0, scratch, depths);
     const double chosen_rate = rate(depths);
     std::fill(other.begin(), other.end(), 0);
     for (;;) {

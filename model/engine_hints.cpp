@@ -136,6 +136,23 @@ void Engine::State::draft_from_texts(const ActiveRequest& request, Drafts& draft
   ++counters.hints.hints[static_cast<size_t>(outcome)];
 }
 
+/// Before this step is planned: of the prompts that run or could begin, as much as there is room
+/// for.
+PromptRows Engine::State::prompt_rows(uint32_t rows_max) const {
+  PromptRows prompts;
+  uint32_t slots = options.sequences;
+  for (const SequenceView& view : views) slots -= view.running && slots > 0 ? 1 : 0;
+  for (const SequenceView& view : views) {
+    const uint32_t missing = view.length - view.computed;
+    if (view.parked || (view.running && missing == 1)) continue;
+    if (!view.running && slots < view.slots) continue;
+    if (!view.running) slots -= view.slots;
+    ++prompts.sequences;
+    prompts.rows += std::min({missing, view.rows_max, rows_max - prompts.rows});
+  }
+  return prompts;
+}
+
 /// Depths for the sequences that decode in this step.
 void Engine::State::choose_hints() {
   counters.hints_could_pay = false;
@@ -153,7 +170,8 @@ void Engine::State::choose_hints() {
   }
   const auto rows = static_cast<uint32_t>(decoding.size());
   const uint32_t rows_max = batch_tokens - std::min(batch_tokens, rows);
-  counters.hints_could_pay = draft_control.could_pay(decoding, rows_max);
+  const PromptRows prompts = prompt_rows(rows_max);
+  counters.hints_could_pay = draft_control.could_pay(decoding, prompts, rows_max);
   if (!counters.hints_could_pay) return;
   size_t indexed = 0;
   for (size_t i = 0; i < decoding.size(); ++i) {
@@ -172,7 +190,7 @@ void Engine::State::choose_hints() {
     decoding[i].drafts = choice->drafts.get();
     if (decoding[i].drafts != nullptr) draft_control.find_path(*decoding[i].drafts, most);
   }
-  draft_control.choose(decoding, rows_max, depths);
+  draft_control.choose(decoding, prompts, rows_max, depths);
   for (size_t i = 0; i < decoding.size(); ++i) views[decoding_views[i]].hints = depths[i];
 }
 

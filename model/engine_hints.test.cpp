@@ -441,19 +441,17 @@ TEST(EngineHints, AnswersGivenWhileNothingCouldPayAreDraftedFromLater) {
 
 TEST(EngineHints, EachStepTellsWhetherHintsCouldPay) {
   for (const bool speculates : {true, false}) {
-    for (const bool rows_are_free : {true, false}) {
-      EngineWorld world(EngineWorld::small());
-      world.engine->set_step_costs(step_costs(rows_are_free));
-      GenerationRequest request = EngineWorld::request(13, 12, 4);
-      request.speculation.enabled = speculates;
-      world.submit(request);
-      world.step();
-      EXPECT_FALSE(world.engine->stats().hints_could_pay) << "of a prompt";
-      world.step();
-      EXPECT_EQ(world.engine->stats().hints_could_pay, speculates && rows_are_free);
-      world.run();
-      EXPECT_FALSE(world.engine->stats().hints_could_pay) << "before the last token";
-    }
+    EngineWorld world(EngineWorld::small());
+    world.engine->set_step_costs(step_costs(true));
+    GenerationRequest request = EngineWorld::request(13, 12, 4);
+    request.speculation.enabled = speculates;
+    world.submit(request);
+    world.step();
+    EXPECT_FALSE(world.engine->stats().hints_could_pay) << "of a prompt";
+    world.step();
+    EXPECT_EQ(world.engine->stats().hints_could_pay, speculates);
+    world.run();
+    EXPECT_FALSE(world.engine->stats().hints_could_pay) << "before the last token";
   }
 }
 

@@ -54,6 +54,7 @@ struct Engine::State {
   uint32_t hints_max(const ActiveRequest& request, const Choice& choice) const;
   void draft_from_texts(const ActiveRequest& request, Drafts& drafts, uint32_t depth);
   void choose_hints();
+  PromptRows prompt_rows(uint32_t rows_max) const;
   void count_hints(ActiveRequest& request, const Choice& choice, size_t drawn, size_t used);
   void learn_costs(TimePoint since);
 

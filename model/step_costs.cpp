@@ -28,6 +28,8 @@ constexpr Duration k_wide_step_max = std::chrono::milliseconds(100);
 /// of all up to these rows: that many sequences decode with one hint, or two.
 constexpr uint32_t k_tile = 8;
 constexpr uint32_t k_tiles_to = 64;
+/// Of each doubling, where the table goes on.
+constexpr uint32_t k_points = 64;
 /// Rounds over the rows of one sequence: as many as begin within this time.
 constexpr Duration k_narrow_for = std::chrono::seconds(2);
 constexpr int k_narrow_rounds = 8;
@@ -182,10 +184,10 @@ void measure_wide(StepProbe& probe, const Clock& clock, StepCosts& costs) {
   costs.times = std::move(times);
 }
 
-/// Points within the tiles behind those that were measured row by row, and, where the table ends,
-/// on its line as far as steps go: what takes so many rows is to be learnt apart from what takes
-/// fewer.
-StepCosts with_tiles(const StepCosts& costs, uint32_t rows_max) {
+/// All rows up to 128 and each 64th part of a doubling behind them, as far as steps go: what
+/// takes so many rows is to be learnt apart from what takes fewer. Behind those that were measured
+/// row by row each tile is as the third one, and where the table ends its line goes on.
+StepCosts with_all_rows(const StepCosts& costs, uint32_t rows_max) {
   if (costs.rows.size() < std::size(k_rows)) return costs;
   const double before = costs.rows_ns(2 * k_tile);
   const double whole = costs.rows_ns(3 * k_tile) - before;
@@ -204,22 +206,25 @@ StepCosts with_tiles(const StepCosts& costs, uint32_t rows_max) {
     points.emplace(begin + k_tile / 2, from + half * added);
     points.emplace(begin + k_tile, from + added);
   }
-  const uint32_t next = next_rows(points.rbegin()->first);
-  for (uint32_t rows = next; rows <= rows_max; rows = next_rows(rows)) {
-    points.emplace(rows, costs.rows_ns(rows));
+  StepCosts line;
+  for (const auto& [rows, of_rows] : points) {
+    line.rows.push_back(rows);
+    line.times.emplace_back(static_cast<Duration::rep>(of_rows));
   }
-  StepCosts tiled = costs;
-  tiled.rows.clear();
-  tiled.times.clear();
-  for (const auto& [rows, of_rows] : points) tiled.rows.push_back(rows);
+  StepCosts out = costs;
+  out.rows.clear();
+  out.times.clear();
+  for (uint32_t rows = 1; rows <= rows_max; rows += std::max(1u, std::bit_floor(rows) / k_points)) {
+    out.rows.push_back(rows);
+  }
   for (const uint32_t context : costs.contexts) {
-    for (const auto& [rows, of_rows] : points) {
-      const double time = of_rows + costs.context_ns({rows, context});
-      tiled.times.emplace_back(static_cast<Duration::rep>(time));
+    for (const uint32_t rows : out.rows) {
+      const double time = line.rows_ns(rows) + costs.context_ns({rows, context});
+      out.times.emplace_back(static_cast<Duration::rep>(time));
     }
   }
-  lower_disturbed(tiled);
-  return tiled;
+  lower_disturbed(out);
+  return out;
 }
 
 void measure_prefill(StepProbe& probe, const Clock& clock, StepCosts& costs) {
@@ -315,7 +320,7 @@ StepCosts measure_step_costs(StepProbe& probe, const Clock& clock) {
   measure_narrow(probe, clock, {k_rows, k_contexts, k_narrow_rounds}, costs);
   measure_wide(probe, clock, costs);
   measure_prefill(probe, clock, costs);
-  return with_tiles(costs, probe.batch_tokens());
+  return with_all_rows(costs, probe.batch_tokens());
 }
 
 StepCosts measure_few_step_costs(StepProbe& probe, const Clock& clock) {

@@ -120,9 +120,9 @@ void TargetSide::begin_step() {
   }
   const auto batch = static_cast<uint32_t>(decoding_.size());
   const uint32_t rows_max = k_batch_tokens - std::min(k_batch_tokens, batch);
-  hints_could_pay_ = control_.could_pay(decoding_, rows_max);
+  hints_could_pay_ = control_.could_pay(decoding_, {}, rows_max);
   if (hints_could_pay_) {
-    control_.choose(decoding_, rows_max, depths_);
+    control_.choose(decoding_, {}, rows_max, depths_);
   } else {
     depths_.assign(decoding_.size(), 0);
   }
