@@ -153,23 +153,34 @@ StepCosts CostRefresh::scaled(bool late_only) {
   const std::vector<size_t> seen = counted(late_only);
   const std::vector<double> slower = factors(late_only, seen);
   const size_t width = measured_.rows.size();
+  const auto has_own = [&](size_t i) { return seen[i + 1] - seen[i] >= k_samples_min; };
+  const auto least_growth = [&](size_t at) {
+    const size_t i = at % width;
+    return times(measured_.times[at] - measured_.times[at - 1],
+                 k_growth_left * std::min(slower[i], slower[i - 1]));
+  };
   StepCosts out = measured_;
-  for (size_t i = 0; i < width; ++i) {
-    const bool is_hope = late_only && seen[i + 1] - seen[i] < k_samples_min;
-    for (size_t at = i; at < measured_.times.size(); at += width) {
-      out.times[at] = times(measured_.times[at], slower[i]);
-      if (i > 0) {
-        const Duration before = out.times[at - 1];
-        const Duration growth = measured_.times[at] - measured_.times[at - 1];
-        const double left = k_growth_left * std::min(slower[i], slower[i - 1]);
-        out.times[at] = std::max(out.times[at], before + times(growth, left));
-        const double dear = k_row_share_max * (measured_.rows[i] - measured_.rows[i - 1]);
-        if (is_hope)
-          out.times[at] = std::min(out.times[at], before + times(out.times[at - i], dear));
-      }
-      // As measured: never less than with a shorter context.
-      if (at >= width) out.times[at] = std::max(out.times[at], out.times[at - width]);
+  for (size_t row = 0; row < measured_.times.size(); row += width) {
+    for (size_t i = 0; i < width; ++i) out.times[row + i] = times(out.times[row + i], slower[i]);
+    // What is only guessed of fewer rows is to raise nothing that ran.
+    bool is_below_own = has_own(width - 1);
+    for (size_t i = width - 1; i-- > 0;) {
+      Duration& time = out.times[row + i];
+      const Duration next = out.times[row + i + 1] - least_growth(row + i + 1);
+      if (is_below_own && !has_own(i)) time = std::min(time, next);
+      is_below_own = is_below_own || has_own(i);
     }
+    for (size_t i = 1; i < width; ++i) {
+      Duration& time = out.times[row + i];
+      const Duration before = out.times[row + i - 1];
+      time = std::max(time, before + least_growth(row + i));
+      const double dear = k_row_share_max * (measured_.rows[i] - measured_.rows[i - 1]);
+      if (late_only && !has_own(i)) time = std::min(time, before + times(out.times[row], dear));
+    }
+  }
+  // As measured: never less than with a shorter context.
+  for (size_t at = width; at < out.times.size(); ++at) {
+    out.times[at] = std::max(out.times[at], out.times[at - width]);
   }
   return out;
 }

@@ -131,6 +131,26 @@ TEST(CostRefresh, WhatFewStepsTellIsToldByThoseBesideThem) {
   EXPECT_NEAR(slower_at(41), 2, 0.01) << "it knows two others";
 }
 
+TEST(CostRefresh, WhatIsGuessedOfFewerRowsRaisesNothingThatRan) {
+  StepCosts table{.contexts = {0}};
+  const int times[] = {40, 45, 50, 60, 110, 120, 130, 140};
+  for (uint32_t rows = 1; rows <= std::size(times); ++rows) {
+    table.rows.push_back(rows);
+    table.times.push_back(milliseconds(times[rows - 1]));
+  }
+  CostRefresh refresh(table);
+  for (int i = 0; i < 8; ++i) {
+    const StepShare four{4, 0}, eight{8, 0};
+    refresh.observe(std::span(&four, 1), milliseconds(90));
+    refresh.observe(std::span(&eight, 1), milliseconds(154));
+  }
+  // Half as long again as measured, like four rows, five would take 165 ms.
+  EXPECT_NEAR(refresh.costs().rows_ns(4), 90e6, 1e5);
+  EXPECT_NEAR(refresh.costs().rows_ns(8), 154e6, 1e5);
+  EXPECT_LT(refresh.costs().rows_ns(5), 154e6);
+  EXPECT_LT(refresh.costs().rows_ns(7), 154e6);
+}
+
 TEST(CostRefresh, RowsAreKnownByWhatRunsOnBothSides) {
   StepCosts table{.contexts = {0}};
   for (uint32_t rows = 1; rows <= 64; ++rows) {
