@@ -166,7 +166,8 @@ StepCosts CostRefresh::scaled(bool late_only) {
     bool is_below_own = has_own(width - 1);
     for (size_t i = width - 1; i-- > 0;) {
       Duration& time = out.times[row + i];
-      const Duration next = out.times[row + i + 1] - least_growth(row + i + 1);
+      const Duration next = std::max(out.times[row + i + 1] - least_growth(row + i + 1),
+                                     times(measured_.times[row + i], k_factor_min));
       if (is_below_own && !has_own(i)) time = std::min(time, next);
       is_below_own = is_below_own || has_own(i);
     }

@@ -151,6 +151,28 @@ TEST(CostRefresh, WhatIsGuessedOfFewerRowsRaisesNothingThatRan) {
   EXPECT_LT(refresh.costs().rows_ns(7), 154e6);
 }
 
+TEST(CostRefresh, NoStepTakesLessThanNothing) {
+  StepCosts table{.contexts = {0}};
+  for (uint32_t rows = 1; rows <= 32; ++rows) {
+    table.rows.push_back(rows);
+    table.times.push_back(milliseconds(20 + 8 * rows));
+  }
+  CostRefresh refresh(table);
+  const auto observe = [&](uint32_t rows, double slower) {
+    const StepShare share{rows, 0};
+    const auto expected = static_cast<double>(table.times[rows - 1].count());
+    refresh.observe(std::span(&share, 1), Duration(static_cast<int64_t>(slower * expected)));
+  };
+  for (int i = 0; i < 3; ++i) {
+    for (const uint32_t rows : {15u, 16u, 17u}) observe(rows, 20);
+  }
+  for (int i = 0; i < 15; ++i) observe(24, 1);
+  for (size_t i = 0; i < table.rows.size(); ++i) {
+    EXPECT_GE(refresh.costs().times[i], table.times[i] / 4) << table.rows[i];
+    EXPECT_GE(refresh.hoped().times[i], table.times[i] / 4) << table.rows[i];
+  }
+}
+
 TEST(CostRefresh, RowsAreKnownByWhatRunsOnBothSides) {
   StepCosts table{.contexts = {0}};
   for (uint32_t rows = 1; rows <= 64; ++rows) {

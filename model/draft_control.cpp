@@ -28,7 +28,7 @@ constexpr double k_gain_min = 1.08;
 /// were as cheap as can be hoped, often enough in turn for costs to follow.
 constexpr double k_explore_share = 0.005;
 /// Saved up at most, in steps.
-constexpr double k_explore_steps = 64;
+constexpr double k_explore_steps = 128;
 constexpr uint32_t k_hope_every = 16;
 constexpr uint32_t k_tries = 5;
 /// After so many steps with hints in a row there is one without, where it is not known what such
@@ -137,12 +137,12 @@ void DraftControl::try_what_is_hoped(const StepBeside& others, uint32_t rows_max
     return refresh_.costs().rows_ns(decoding + rows);
   };
   const double extra = ns(hoped_depths_) - ns(depths);
-  if (extra <= 0) return;
-  if (tries_left_ == 0) {
-    if (to_explore_ns_ < k_tries * extra) return;
-    tries_left_ = k_tries;
+  // Of another load a try may cost more than was saved for it.
+  if (extra <= 0 || to_explore_ns_ < extra * (tries_left_ == 0 ? k_tries : 1)) {
+    tries_left_ = 0;
+    return;
   }
-  --tries_left_;
+  tries_left_ = (tries_left_ == 0 ? k_tries : tries_left_) - 1;
   to_explore_ns_ -= extra;
   depths = hoped_depths_;
 }
@@ -177,10 +177,14 @@ void DraftControl::probe(std::span<const DecodingSequence> sequences, const Step
   }
 }
 
-void DraftControl::observe(std::span<const StepShare> shares, Duration time) {
-  refresh_.observe(shares, time);
+void DraftControl::pass(Duration time) {
   const auto taken = static_cast<double>(time.count());
   to_explore_ns_ = std::min(to_explore_ns_ + k_explore_share * taken, k_explore_steps * taken);
+}
+
+void DraftControl::observe(std::span<const StepShare> shares, Duration time) {
+  refresh_.observe(shares, time);
+  pass(time);
   const auto is_hinted = [](const StepShare& share) { return share.rows > 1; };
   hinted_steps_ = std::ranges::any_of(shares, is_hinted) ? hinted_steps_ + 1 : 0;
 }

@@ -86,6 +86,8 @@ class DraftControl {
   void learn(Drafts& drafts, size_t drawn);
   /// A step of these sequences, each row sampled, took `time`.
   void observe(std::span<const StepShare> shares, Duration time);
+  /// One with other rows beside took it: that tells nothing of what hints cost.
+  void pass(Duration time);
 
  private:
   static constexpr float k_all_decay = 0.998f;  ///< a window of 500 or so

@@ -136,17 +136,13 @@ void Engine::State::draft_from_texts(const ActiveRequest& request, Drafts& draft
   ++counters.hints.hints[static_cast<size_t>(outcome)];
 }
 
-/// Before this step is planned: of the prompts that run or could begin, as much as there is room
-/// for.
+/// Before this step is planned: of prompts that are under way, which get rows if any do. Whether
+/// one that waits is admitted nobody knows yet: its first rows are not counted.
 PromptRows Engine::State::prompt_rows(uint32_t rows_max) const {
   PromptRows prompts;
-  uint32_t slots = options.sequences;
-  for (const SequenceView& view : views) slots -= view.running && slots > 0 ? 1 : 0;
   for (const SequenceView& view : views) {
     const uint32_t missing = view.length - view.computed;
-    if (view.parked || (view.running && missing == 1)) continue;
-    if (!view.running && slots < view.slots) continue;
-    if (!view.running) slots -= view.slots;
+    if (!view.running || view.parked || view.draft || missing == 1) continue;
     ++prompts.sequences;
     prompts.rows += std::min({missing, view.rows_max, rows_max - prompts.rows});
   }
@@ -229,7 +225,12 @@ void Engine::State::learn_costs(TimePoint since) {
   const auto sampled =
       std::accumulate(shares_of_step.begin(), shares_of_step.end(), size_t{0},
                       [](size_t rows, const StepShare& share) { return rows + share.rows; });
-  if (sampled == ids.size()) draft_control.observe(shares_of_step, clock.now() - since);
+  const Duration time = clock.now() - since;
+  if (sampled == ids.size()) {
+    draft_control.observe(shares_of_step, time);
+  } else {
+    draft_control.pass(time);
+  }
 }
 
 }  // namespace outrider::model
