@@ -311,8 +311,9 @@ TEST(DraftControl, BesidePromptsHintsGain) {
   EXPECT_GT(decoding.gain({4, 4, 1, 8, 0.9f, 1}, 50), 3);
 }
 
-/// The first row of another tile costs half a step; of 129 rows no table has a point of its own.
-TEST(DraftControl, WhatIsTriedCostsAHundredthOfTheTimeOrTwo) {
+/// The first row of another tile costs half a step; of 129 rows no table has a point of its own, so
+/// that a probe there is charged for half of what it costs.
+TEST(DraftControl, WhatIsTriedCostsAHundredthOfTheTimeOrLittleMore) {
   for (const uint32_t sequences : {64u, 124u}) {
     Disturbed machine(gpu_ms, 1);
     Decoding decoding(machine, 1);
