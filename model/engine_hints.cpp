@@ -165,8 +165,9 @@ void Engine::State::choose_hints() {
     decoding_views.push_back(i);
   }
   const auto rows = static_cast<uint32_t>(decoding.size());
-  const uint32_t rows_max = batch_tokens - std::min(batch_tokens, rows);
-  const PromptRows prompts = prompt_rows(rows_max);
+  const uint32_t others_max = batch_tokens - std::min(batch_tokens, rows);
+  const PromptRows prompts = prompt_rows(others_max);
+  const uint32_t rows_max = others_max - prompts.rows;
   counters.hints_could_pay = draft_control.could_pay(decoding, prompts, rows_max);
   if (!counters.hints_could_pay) return;
   size_t indexed = 0;

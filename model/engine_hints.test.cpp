@@ -346,6 +346,52 @@ TEST(EngineHints, NothingButAProbeIsDraftedWhereRowsAreDear) {
   EXPECT_LE(world.engine->stats().hints.draft_tokens, 1u);
 }
 
+struct Beside {
+  std::vector<bool> verified;   ///< Hints, in each of three steps.
+  std::vector<bool> could_pay;  ///< By what may be hoped, too.
+};
+
+/// Of a stream, each row as dear as a step, from when a prompt comes. The pool has so many blocks,
+/// a step so many rows.
+Beside hints_beside(uint32_t prompt_tokens, uint32_t blocks, uint32_t batch_tokens) {
+  EngineOptions options = EngineWorld::with_blocks(blocks);
+  options.speculation.ngram = true;
+  options.batch_tokens = batch_tokens;
+  EngineWorld world(options);
+  StepCosts costs = step_costs(false);
+  costs.prefill_row_ns = 1'000'000;
+  world.engine->set_step_costs(costs);
+  GenerationRequest request = repeating();
+  request.prompt.assign(40, 5);
+  request.stop.max_tokens = 20;
+  world.submit(request);
+  while (world.engine->stats().generated_tokens < 4) world.step();
+  world.submit(EngineWorld::request(3, prompt_tokens, 1));
+  Beside seen;
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t before = world.engine->stats().hints.drafts;
+    world.step();
+    seen.verified.push_back(world.engine->stats().hints.drafts > before);
+    seen.could_pay.push_back(world.engine->stats().hints_could_pay);
+  }
+  world.run();
+  return seen;
+}
+
+TEST(EngineHints, BesideTheEndOfAPromptHintsAreAPartOfALongStep) {
+  EXPECT_EQ(hints_beside(100, 20, 64).verified, std::vector<bool>({false, true, false}));
+}
+
+TEST(EngineHints, APromptThatTakesAllRowsLeavesNoneForHints) {
+  const Beside seen = hints_beside(100, 20, 8);
+  EXPECT_EQ(seen.verified, std::vector<bool>({false, false, false}));
+  EXPECT_EQ(seen.could_pay, std::vector<bool>({true, false, false})) << "at first it waits";
+}
+
+TEST(EngineHints, APromptThatWaitsForBlocksMakesNoHintCheap) {
+  EXPECT_EQ(hints_beside(50, 6, 64).verified, std::vector<bool>({false, false, false}));
+}
+
 TEST(EngineHints, DraftsComeBackAfterStepsInWhichNothingCouldPay) {
   const GenerationRequest request = repeating();
   const Heard expected = plain(request);
