@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/result.hpp"
-#include "tools/stop_signals.hpp"
 
 namespace outrider::tools {
 
@@ -35,12 +34,11 @@ class BackgroundLoad {
   BackgroundLoad(const BackgroundLoad&) = delete;
   BackgroundLoad& operator=(const BackgroundLoad&) = delete;
 
-  /// Null if a signal to stop came first. Once, on the KJ thread.
-  Result<T>* wait(kj::AsyncIoContext& io) {
+  /// Null if `stop` came first. Where both come at once it may not be: ask it again. Once, on the
+  /// KJ thread.
+  Result<T>* wait(kj::WaitScope& scope, kj::Promise<void> stop) {
     bool stopped = false;
-    kj::mv(loaded_)
-        .exclusiveJoin(stop_signal(io.unixEventPort).then([&] { stopped = true; }))
-        .wait(io.waitScope);
+    kj::mv(loaded_).exclusiveJoin(stop.then([&] { stopped = true; })).wait(scope);
     return stopped ? nullptr : &*result_;
   }
 

@@ -23,6 +23,7 @@
 #include "tools/engine_options.hpp"
 #include "tools/peer_lines.hpp"
 #include "tools/settings_rules.hpp"
+#include "tools/stop_signals.hpp"
 #include "tools/target_load.hpp"
 
 namespace outrider::tools {
@@ -220,8 +221,9 @@ int run_node(const Settings& settings) {
     load = [&](const std::atomic<bool>& stop) { return load_draft(settings, clock, **log, stop); };
   }
   auto io = kj::setupAsyncIo();
+  auto stop = stop_signal(io.unixEventPort).fork();
   BackgroundLoad<Prepared> loading(load);
-  auto* loaded = loading.wait(io);
+  auto* loaded = loading.wait(io.waitScope, stop.addBranch());
   if (loaded == nullptr) {
     end_at_the_next_signal(k_exit_interrupted);
     return k_exit_interrupted;
@@ -238,7 +240,7 @@ int run_node(const Settings& settings) {
   int code = k_exit_done;
   {
     Node node(*routers, gate, std::move(prepared), clock, *log);
-    auto stopped = stop_signal(io.unixEventPort).then([] { return k_exit_done; });
+    auto stopped = stop.addBranch().then([] { return k_exit_done; });
     auto refused = node.refused().then([] { return k_exit_failed; });
     code = stopped.exclusiveJoin(kj::mv(refused)).wait(io.waitScope);
     end_at_the_next_signal(k_exit_failed);

@@ -21,6 +21,7 @@
 #include "tools/embedded_cluster.hpp"
 #include "tools/engine_options.hpp"
 #include "tools/settings_rules.hpp"
+#include "tools/stop_signals.hpp"
 #include "tools/target_load.hpp"
 #include "tools/version.hpp"
 
@@ -152,8 +153,9 @@ Result<EmbeddedCluster::Prepared> load(const Settings& settings, const EmbeddedC
 
 /// Waits for SIGTERM, lets admitted streams finish, and stops at a second signal or the timeout. An
 /// exit code: whether all of them could.
-int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlog::logger& log) {
-  stop_signal(io.unixEventPort).wait(io.waitScope);
+int serve_until_stopped(kj::AsyncIoContext& io, kj::Promise<void> stop, gateway::Gateway& gateway,
+                        spdlog::logger& log) {
+  stop.wait(io.waitScope);
   log.info("draining: {}; a second signal stops at once",
            counted(gateway.open_requests(), "open request"));
   auto forced = stop_signal(io.unixEventPort).fork();
@@ -172,13 +174,14 @@ int serve_until_stopped(kj::AsyncIoContext& io, gateway::Gateway& gateway, spdlo
 }
 
 /// Loads a target of this process. An exit code: it came to nothing.
-std::optional<int> start_with_target(kj::AsyncIoContext& io, const Settings& settings,
-                                     const std::string& name, const model::EngineOptions& options,
-                                     EmbeddedCluster& cluster, spdlog::logger& log) {
+std::optional<int> start_with_target(kj::AsyncIoContext& io, kj::Promise<void> stop_signalled,
+                                     const Settings& settings, const std::string& name,
+                                     const model::EngineOptions& options, EmbeddedCluster& cluster,
+                                     spdlog::logger& log) {
   BackgroundLoad<EmbeddedCluster::Prepared> loading([&](const std::atomic<bool>& stop) {
     return load(settings, cluster, name, options, log, stop);
   });
-  auto* loaded = loading.wait(io);
+  auto* loaded = loading.wait(io.waitScope, kj::mv(stop_signalled));
   if (loaded == nullptr) {
     end_at_the_next_signal(k_exit_interrupted);
     return k_exit_interrupted;
@@ -196,14 +199,15 @@ std::optional<int> start_with_target(kj::AsyncIoContext& io, const Settings& set
 }
 
 /// Waits for a target in another process. An exit code: it came to nothing.
-std::optional<int> start_as_gateway(kj::AsyncIoContext& io, model::ModelText text,
-                                    EmbeddedCluster& cluster, spdlog::logger& log) {
+std::optional<int> start_as_gateway(kj::AsyncIoContext& io, kj::Promise<void> stop,
+                                    model::ModelText text, EmbeddedCluster& cluster,
+                                    spdlog::logger& log) {
   log.info("waiting for a target that serves {}", text.name);
   const auto wait = cluster.wait_for_target();
   std::optional<schema::Announce> found;
   wait->found()
       .then([&](schema::Announce target) { found = std::move(target); })
-      .exclusiveJoin(stop_signal(io.unixEventPort))
+      .exclusiveJoin(kj::mv(stop))
       .wait(io.waitScope);
   if (!found) {
     end_at_the_next_signal(k_exit_failed);
@@ -227,6 +231,7 @@ int serve(const Settings& settings) {
   auto text = is_gateway ? model::load_model_text(checked->model) : model::ModelText();
   if (!text) return report(text.error());
   auto io = kj::setupAsyncIo();
+  auto stop = stop_signal(io.unixEventPort).fork();
   const SteadyClock clock;
   const std::string name = served_name(settings, checked->model);
   text->name = name;
@@ -254,13 +259,14 @@ int serve(const Settings& settings) {
   for (const std::string& warning : exposure_warnings(listening)) (*log)->warn("{}", warning);
   if (!joined_at->empty()) (*log)->info("nodes join at {}", *joined_at);
 
-  const auto ended = is_gateway
-                         ? start_as_gateway(io, std::move(*text), cluster, **log)
-                         : start_with_target(io, settings, name, plan->options, cluster, **log);
+  const auto ended =
+      is_gateway
+          ? start_as_gateway(io, stop.addBranch(), std::move(*text), cluster, **log)
+          : start_with_target(io, stop.addBranch(), settings, name, plan->options, cluster, **log);
   if (ended) return *ended;
   (*gateway)->serve(cluster.served_models(), cluster.backend());
   std::cout << banner(name, cluster.device(), listening) << std::endl;
-  const int code = serve_until_stopped(io, **gateway, **log);
+  const int code = serve_until_stopped(io, stop.addBranch(), **gateway, **log);
   end_at_the_next_signal(k_exit_failed);
   gateway->reset();
   cluster.stop();
