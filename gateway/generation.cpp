@@ -20,9 +20,11 @@ bool has_text(const TokenOut& token, const model::Tokenizer& tokenizer) {
          }));
 }
 
-const char* outcome_name(schema::StreamDone::Outcome outcome) {
+const char* outcome_name(const schema::StreamDone& done) {
   using Outcome = schema::StreamDone::Outcome;
-  switch (outcome) {
+  // Nobody hung up, and nothing failed.
+  if (done.error && done.error->code == ErrorCode::deadline_exceeded) return "deadline_exceeded";
+  switch (done.outcome) {
     case Outcome::done:
       return "done";
     case Outcome::rejected:
@@ -170,7 +172,7 @@ void Generation::accept(uint32_t source, const schema::StreamDone& event) {
   }
   finished_ = std::ranges::none_of(running_, [](bool b) { return b; });
   if (!finished_) return;
-  parts_.metrics.outcomes.of(outcome_name(event.outcome)).Increment();
+  parts_.metrics.outcomes.of(outcome_name(event)).Increment();
   if (!error_) observe_end();
 }
 

@@ -192,6 +192,10 @@ TEST_F(HttpRefusals, BackendErrorsBecomeStatusesWithRetryAfter) {
       EXPECT_EQ(r.error()["code"], c.status);
     }
   }
+  const std::string metrics = gateway.metrics.render();
+  const std::string outcomes = "outrider_request_outcomes_total{model_name=\"tiny\",outcome=";
+  EXPECT_NE(metrics.find(outcomes + "\"deadline_exceeded\"} 2\n"), metrics.npos) << metrics;
+  EXPECT_NE(metrics.find(outcomes + "\"rejected\"} 10\n"), metrics.npos) << metrics;
 }
 
 TEST_F(HttpRefusals, AnErrorInMidStreamIsAnEventAndTheEnd) {

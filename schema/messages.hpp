@@ -224,7 +224,7 @@ constexpr const char* to_string(Role role) {
 }
 
 /// What a worker is. `incarnation` is drawn at start: a restarted worker is a new one, even if the
-/// operating system gives it the old process id.
+/// operating system gives it the old process id. 53 bits, which is what most JSON readers keep.
 struct Announce {
   uint64_t worker = 0;
   uint64_t incarnation = 0;

@@ -27,7 +27,7 @@ Result<PreparedDraft> prepare_draft(const DraftModel& draft, const Clock& clock)
   prepared.rows = draft.rows;
   schema::Announce& announce = prepared.announce;
   announce.worker = random_bits();
-  announce.incarnation = random_bits();
+  announce.incarnation = random_bits() >> 11;
   announce.role = schema::Role::draft;
   announce.name = "draft-0";
   announce.model = draft.name;

@@ -30,7 +30,7 @@ schema::Announce announcement(const model::Engine& engine, const model::LoadedMo
                               const std::string& name, const model::EngineOptions& options) {
   schema::Announce announce;
   announce.worker = random_bits();
-  announce.incarnation = random_bits();
+  announce.incarnation = random_bits() >> 11;
   announce.role = schema::Role::target;
   announce.name = "target-0";
   announce.model = name;
