@@ -48,13 +48,21 @@ void CostRefresh::observe(std::span<const StepShare> shares, Duration time) {
   for (const StepShare& share : shares) rows += share.rows;
   const Duration expected = measured_.step(shares);
   if (expected.count() <= 0 || time.count() <= 0) return;
+  const double taken = static_cast<double>(time.count()) / static_cast<double>(expected.count());
   Cell& cell = cells_[cell_of(rows)];
   const size_t at = cell.count++ % k_window;
-  cell.factors[at] =
-      std::clamp(static_cast<float>(time.count()) / static_cast<float>(expected.count()),
-                 k_factor_min, k_factor_max);
-  cell.seen_at[at] = observations_;
-  if (++observations_ % k_refresh_every == 0) refresh();
+  cell.factors[at] = std::clamp(static_cast<float>(taken / pace_), k_factor_min, k_factor_max);
+  cell.seen_at[at] = observations_++;
+  gathered_.clear();
+  gather(cell, true);
+  if (const auto own = median_of_gathered()) pace_ = taken / *own;
+  if (observations_ % k_refresh_every == 0) refresh();
+}
+
+bool CostRefresh::knows_about(uint32_t rows) const {
+  if (cells_.empty()) return true;
+  const Cell& cell = cells_[cell_of(rows)];
+  return late_ones(cell.from, cell.to) >= k_samples_min;
 }
 
 /// Beside rows that run all costs are known to differ: one side says nothing of the other.

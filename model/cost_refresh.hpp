@@ -10,8 +10,9 @@
 namespace outrider::model {
 
 /// Step costs that follow what steps really take: what was measured at the start, times the median
-/// of how much longer recent steps of so many rows took. Plain value; an observation costs next to
-/// nothing, each eighth one some medians of 15.
+/// of how much longer recent steps of so many rows took. A machine that others use is slow at
+/// times: each step is compared with the one before, and what slows all rows alike changes no cost.
+/// Plain value; an observation costs next to nothing, each eighth one some medians of 15.
 class CostRefresh {
  public:
   CostRefresh() = default;
@@ -26,7 +27,9 @@ class CostRefresh {
   const StepCosts& hoped() const { return hoped_; }
   /// A step of these sequences, each row sampled, took `time`.
   void observe(std::span<const StepShare> shares, Duration time);
-  /// Whether steps of about so many rows ran often enough of late: no fewer, and no more.
+  /// Whether steps of about so many rows ran often enough of late.
+  bool knows_about(uint32_t rows) const;
+  /// The same of no fewer, and of no more.
   bool knows(uint32_t rows) const;
 
  private:
@@ -55,6 +58,9 @@ class CostRefresh {
   StepCosts hoped_;
   std::vector<Cell> cells_;  ///< measured_.rows[i], or less than that and more than the one before
   uint64_t observations_ = 0;
+  /// How much longer than it is known to a step takes just now, by the last one of which enough is
+  /// known. Else rows that ran in slow moments only would be taken to be dear.
+  double pace_ = 1;
   std::vector<float> gathered_;  // Work space.
 };
 

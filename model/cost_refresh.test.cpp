@@ -67,6 +67,20 @@ TEST(CostRefresh, RowsBetweenThoseThatRunAreBetweenThem) {
   EXPECT_NEAR(factor(refresh, 2), 1.5, 0.01) << "four rows are a third of the way";
 }
 
+TEST(CostRefresh, WhatIsSlowAtTimesIsTheMachineNotTheRows) {
+  CostRefresh refresh(measured());
+  run(refresh, 8, 1, 32);
+  run(refresh, 1, 1, 32);
+  run(refresh, 1, 2, 40);
+  run(refresh, 8, 1, 32);
+  for (size_t at = 0; at < 8; ++at) EXPECT_NEAR(factor(refresh, at), 1, 0.01) << at;
+  for (int i = 0; i < 40; ++i) {
+    run(refresh, 1, 1.5, 1);
+    run(refresh, 8, 3, 1);
+  }
+  EXPECT_NEAR(factor(refresh, 3) / factor(refresh, 0), 2, 0.01) << "both became slow, not alike";
+}
+
 TEST(CostRefresh, KnowsWhatRanOfLate) {
   CostRefresh refresh(measured());
   EXPECT_FALSE(refresh.knows(1));
@@ -186,6 +200,8 @@ TEST(CostRefresh, RowsAreKnownByWhatRunsOnBothSides) {
   };
   observe(42);
   EXPECT_FALSE(refresh.knows(40)) << "40 streams with two hints";
+  EXPECT_TRUE(refresh.knows_about(40));
+  EXPECT_FALSE(refresh.knows_about(52));
   observe(38);
   EXPECT_TRUE(refresh.knows(40));
   EXPECT_TRUE(refresh.knows(42));

@@ -121,7 +121,8 @@ void DraftControl::choose_fixed(std::span<const DecodingSequence> sequences,
 
 /// Beside prompts no step tells what it takes.
 bool DraftControl::is_plain_step_due(uint32_t sequences, const PromptRows& prompts) {
-  if (prompts.rows > 0 || hinted_steps_ < k_plain_after || refresh_.knows(sequences)) return false;
+  if (prompts.rows > 0 || hinted_steps_ < k_plain_after) return false;
+  if (refresh_.knows(sequences) && refresh_.knows_about(hinted_rows_)) return false;
   hinted_steps_ = 0;
   return true;
 }
@@ -185,8 +186,11 @@ void DraftControl::pass(Duration time) {
 void DraftControl::observe(std::span<const StepShare> shares, Duration time) {
   refresh_.observe(shares, time);
   pass(time);
-  const auto is_hinted = [](const StepShare& share) { return share.rows > 1; };
-  hinted_steps_ = std::ranges::any_of(shares, is_hinted) ? hinted_steps_ + 1 : 0;
+  uint32_t rows = 0;
+  for (const StepShare& share : shares) rows += share.rows;
+  const bool is_hinted = rows > shares.size();
+  hinted_steps_ = is_hinted ? hinted_steps_ + 1 : 0;
+  if (is_hinted) hinted_rows_ = rows;
 }
 
 bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, const PromptRows& prompts,

@@ -169,25 +169,28 @@ double gpu_ms(uint32_t rows) {
   return 10 + 5 * ((rows - 1) / 64);
 }
 
-/// A machine that was disturbed while what steps take was measured.
+/// A machine that others use in half of its moments.
 class Disturbed final : public StepProbe, public Clock {
  public:
   Disturbed(double (*ms)(uint32_t), uint64_t seed) : ms_(ms), random_(seed) {}
 
-  double ms(uint32_t rows) const { return ms_(rows); }
+  /// What a step takes in the moment of the last one.
+  double ms(uint32_t rows) const { return ms_(rows) * slower_; }
   Duration take(uint32_t rows) {
-    const Duration time(static_cast<Duration::rep>(ms_(rows) * slower_ * 1e6));
-    now_ += time;
-    return time;
-  }
-  Duration time_step(uint32_t rows, uint32_t, uint32_t) override {
-    if (now_ >= moment_over_) {
+    if (is_disturbed_ && now_ >= moment_over_) {
       moment_over_ = now_ + milliseconds(100 + static_cast<int>(random_.uniform() * 1000));
       slower_ = random_.uniform() < 0.5 ? 1.3 + 1.2 * random_.uniform() : 1;
     }
-    return take(rows);
+    const Duration time(static_cast<Duration::rep>(ms(rows) * 1e6));
+    now_ += time;
+    return time;
   }
-  void calm() { slower_ = 1; }
+  Duration time_step(uint32_t rows, uint32_t, uint32_t) override { return take(rows); }
+  void disturb(bool is_disturbed) {
+    is_disturbed_ = is_disturbed;
+    slower_ = 1;
+  }
+  void slow_down(double slower) { slower_ = slower; }
   TimePoint now() const override { return now_; }
   uint32_t probe_tokens_max() const override { return 5000; }
   uint32_t batch_tokens() const override { return 512; }
@@ -196,6 +199,7 @@ class Disturbed final : public StepProbe, public Clock {
  private:
   double (*ms_)(uint32_t);
   Random random_;
+  bool is_disturbed_ = true;
   double slower_ = 1;
   TimePoint now_{};
   TimePoint moment_over_{};
@@ -215,7 +219,7 @@ class Decoding {
  public:
   Decoding(Disturbed& machine, uint64_t seed) : machine_(machine), random_(seed) {
     control_.set_costs(measure_step_costs(machine, machine));
-    machine.calm();
+    machine.disturb(false);
   }
 
   /// Tokens of `steps` steps to those that the same steps without hints give in the same time.
@@ -247,7 +251,7 @@ class Decoding {
       }
       std::vector<StepShare> shares;
       uint32_t rows = load.sequences + prompts.rows;
-      plain_ms += machine_.ms(rows);
+      const uint32_t plain_rows = rows;
       for (uint32_t s = 0; s < load.sequences; ++s) {
         drafts[s].path.resize(depths[s]);
         uint32_t came_true = 0;
@@ -258,6 +262,7 @@ class Decoding {
         shares.push_back({1 + depths[s], 0});
       }
       const Duration time = machine_.take(rows);
+      plain_ms += machine_.ms(plain_rows);
       if (prompts.rows == 0) control_.observe(shares, time);
     }
     const double each = static_cast<double>(tokens) / (double{1} * load.sequences * steps);
@@ -293,6 +298,34 @@ TEST(DraftControl, WhatWasPutRightStaysSo) {
     Decoding decoding(machine, seed);
     decoding.gain(load, 200);
     EXPECT_GT(decoding.gain(load, 1300), 0.98) << "seed " << seed;
+  }
+}
+
+TEST(DraftControl, WhoSharesAMachineIsNotMisled) {
+  for (const Load& load :
+       {Load{16, 16, 1, 8, 0.4f}, Load{27, 27, 1, 8, 0.4f}, Load{32, 32, 1, 8, 0.6f}}) {
+    for (const uint64_t seed : {4, 14}) {
+      Disturbed machine(cpu_ms, seed);
+      Decoding decoding(machine, seed);
+      machine.disturb(true);
+      for (const int steps : {500, 500, 1000}) {
+        EXPECT_GT(decoding.gain(load, steps), 0.97)
+            << load.sequences << " sequences, seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(DraftControl, SlowStepsWithoutHintsMakeNoHintCheap) {
+  for (const double slower : {1.6, 3.0}) {
+    Disturbed machine(cpu_ms, 1);
+    Decoding decoding(machine, 1);
+    const Load load = {32, 32, 1, 8, 0.4f};
+    decoding.gain(load, 300);
+    machine.slow_down(slower);
+    decoding.gain({32, 0}, 40);
+    machine.slow_down(1);
+    EXPECT_GT(decoding.gain(load, 50), 0.97) << slower;
   }
 }
 
