@@ -19,6 +19,8 @@ for folder in tools tools/check; do $python -m unittest discover -q -s "$folder"
 $python tests/support/make_tiny_model_test.py
 
 stage "unit tests and fuzz targets: ASan + UBSan"
+# Where a block was allocated is kept for each one: five frames of it cost an eighth less than thirty.
+export ASAN_OPTIONS=${ASAN_OPTIONS-malloc_context_size=5}
 configure dev
 cmake --build --preset dev --parallel "$jobs" --target unit
 run_tests dev -L unit --parallel "$jobs"
