@@ -60,7 +60,7 @@ class DraftControl {
   explicit DraftControl(const SpeculationOptions& options) : options_(options) {}
 
   void set_costs(const StepCosts& measured) { refresh_ = CostRefresh(measured); }
-  /// As steps are now; empty: not measured.
+  /// As rows cost next to each other now; empty: not measured.
   const StepCosts& costs() const { return refresh_.costs(); }
   /// Without costs, only fixed depths draft.
   bool is_off() const {
