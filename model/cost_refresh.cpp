@@ -13,7 +13,8 @@ constexpr size_t k_samples_min = 5;
 constexpr uint64_t k_late = 1024;
 /// Steps with so much more or fewer rows are about as many, one row at least.
 constexpr uint32_t k_about = 8;
-constexpr float k_factor_min = 0.25f;
+/// A start may be measured while others have nearly all of the machine.
+constexpr float k_factor_min = 1 / 64.0f;
 constexpr float k_factor_max = 64.0f;
 /// What is left at least of what rows were measured to add. Two medians that pass each other by
 /// chance would make them free, and by the last two go all steps beyond the table: of many

@@ -291,6 +291,18 @@ TEST(DraftControl, WhatWasMeasuredInASlowMomentIsPutRight) {
   EXPECT_GE(misled, 2) << "this machine misleads nobody";
 }
 
+TEST(DraftControl, AStartWhileOthersHadTheMachineIsPutRight) {
+  for (const uint32_t sequences : {8, 16, 32}) {
+    Disturbed machine(gpu_ms, 1);
+    machine.disturb(false);
+    machine.slow_down(16);
+    Decoding decoding(machine, 1);
+    const Load load = {sequences, sequences, 1, 8, 0.1f};
+    decoding.gain(load, 100);
+    EXPECT_GT(decoding.gain(load, 100), 0.97) << sequences << " sequences";
+  }
+}
+
 TEST(DraftControl, WhatWasPutRightStaysSo) {
   for (const uint64_t seed : {10, 24}) {  // Long misled.
     const Load load = {32, 32, 1, 8, 0.2f};
