@@ -83,6 +83,23 @@ struct Caller {
   LineToken line{};
 };
 
+/// Who speaks another protocol may never send as many bytes as an opening has: it is known by the
+/// first.
+kj::Promise<Opening> read_opening(Caller& c, const char* if_unknown) {
+  return c.stream->read(c.opening.data(), k_magic_bytes)
+      .then([&c, if_unknown] {
+        if (!is_magic(std::span(c.opening).first<k_magic_bytes>())) {
+          kj::throwFatalException(refusal(if_unknown));
+        }
+        return c.stream->read(c.opening.data() + k_magic_bytes, k_opening_bytes - k_magic_bytes);
+      })
+      .then([&c, if_unknown] {
+        const auto opening = decode_opening(c.opening);
+        if (!opening) kj::throwFatalException(refusal(if_unknown));
+        return *opening;
+      });
+}
+
 template <class T>
 kj::Promise<T> bounded(kj::Timer& timer, kj::Promise<T>&& promise) {
   return timer.timeoutAfter(limits::cluster_silence_ms * kj::MILLISECONDS, kj::mv(promise));
@@ -307,16 +324,14 @@ class Loop final : public kj::TaskSet::ErrorHandler {
         .then([&c](Stream stream) {
           c.stream = kj::mv(stream);
           c.failing = Refusal::protocol;
-          return c.stream->read(c.opening.data(), c.opening.size());
+          return read_opening(c, "unknown first bytes");
         })
-        .then([this, &c] {
-          const auto opening = decode_opening(c.opening);
-          if (!opening) kj::throwFatalException(refusal("unknown first bytes"));
-          const Purpose purpose = opening->purpose;
-          c.failing = opening->version != k_wire_version ? Refusal::version
-                      : is_full(purpose)                 ? Refusal::full
-                                                         : Refusal::none;
-          c.exchange = {purpose, opening->nonce, random_nonce()};
+        .then([this, &c](Opening opening) {
+          const Purpose purpose = opening.purpose;
+          c.failing = opening.version != k_wire_version ? Refusal::version
+                      : is_full(purpose)                ? Refusal::full
+                                                        : Refusal::none;
+          c.exchange = {purpose, opening.nonce, random_nonce()};
           c.opening = encode({k_wire_version, c.failing, purpose, c.exchange.server});
           return c.stream->write(c.opening.data(), c.opening.size());
         })
@@ -410,16 +425,14 @@ class Loop final : public kj::TaskSet::ErrorHandler {
     c.exchange.member = random_nonce();
     c.opening = encode({k_wire_version, Refusal::none, c.exchange.purpose, c.exchange.member});
     return c.stream->write(c.opening.data(), c.opening.size())
-        .then([&c] { return c.stream->read(c.opening.data(), c.opening.size()); })
-        .then([this, &c] {
-          const auto opening = decode_opening(c.opening);
-          if (!opening) kj::throwFatalException(refusal("it answers something else"));
+        .then([&c] { return read_opening(c, "it answers something else"); })
+        .then([this, &c](Opening opening) {
           c.doing = "";
           // Who sent a verdict is not known yet, but what it says is that no proof is wanted.
-          if (opening->verdict != Refusal::none) {
-            kj::throwFatalException(refusal(explain(opening->verdict)));
+          if (opening.verdict != Refusal::none) {
+            kj::throwFatalException(refusal(explain(opening.verdict)));
           }
-          c.exchange.server = opening->nonce;
+          c.exchange.server = opening.nonce;
           c.proof = c.exchange.member_proof(setup_.credentials.secret);
           return c.stream->write(c.proof.data(), c.proof.size());
         })

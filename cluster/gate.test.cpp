@@ -274,6 +274,10 @@ TEST(Gate, OtherVersionsAndOtherProtocolsAreRefused) {
   send_all(web, "GET / HTTP/1.1\r\nHost: of.somebody.else\r\nAccept: */*\r\n\r\n");
   EXPECT_EQ(receive(web, 1), "");
   server.wait_refused(Refusal::protocol, 1);
+  const auto brief = connect_raw(server.at);
+  send_all(brief, "GET / HTTP/1.0\r\n\r\n");  // Less than an opening, and waits for an answer.
+  EXPECT_EQ(receive(brief, 1), "");
+  server.wait_refused(Refusal::protocol, 2);
 }
 
 TEST(Gate, WhoSaysNothingIsCutOff) {

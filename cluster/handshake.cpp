@@ -10,7 +10,8 @@ namespace outrider::cluster {
 namespace {
 
 constexpr std::string_view k_magic = "OUTRIDER";
-constexpr size_t k_version_at = 8;
+static_assert(k_magic.size() == k_magic_bytes);
+constexpr size_t k_version_at = k_magic_bytes;
 constexpr size_t k_verdict_at = 10;
 constexpr size_t k_purpose_at = 11;
 constexpr size_t k_nonce_at = 12;
@@ -64,8 +65,13 @@ OpeningBytes encode(const Opening& opening) {
   return bytes;
 }
 
+bool is_magic(std::span<const uint8_t, k_magic_bytes> bytes) {
+  return std::ranges::equal(bytes, k_magic, {},
+                            [](uint8_t byte) { return static_cast<char>(byte); });
+}
+
 std::optional<Opening> decode_opening(std::span<const uint8_t, k_opening_bytes> bytes) {
-  if (!std::equal(k_magic.begin(), k_magic.end(), bytes.begin())) return std::nullopt;
+  if (!is_magic(bytes.first<k_magic_bytes>())) return std::nullopt;
   if (bytes[k_verdict_at] >= k_refusals || bytes[k_purpose_at] >= k_purposes) return std::nullopt;
   Opening opening;
   opening.version = static_cast<uint16_t>(bytes[k_version_at] | bytes[k_version_at + 1] << 8);

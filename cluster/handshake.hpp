@@ -59,6 +59,9 @@ struct Opening {
 inline constexpr size_t k_opening_bytes = 44;
 using OpeningBytes = std::array<uint8_t, k_opening_bytes>;
 OpeningBytes encode(const Opening& opening);
+/// Openings begin with these.
+inline constexpr size_t k_magic_bytes = 8;
+bool is_magic(std::span<const uint8_t, k_magic_bytes> bytes);
 /// Nothing: these are not the first bytes of this protocol.
 std::optional<Opening> decode_opening(std::span<const uint8_t, k_opening_bytes> bytes);
 
