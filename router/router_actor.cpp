@@ -151,10 +151,9 @@ Result<void> RouterState::check_target(const schema::Announce& announce) const {
   }
   const schema::Served& first = served_.front();
   if (first.fingerprint.empty()) {
-    return fail(
-        ErrorCode::invalid_argument,
-        "model: it serves \"" + announce.model + "\", here it is to be \"" + first.model + "\"",
-        "model");
+    return fail(ErrorCode::invalid_argument,
+                "model: it serves \"" + announce.model + "\", the cluster \"" + first.model + "\"",
+                "model");
   }
   if (const auto equal = std::ranges::find_if(served_, is_equal); equal != served_.end()) {
     return fail(ErrorCode::invalid_argument,
@@ -178,7 +177,8 @@ bool RouterState::refuse_worker(const schema::Announce& announce) {
   const auto fits = drafts ? check_draft(announce) : check_target(announce);
   if (fits) return false;
   ++counted_.refused;
-  log_->error("worker {} is refused: {}", announce.name, fits.error().message);
+  log_->error("{} {} is refused: {}", schema::to_string(announce.role), announce.name,
+              fits.error().message);
   const schema::WorkerRefused why{announce.worker, schema::Refusal::of(fits.error())};
   if (drafts) {
     self_->send(announce.draft, why);

@@ -131,7 +131,7 @@ TEST_F(RouterMembers, BeforeAFirstTargetOnlyWhatIsKnownOfItCounts) {
   announce(target, announced);
   ASSERT_EQ(refused_->size(), 2u);
   EXPECT_THAT(refused_->at(1).refusal.message,
-              testing::HasSubstr("it serves \"other\", here it is to be \"tiny\""));
+              testing::HasSubstr("it serves \"other\", the cluster \"tiny\""));
   draft(3);
   EXPECT_EQ(refused_->size(), 2u) << "who was refused says nothing of what drafts have to be";
 }

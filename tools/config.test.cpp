@@ -131,6 +131,10 @@ TEST(ConfigCheck, KnowsTheModelsContext) {
   EXPECT_EQ(problem_of({{"ctx", "96"}}), "");
   EXPECT_THAT(problem_of({{"ctx", "16777216"}}),
               testing::StartsWith("ctx: 16777216 tokens are more"));
+  EXPECT_EQ(problem_of({{"roles", "gateway"}, {"cluster", "127.0.0.1:8090"}, {"ctx", "96"}}), "");
+  EXPECT_THAT(
+      problem_of({{"roles", "gateway"}, {"cluster", "127.0.0.1:8090"}, {"ctx", "16777216"}}),
+      testing::StartsWith("ctx: 16777216 tokens are more"));
 }
 
 TEST(ConfigCheck, HttpAndRpcHavePortsOfTheirOwn) {

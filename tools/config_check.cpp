@@ -220,16 +220,26 @@ Result<model::ModelConfig> config_of(const std::string& path, const char* settin
               setting);
 }
 
+Result<void> check_context(const Settings& settings, const model::ModelConfig& config) {
+  if (settings.count("ctx") <= config.context_length) return {};
+  return fail(ErrorCode::invalid_argument,
+              "ctx: " + settings.text("ctx") + " tokens are more than the model's context, " +
+                  std::to_string(config.context_length),
+              "ctx");
+}
+
+/// A gateway's targets could never have such a context. It may have no more of its model than the
+/// text, which is read at once.
+Result<void> check_gateway_context(const Settings& settings, const std::string& model) {
+  const auto config = config_of(model, "model");
+  return config ? check_context(settings, *config) : Result<void>();
+}
+
 Result<void> check_model(const Settings& settings, CheckedSettings& checked) {
   model::ModelConfig config;
   OUTRIDER_ASSIGN(config, config_of(checked.model, "model"));
   OUTRIDER_TRY(kernels::check_kv_kinds(engine_options(settings).kv_kinds, config.head_dim));
-  if (settings.count("ctx") > config.context_length) {
-    return fail(ErrorCode::invalid_argument,
-                "ctx: " + settings.text("ctx") + " tokens are more than the model's context, " +
-                    std::to_string(config.context_length),
-                "ctx");
-  }
+  OUTRIDER_TRY(check_context(settings, config));
   std::vector<std::string> warnings;
   OUTRIDER_ASSIGN(warnings, check_kv_sizes(settings, config));
   checked.warnings.insert(checked.warnings.end(), warnings.begin(), warnings.end());
@@ -347,7 +357,7 @@ void look_at_serving(const Settings& settings, Command command, CheckedSettings&
   };
   const auto model = [&]() -> Result<void> {
     OUTRIDER_ASSIGN(checked.model, resolve_model(settings.text("model")));
-    if (command == Command::gateway) return {};  // its text is read at once
+    if (command == Command::gateway) return check_gateway_context(settings, checked.model);
     OUTRIDER_TRY(check_model(settings, checked));
     return check_draft(settings, checked);
   };
