@@ -64,7 +64,7 @@ void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
     step.source = HintSource::draft_model;
   }
   if (drafts.path.empty()) drafts.trie.best_path(depth, drafts.path);
-  const Acceptance& all = drafts.of_tenant ? *drafts.of_tenant : acceptance_;
+  const Acceptance& all = others_of(drafts);
   float survives = 1;
   bool believed = true;
   for (const HintTrie::Step& step : drafts.path) {
@@ -150,7 +150,12 @@ void DraftControl::try_what_is_hoped(const StepBeside& others, uint32_t rows_max
 
 bool DraftControl::is_probe_due(Drafts& drafts) {
   ++unverified_;
-  return ++drafts.plain_steps >= k_probe_after && unverified_ >= k_probe_rows;
+  ++drafts.plain_steps;
+  ++others_of(drafts).unverified;
+  // Requests may be shorter than that, and their hints would never be verified again.
+  const bool waits =
+      drafts.plain_steps >= k_probe_after || others_of(drafts).unverified >= k_probe_rows;
+  return waits && unverified_ >= k_probe_rows;
 }
 
 void DraftControl::probe(std::span<const DecodingSequence> sequences, const StepBeside& others,
@@ -224,8 +229,7 @@ void DraftControl::learn(Drafts& drafts, size_t drawn) {
     const bool came_true = i + 1 < drawn;
     const HintTrie::Step& step = drafts.path[i];
     drafts.acceptance.count(step.source, step.confidence, came_true);
-    (drafts.of_tenant ? *drafts.of_tenant : acceptance_)
-        .count(step.source, step.confidence, came_true);
+    others_of(drafts).count(step.source, step.confidence, came_true);
   }
 }
 

@@ -91,6 +91,13 @@ class DraftControl {
 
  private:
   static constexpr float k_all_decay = 0.998f;  ///< a window of 500 or so
+  /// How hints of its tenant fare.
+  Acceptance& others_of(Drafts& drafts) {
+    return drafts.of_tenant ? *drafts.of_tenant : acceptance_;
+  }
+  const Acceptance& others_of(const Drafts& drafts) const {
+    return drafts.of_tenant ? *drafts.of_tenant : acceptance_;
+  }
   StepBeside beside(const PromptRows& prompts) const;
   void choose_fixed(std::span<const DecodingSequence> sequences, std::vector<uint32_t>& depths);
   bool is_plain_step_due(uint32_t sequences, const PromptRows& beside);

@@ -31,6 +31,7 @@ class World {
     control_.set_costs(costs_);
   }
 
+  void begin_requests() { drafts_.assign(drafts_.size(), Drafts(0, k_empty_text)); }
   /// One step, in which the first `true_hints` of each path come true.
   std::vector<uint32_t> step(uint8_t confidence, size_t true_hints) {
     const std::vector<HintBranch> chain = {{-1, 7, confidence}, {0, 8, confidence}};
@@ -447,6 +448,22 @@ TEST(DraftControl, FixedDepthsStopBeforeWhatComesTrueTooRarely) {
   EXPECT_EQ(world.step(250, 0), std::vector<uint32_t>{2});
   world.verified(50, 250, 0);
   EXPECT_EQ(world.step(250, 0), std::vector<uint32_t>{0});
+}
+
+TEST(DraftControl, HintsOfShortRequestsGetAnotherChance) {
+  World world({.depth_max = 2}, true);
+  const auto verified = [&](int requests, size_t true_hints) {
+    uint32_t sum = 0;
+    for (int i = 0; i < requests; ++i) {
+      world.begin_requests();
+      sum += world.verified(16, 250, true_hints);
+    }
+    return sum;
+  };
+  verified(2'000, 0);
+  EXPECT_LT(verified(100, 0), 100u);
+  verified(200, 2);
+  EXPECT_GT(verified(100, 2), 3'000u);
 }
 
 TEST(DraftControl, OneTenantsHintsAreNoEvidenceForAnothers) {
