@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "actors/fake_token.test.hpp"
 #include "base/limits.hpp"
+#include "tests/sim/cluster/answer.hpp"
 
 namespace outrider::sim::cluster {
 namespace {
@@ -16,6 +16,9 @@ constexpr uint32_t k_mishaps_max = limits::placement_attempts_max - 1;
 /// Some answers last as long as the trouble.
 constexpr uint32_t k_long = 6;
 constexpr uint32_t k_parts_max = 3;
+/// Between the tokens of a prompt: more than there are clients.
+constexpr size_t k_prompt_stride = 64;
+constexpr uint32_t k_tops_max = 5;
 
 std::string name_of(uint64_t session) {
   return "session " + std::to_string(session);
@@ -34,12 +37,24 @@ Level SeenStream::push(schema::StreamEvent event) {
     return level;
   }
   const auto& tokens = std::get<schema::StreamTokens>(event);
-  std::vector<int32_t>& ids = choices[tokens.choice];
+  take_prompt(tokens);
+  if (tokens.choice >= request_->choices) complain("a choice that was not asked for");
+  std::vector<TokenOut>& seen = choices[tokens.choice];
   if (finishes.contains(tokens.choice)) complain("tokens after the choice's finish");
-  if (tokens.first_index != ids.size()) complain("a gap or a repeat in the stream");
-  for (const TokenOut& token : tokens.tokens) ids.push_back(token.id);
+  if (tokens.first_index != seen.size()) complain("a gap or a repeat in the stream");
+  seen.insert(seen.end(), tokens.tokens.begin(), tokens.tokens.end());
   if (tokens.finish) finishes[tokens.choice] = *tokens.finish;
   return level;
+}
+
+/// All of the prompt that is asked for comes before the output of the choice that it comes with.
+void SeenStream::take_prompt(const schema::StreamTokens& tokens) {
+  const bool is_wanted = tokens.choice == 0 && request_->prompt_logprobs >= 0;
+  if (!is_wanted && !tokens.prompt_tokens.empty()) complain("prompt tokens for nobody");
+  if (!is_wanted) return;
+  prompt.insert(prompt.end(), tokens.prompt_tokens.begin(), tokens.prompt_tokens.end());
+  const bool has_output = !tokens.tokens.empty() || tokens.finish;
+  if (has_output && prompt.size() < request_->prompt.size()) complain("output before the prompt");
 }
 
 GenerationRequest Clients::draw_request() {
@@ -48,13 +63,43 @@ GenerationRequest Clients::draw_request() {
   if (scenario_.has_long_prompts && random_.chance(0.3f)) {
     prompt_tokens += random_.below(k_parts_max * limits::prompt_part_tokens_max);
   }
-  request.prompt.assign(prompt_tokens, static_cast<int32_t>(clients_.size()));
+  for (uint32_t i = 0; i < prompt_tokens; ++i) {
+    request.prompt.push_back(static_cast<int32_t>(clients_.size() + k_prompt_stride * i));
+  }
   request.stop.max_tokens = 1 + random_.below(40);
   if (!scenario_.is_tight && random_.chance(0.1f)) request.stop.max_tokens *= k_long;
   request.choices = random_.chance(0.3f) ? 2 + random_.below(3) : 1;
   request.sampling.seed = random_.next_u64();
   if (random_.chance(0.3f)) request.tenant = random_.chance(0.5f) ? "blue" : "green";
+  if (random_.chance(0.3f)) request.logprobs = static_cast<int32_t>(random_.below(k_tops_max));
+  if (random_.chance(0.3f)) {
+    request.prompt_logprobs = static_cast<int32_t>(random_.below(k_tops_max));
+    if (random_.chance(0.1f)) request.stop.max_tokens = 0;
+  }
+  if (random_.chance(0.15f)) request.speculation.method = SpeculationMethod::reject_sampling;
+  if (random_.chance(0.4f) && request.stop.max_tokens > 0) draw_stops(request);
   return request;
+}
+
+/// Each choice ends at its first token, at its last or between, by a token or by text that ends in
+/// one and begins in the one before. Where attempts draw other tokens, by text.
+void Clients::draw_stops(GenerationRequest& request) {
+  const bool by_text = verifies_by_rejection(request) || random_.chance(0.5f);
+  for (uint32_t choice = 0; choice < request.choices; ++choice) {
+    const uint32_t last = request.stop.max_tokens - 1;
+    const uint32_t dice = random_.below(4);
+    const uint32_t at = dice == 0 ? 0 : dice == 1 ? last : random_.below(last + 1);
+    Answer answer(request, choice, 0);
+    int32_t before = 0;
+    while (answer.length() < at) answer.commit(request, before = answer.draw(request, 0));
+    const int32_t id = answer.draw(request, 0);
+    if (!by_text) {
+      request.stop.stop_token_ids.push_back(id);
+    } else {
+      const std::string text = (at == 0 ? "" : Answer::text_of(before)) + Answer::text_of(id);
+      request.stop.stop_strings.push_back(text.substr(at == 0 ? 0 : 1, at == 0 ? 2 : 4));
+    }
+  }
 }
 
 void Clients::open(bool calm) {
@@ -75,7 +120,8 @@ void Clients::open(bool calm) {
   Client& client = clients_.emplace_back();
   client.session = clients_.size();
   client.request = request;
-  client.stream = std::make_shared<SeenStream>(report_, client.session);
+  client.stream = std::make_shared<SeenStream>(report_, client.session,
+                                               std::make_shared<GenerationRequest>(request));
   client.gateway = desk.process;
   client.is_calm = calm;
   report_.note("open " + name_of(client.session) + " at " + desk.name() + ", choices " +
@@ -169,7 +215,7 @@ size_t Clients::done() const {
 uint64_t Clients::tokens() const {
   uint64_t count = 0;
   for (const Client& client : clients_) {
-    for (const auto& [choice, ids] : client.stream->choices) count += ids.size();
+    for (const auto& [choice, seen] : client.stream->choices) count += seen.size();
   }
   return count;
 }
@@ -190,31 +236,70 @@ void Clients::check(const Client& client) const {
 /// Which of the models began: all the rest has to be of it, too.
 uint64_t Clients::twist_of(const Client& client) const {
   if (!scenario_.is_mixed) return 0;
-  for (const auto& [choice, ids] : client.stream->choices) {
-    if (!ids.empty() && ids[0] != actors::fake_token(client.request, choice, 0)) return k_twist;
+  const GenerationRequest& request = client.request;
+  for (const auto& [choice, seen] : client.stream->choices) {
+    if (seen.empty()) continue;
+    const bool is_twisted =
+        Answer::plain(seen[0].id) != Answer::plain(Answer(request, choice, 0).draw(request, 0));
+    return is_twisted ? k_twist : 0;
   }
-  return 0;
+  const std::vector<TokenOut>& prompt = client.stream->prompt;
+  const bool is_plain = prompt.size() < 2 || prompt[1] == Answer::prompt_token(request, 1, 0);
+  return is_plain ? 0 : k_twist;
 }
 
 /// A prefix of what the request gives, and all of it with `done`.
 void Clients::check_text(const Client& client) const {
   const uint64_t twist = twist_of(client);
-  for (const auto& [choice, ids] : client.stream->choices) {
-    for (uint32_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] == (actors::fake_token(client.request, choice, i) ^ static_cast<int32_t>(twist))) {
-        continue;
-      }
-      return report_.violation(name_of(client.session) + " got a wrong token: choice " +
-                               std::to_string(choice) + ", index " + std::to_string(i));
-    }
+  check_prompt(client, twist);
+  for (uint32_t choice = 0; choice < client.request.choices; ++choice) {
+    check_choice(client, choice, twist);
+  }
+}
+
+void Clients::check_prompt(const Client& client, uint64_t twist) const {
+  const std::vector<TokenOut>& prompt = client.stream->prompt;
+  const GenerationRequest& request = client.request;
+  if (prompt.size() > request.prompt.size()) {
+    return report_.violation(name_of(client.session) + " got too many prompt tokens");
+  }
+  for (uint32_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] == Answer::prompt_token(request, i, twist)) continue;
+    return report_.violation(name_of(client.session) + " got a wrong prompt token: index " +
+                             std::to_string(i));
   }
   const bool is_done = client.stream->done && client.stream->done->outcome == Ending::done;
-  for (uint32_t choice = 0; is_done && choice < client.request.choices; ++choice) {
-    const auto found = client.stream->choices.find(choice);
-    const size_t got = found == client.stream->choices.end() ? 0 : found->second.size();
-    if (got == client.request.stop.max_tokens && client.stream->finishes.contains(choice)) continue;
-    report_.violation(name_of(client.session) + " is done without all tokens of choice " +
-                      std::to_string(choice));
+  if (is_done && request.prompt_logprobs >= 0 && prompt.size() < request.prompt.size()) {
+    report_.violation(name_of(client.session) + " is done without all prompt tokens");
+  }
+}
+
+/// Where each attempt draws its own tokens, those of an earlier one never come after a later one's.
+void Clients::check_choice(const Client& client, uint32_t choice, uint64_t twist) const {
+  const GenerationRequest& request = client.request;
+  const SeenStream& stream = *client.stream;
+  const std::string where = ": choice " + std::to_string(choice);
+  Answer answer(request, choice, twist);
+  const auto found = stream.choices.find(choice);
+  uint32_t generation = 0;
+  for (uint32_t i = 0; found != stream.choices.end() && i < found->second.size(); ++i) {
+    const TokenOut& token = found->second[i];
+    const uint32_t by = Answer::generation_of(token.id);
+    const int32_t id = answer.draw(request, by);
+    if (answer.finish() || by < generation || token != answer.told(request, id)) {
+      return report_.violation(name_of(client.session) + " got a wrong token" + where + ", index " +
+                               std::to_string(i));
+    }
+    answer.commit(request, id);
+    generation = by;
+  }
+  const auto finish = stream.finishes.find(choice);
+  if (finish != stream.finishes.end() && answer.finish() != finish->second) {
+    report_.violation(name_of(client.session) + " got a wrong finish" + where);
+  }
+  const bool is_done = stream.done && stream.done->outcome == Ending::done;
+  if (is_done && (finish == stream.finishes.end() || !answer.finish())) {
+    report_.violation(name_of(client.session) + " is done without all tokens" + where);
   }
 }
 

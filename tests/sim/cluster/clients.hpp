@@ -14,23 +14,27 @@
 
 namespace outrider::sim::cluster {
 
-/// What one client saw. Says at once when an event could not follow the ones before.
+/// What one client saw: all of it. Says at once when an event could not follow the ones before.
 class SeenStream final : public schema::ClientStream {
  public:
-  SeenStream(Report& report, uint64_t session) : report_(report), session_(session) {}
+  SeenStream(Report& report, uint64_t session, std::shared_ptr<const GenerationRequest> request)
+      : report_(report), session_(session), request_(std::move(request)) {}
 
   Level push(schema::StreamEvent event) override;
 
   Level level = Level::flowing;
-  std::map<uint32_t, std::vector<int32_t>> choices;
+  std::map<uint32_t, std::vector<TokenOut>> choices;
+  std::vector<TokenOut> prompt;
   std::map<uint32_t, Finish> finishes;
   std::optional<schema::StreamDone> done;
 
  private:
+  void take_prompt(const schema::StreamTokens& tokens);
   void complain(const std::string& what);
 
   Report& report_;
   uint64_t session_;
+  std::shared_ptr<const GenerationRequest> request_;
 };
 
 struct Client {
@@ -80,9 +84,12 @@ class Clients {
 
  private:
   GenerationRequest draw_request();
+  void draw_stops(GenerationRequest& request);
   void check(const Client& client) const;
   void check_end(const Client& client) const;
   void check_text(const Client& client) const;
+  void check_prompt(const Client& client, uint64_t twist) const;
+  void check_choice(const Client& client, uint32_t choice, uint64_t twist) const;
   bool may_end_with(const Client& client, ErrorCode code) const;
   uint64_t twist_of(const Client& client) const;
   const Slot* desk_of(const Client& client) const;

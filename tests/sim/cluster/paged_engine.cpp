@@ -1,8 +1,7 @@
 #include "tests/sim/cluster/paged_engine.hpp"
 
+#include <algorithm>
 #include <utility>
-
-#include "actors/fake_token.test.hpp"
 
 namespace outrider::sim::cluster {
 namespace {
@@ -10,6 +9,9 @@ namespace {
 constexpr size_t k_block_tokens = 4;
 /// A planted bug shows in every so many releases.
 constexpr uint32_t k_bug_each = 3;
+/// Of prompt tokens that are told: so many in a step, or a share of long prompts.
+constexpr size_t k_prompt_step_tokens = 6;
+constexpr size_t k_prompt_steps_max = 6;
 
 }  // namespace
 
@@ -87,8 +89,14 @@ Result<void> PagedEngine::submit(RequestKey key, GenerationRequest request) {
   OUTRIDER_CHECK(!requests_.contains(key), key.session, key.generation);
   Running& running = requests_[key];
   running.request = std::move(request);
-  running.choices.resize(running.request.choices);
-  running.choices.front().produced = static_cast<uint32_t>(running.request.committed.size());
+  for (uint32_t i = 0; i < running.request.choices; ++i) {
+    running.choices.push_back({Answer(running.request, i, options_.twist), {}, false});
+  }
+  Answer& answer = running.choices.front().answer;
+  for (const int32_t id : running.request.committed) {
+    OUTRIDER_CHECK(!answer.finish(), key.session, answer.length());
+    answer.commit(running.request, id);
+  }
   return {};
 }
 
@@ -109,7 +117,7 @@ std::optional<int32_t> PagedEngine::allocate(const Choice& for_whom) {
 
 /// Blocks for the prompt, what is produced and one more.
 bool PagedEngine::make_room(const GenerationRequest& request, Choice& choice) {
-  const size_t tokens = request.prompt.size() + choice.produced;
+  const size_t tokens = request.prompt.size() + choice.answer.length();
   while (k_block_tokens * choice.blocks.size() <= tokens) {
     const auto block = allocate(choice);
     if (!block) return false;
@@ -127,33 +135,56 @@ void PagedEngine::release(Choice& choice) {
   choice.blocks.clear();
 }
 
+/// False: there are more.
+bool PagedEngine::tell_prompt(Running& running, model::ChoiceUpdate& update) const {
+  const GenerationRequest& request = running.request;
+  if (request.prompt_logprobs < 0) return true;
+  const size_t size = request.prompt.size();
+  const size_t step = std::max(k_prompt_step_tokens, size / k_prompt_steps_max);
+  const size_t end = std::min(size, running.prompt_told + step);
+  update.prompt_first_index = running.prompt_told;
+  for (; running.prompt_told < end; ++running.prompt_told) {
+    update.prompt_tokens.push_back(
+        Answer::prompt_token(request, running.prompt_told, options_.twist));
+  }
+  return running.prompt_told == size;
+}
+
+void PagedEngine::compute(Running& running, Choice& choice, model::ChoiceUpdate& update) const {
+  const GenerationRequest& request = running.request;
+  update.first_index = choice.answer.length();
+  if (running.cancelled) {
+    update.finish = Finish{FinishReason::cancelled, -1, -1};
+  } else if (update.choice == 0 && !tell_prompt(running, update)) {
+    return;
+  } else if (!choice.answer.finish()) {  // An earlier attempt may have told all of it.
+    const int32_t id = choice.answer.draw(request, update.key.generation);
+    update.tokens.push_back(choice.answer.told(request, id));
+    choice.answer.commit(request, id);
+  }
+  if (!update.finish) update.finish = choice.answer.finish();
+  if (update.finish) update.timings = RequestTimings{};
+}
+
 /// One token for each choice; true when the request has ended.
 bool PagedEngine::advance(RequestKey key, Running& running,
                           std::vector<model::ChoiceUpdate>& updates) {
   if (running.parked && !running.cancelled) return false;
   bool ended = true;
-  GenerationRequest& request = running.request;
+  const GenerationRequest& request = running.request;
   for (uint32_t i = 0; i < running.choices.size(); ++i) {
     Choice& choice = running.choices[i];
     if (choice.finished) continue;
-    if (!running.cancelled && !make_room(request, choice)) {
+    const bool awaits_prompt =
+        i > 0 && request.prompt_logprobs >= 0 && running.prompt_told < request.prompt.size();
+    if (!running.cancelled && (awaits_prompt || !make_room(request, choice))) {
       ended = false;
       continue;
     }
     model::ChoiceUpdate& update = updates.emplace_back();
     update.key = key;
     update.choice = i;
-    update.first_index = choice.produced;
-    if (running.cancelled) {
-      update.finish = Finish{FinishReason::cancelled, -1, -1};
-    } else {
-      const int32_t token = actors::fake_token(request, i, choice.produced++);
-      update.tokens.push_back({token ^ static_cast<int32_t>(options_.twist), std::nullopt});
-      if (choice.produced == request.stop.max_tokens) {
-        update.finish = Finish{FinishReason::length, -1, -1};
-        update.timings = RequestTimings{};
-      }
-    }
+    compute(running, choice, update);
     choice.finished = update.finish.has_value();
     if (choice.finished) release(choice);
     ended = ended && choice.finished;

@@ -10,13 +10,14 @@
 
 #include "actors/engine_port.hpp"
 #include "base/clock.hpp"
+#include "tests/sim/cluster/answer.hpp"
 
 namespace outrider::sim::cluster {
 
-/// A target's engine without a model: one token for each choice and step, by actors::fake_token,
-/// and four tokens to a block. A choice that finds none takes those of the last one behind it,
-/// which computes again. Nothing guards the pool: whoever frees a block twice gets it twice, and
-/// only conserve() tells.
+/// A target's engine without a model: one token for each choice and step, by Answer, and four
+/// tokens to a block. Where the prompt's tokens are to be told they come first, in several steps. A
+/// choice that finds no block takes those of the last one behind it, which computes again. Nothing
+/// guards the pool: whoever frees a block twice gets it twice, and only conserve() tells.
 class PagedEngine {
  public:
   struct Options {
@@ -47,13 +48,14 @@ class PagedEngine {
  private:
   class Port;
   struct Choice {
-    uint32_t produced = 0;  ///< With the committed tokens.
+    Answer answer;  ///< With the committed tokens.
     std::vector<int32_t> blocks;
     bool finished = false;
   };
   struct Running {
     GenerationRequest request;
     std::vector<Choice> choices;
+    uint32_t prompt_told = 0;
     bool parked = false;
     bool cancelled = false;
   };
@@ -61,6 +63,8 @@ class PagedEngine {
 
   Result<void> submit(RequestKey key, GenerationRequest request);
   bool advance(RequestKey key, Running& running, std::vector<model::ChoiceUpdate>& updates);
+  void compute(Running& running, Choice& choice, model::ChoiceUpdate& update) const;
+  bool tell_prompt(Running& running, model::ChoiceUpdate& update) const;
   bool make_room(const GenerationRequest& request, Choice& choice);
   std::optional<int32_t> allocate(const Choice& for_whom);
   void release(Choice& choice);
