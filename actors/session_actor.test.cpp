@@ -136,6 +136,21 @@ TEST_F(Session, WaitsForPromptLogprobsBeforeItTakesOutput) {
   EXPECT_EQ(client_->ids(), (Ids{10}));
 }
 
+TEST_F(Session, WaitsForPromptLogprobsBeforeItTakesTheEndOfNoOutput) {
+  request_.prompt_logprobs = 0;
+  request_.stop.max_tokens = 0;
+  const Twin target = twin(1);
+  start_at(target);
+  tell(session_, finishing(tokens(key(), 0, {})));
+  EXPECT_EQ(target.log->last<schema::Resend>().prompt_from_index, 0u);
+  schema::Tokens prompt = tokens(key(), 0, {});
+  prompt.prompt_tokens.ids = {1, 2, 3};
+  tell(session_, finishing(prompt));
+  tell(session_, schema::Done{key(), {}, {}});
+  EXPECT_EQ(client_->prompt_tokens.size(), 3u);
+  EXPECT_EQ(client_->outcome(), Outcome::done);
+}
+
 TEST_F(Session, ParksItsRowWhileTheClientIsSlowAndAsksForTheRestLater) {
   const Twin target = twin(1);
   start_at(target);

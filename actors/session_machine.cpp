@@ -150,11 +150,19 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
   return true;  // If it failed, Done says why.
 }
 
-/// Output never comes before all prompt tokens that were asked for.
+/// Output, or its end, never comes before all prompt tokens that were asked for. Without an output
+/// the end may come alone, some steps after the last of them.
 bool SessionMachine::lacks_prompt(const schema::Tokens& message) const {
   if (message.prompt_first_index > progress_.prompt_tokens) return true;
-  return request_->prompt_logprobs >= 0 && !message.tokens.ids.empty() &&
-         progress_.prompt_tokens < request_->prompt.size();
+  if (request_->prompt_logprobs < 0) return false;
+  bool ends = false;
+  if (!message.finish.none()) {
+    const FinishReason reason = message.finish.finish().reason;
+    ends = reason == FinishReason::stop || reason == FinishReason::length;
+  }
+  const size_t comes = size_t{message.prompt_first_index} + message.prompt_tokens.ids.size();
+  return (ends || !message.tokens.ids.empty()) &&
+         std::max<size_t>(progress_.prompt_tokens, comes) < request_->prompt.size();
 }
 
 /// Adds to `out` what of the message is new. False if the session ended, because the message is
