@@ -105,6 +105,10 @@ TEST_F(Session, ADoneBeforeItsLastTokensAsksForThem) {
   tell(session_, schema::Done{key(), {}, {}});
   EXPECT_FALSE(client_->done());
   EXPECT_EQ(target.log->last<schema::Resend>().from_index, 1u);
+  tell(session_, schema::Done{key(), {}, {}});  // Each answer to a question ends in one.
+  EXPECT_EQ(target.log->all<schema::Resend>().size(), 1u);
+  advance(limits::control_timeout_ms);
+  EXPECT_EQ(target.log->all<schema::Resend>().size(), 2u);
   tell(session_, finishing(tokens(key(), 1, {11})));
   tell(session_, schema::Done{key(), {}, {}});
   EXPECT_EQ(client_->outcome(), Outcome::done);

@@ -103,10 +103,15 @@ void SessionMachine::on(const schema::Tokens& message, TimePoint now) {
   heard(*attempt);
   if (blocked_) return;  // Asked for again when the client reads on.
   const uint32_t generation = message.key.generation;
-  if (take(generation, *attempt, message, now)) return;
-  if (attempt->gap_asked) return;  // One question for each gap, or each later message repeats it.
-  attempt->gap_asked = true;
-  ask_missing(generation, *attempt);
+  if (!take(generation, *attempt, message, now)) ask_about_gap(generation, *attempt);
+}
+
+/// One question for each gap, or each later message repeats it: each answer ends in a Done, and
+/// what it brings may be not heard for now.
+void SessionMachine::ask_about_gap(uint32_t generation, Attempt& attempt) {
+  if (blocked_ || attempt.gap_asked) return;
+  attempt.gap_asked = true;
+  ask_missing(generation, attempt);
 }
 
 /// False if something before this message is missing.
@@ -221,10 +226,7 @@ void SessionMachine::on(const schema::Done& message, TimePoint) {
   const bool complete =
       std::all_of(attempt->choices.begin(), attempt->choices.end(),
                   [&](uint32_t choice) { return progress_.choices[choice].finished; });
-  if (!complete) {
-    if (!blocked_) ask_missing(message.key.generation, *attempt);
-    return;
-  }
+  if (!complete) return ask_about_gap(message.key.generation, *attempt);
   RequestTimings timings = message.timings;
   // What a moved request finds cached is what was computed for it before.
   if (attempt->replaces != 0) timings.cached_tokens = timings.cached_tokens_cold = 0;

@@ -153,6 +153,7 @@ class SessionMachine {
 
   // session_machine.cpp
   void probe(uint32_t generation, Attempt& attempt, TimePoint now);
+  void ask_about_gap(uint32_t generation, Attempt& attempt);
   void ask_missing(uint32_t generation, Attempt& attempt);
   bool take(uint32_t generation, Attempt& attempt, const schema::Tokens& message, TimePoint now);
   bool lacks_prompt(const schema::Tokens& message) const;
