@@ -171,7 +171,7 @@ class NodeSuite(unittest.TestCase):
             with Node(binary, OTHER, twice, ["--roles", "target", "--threads", "1"]) as other:
                 self.assertEqual(other.process.wait(60), 1, other.log())
                 for log in (other.log(), gateway.log()):
-                    self.assertIn("here it is to be", log)
+                    self.assertIn('the cluster "tiny-llama"', log)
             with target_node(port, flags):
                 gateway.wait_ready()
                 with target_node(port, ["--ctx", "256"]) as other:
