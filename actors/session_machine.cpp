@@ -24,6 +24,16 @@ AttemptChoices all_choices(uint32_t count) {
   return choices;
 }
 
+std::optional<FinishReason> reason_of(const schema::Tokens& message) {
+  if (message.finish.none()) return std::nullopt;
+  return message.finish.finish().reason;
+}
+
+/// Not if somebody gave it up.
+bool completes(std::optional<FinishReason> reason) {
+  return reason == FinishReason::stop || reason == FinishReason::length;
+}
+
 /// Attempts run side by side or one after another; the client is told the longest.
 void merge_timings(RequestTimings& into, const RequestTimings& from) {
   into.queue_us = std::max(into.queue_us, from.queue_us);
@@ -126,9 +136,8 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
   event.choice = choice;
   event.first_index = static_cast<uint32_t>(progress.ids.size());
   if (!merge(choice, message, event)) return true;
-  std::optional<FinishReason> reason;
-  if (!message.finish.none()) reason = message.finish.finish().reason;
-  if (reason == FinishReason::stop || reason == FinishReason::length) {
+  const auto reason = reason_of(message);
+  if (completes(reason)) {
     progress.finished = true;
     event.finish = message.finish.finish();
   }
@@ -160,13 +169,8 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
 bool SessionMachine::lacks_prompt(const schema::Tokens& message) const {
   if (message.prompt_first_index > progress_.prompt_tokens) return true;
   if (request_->prompt_logprobs < 0) return false;
-  bool ends = false;
-  if (!message.finish.none()) {
-    const FinishReason reason = message.finish.finish().reason;
-    ends = reason == FinishReason::stop || reason == FinishReason::length;
-  }
   const size_t comes = size_t{message.prompt_first_index} + message.prompt_tokens.ids.size();
-  return (ends || !message.tokens.ids.empty()) &&
+  return (completes(reason_of(message)) || !message.tokens.ids.empty()) &&
          std::max<size_t>(progress_.prompt_tokens, comes) < request_->prompt.size();
 }
 
