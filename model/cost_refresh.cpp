@@ -10,7 +10,11 @@ constexpr uint64_t k_refresh_every = 8;
 /// Fewer say nothing.
 constexpr size_t k_samples_min = 5;
 /// Older ones are of another load.
-constexpr uint64_t k_late = 1024;
+constexpr uint64_t k_late = 256;
+/// By what share of how much longer steps take, on average of the last 64, costs become dearer each
+/// time they are refreshed: all alike, so that they stay near what steps take.
+constexpr double k_pace_decay = 1 / 64.0;
+constexpr double k_anchor = 1 / 16.0;
 /// Steps with so much more or fewer rows are about as many, one row at least.
 constexpr uint32_t k_about = 8;
 /// A start may be measured while others have nearly all of the machine.
@@ -23,6 +27,14 @@ constexpr double k_growth_left = 0.5;
 /// No row costs that much of a step of one, which has read the weights already: that was measured
 /// while others computed.
 constexpr double k_row_share_max = 0.6;
+
+float clamped(double factor) {
+  return std::clamp(static_cast<float>(factor), k_factor_min, k_factor_max);
+}
+
+double ratio(Duration time, Duration of) {
+  return static_cast<double>(time.count()) / static_cast<double>(of.count());
+}
 
 Duration times(Duration time, double factor) {
   return Duration(static_cast<Duration::rep>(static_cast<double>(time.count()) * factor));
@@ -49,15 +61,33 @@ void CostRefresh::observe(std::span<const StepShare> shares, Duration time) {
   for (const StepShare& share : shares) rows += share.rows;
   const Duration expected = measured_.step(shares);
   if (expected.count() <= 0 || time.count() <= 0) return;
-  const double taken = static_cast<double>(time.count()) / static_cast<double>(expected.count());
-  Cell& cell = cells_[cell_of(rows)];
-  const size_t at = cell.count++ % k_window;
-  cell.factors[at] = std::clamp(static_cast<float>(taken / pace_), k_factor_min, k_factor_max);
-  cell.seen_at[at] = observations_++;
-  gathered_.clear();
-  gather(cell, true);
-  if (const auto own = median_of_gathered()) pace_ = taken / *own;
+  const double taken = ratio(time, expected);
+  const size_t at = cell_of(rows);
+  Cell& cell = cells_[at];
+  auto known = median_of_late(cell);
+  if (!known || at != last_) {
+    const size_t i = cell.count++ % k_window;
+    cell.factors[i] = clamped(taken / pace_);
+    cell.seen_at[i] = observations_;
+    known = median_of_late(cell);
+  }
+  last_ = at;
+  ++observations_;
+  if (known) {
+    pace_ = taken / *known;
+    log_pace_ += k_pace_decay * (std::log(pace_) - log_pace_);
+  }
   if (observations_ % k_refresh_every == 0) refresh();
+}
+
+/// Costs that were only compared with each other would wander.
+void CostRefresh::follow_pace() {
+  const double dearer = std::exp(k_anchor * log_pace_);
+  for (Cell& cell : cells_) {
+    for (float& factor : cell.factors) factor = clamped(factor * dearer);
+  }
+  pace_ /= dearer;
+  log_pace_ *= 1 - k_anchor;
 }
 
 bool CostRefresh::knows_about(uint32_t rows) const {
@@ -107,6 +137,12 @@ void CostRefresh::gather(const Cell& cell, bool late_only) {
   }
 }
 
+std::optional<double> CostRefresh::median_of_late(const Cell& cell) {
+  gathered_.clear();
+  gather(cell, true);
+  return median_of_gathered();
+}
+
 std::optional<double> CostRefresh::median_of_gathered() {
   if (gathered_.size() < k_samples_min) return {};
   const auto middle = gathered_.begin() + static_cast<std::ptrdiff_t>(gathered_.size() / 2);
@@ -119,9 +155,7 @@ std::optional<double> CostRefresh::of_cell(size_t at, bool late_only,
                                            std::span<const size_t> counted) {
   const Cell& cell = cells_[at];
   if (counted[cell.to + 1] - counted[cell.from] < k_samples_min) return {};
-  gathered_.clear();
-  gather(cell, true);
-  if (gathered_.size() >= k_samples_min) return median_of_gathered();
+  if (const auto late = median_of_late(cell)) return late;
   if (!late_only) {
     gathered_.clear();
     gather(cell, false);
@@ -136,11 +170,12 @@ std::optional<double> CostRefresh::of_cell(size_t at, bool late_only,
 /// Rows of which nothing is known are as much slower as those around them of which there is: so
 /// what was measured in a slow moment is put right by a few steps, and a machine that is slower
 /// than at the start makes no draft look cheap.
-std::vector<double> CostRefresh::factors(bool late_only, std::span<const size_t> counted) {
+std::vector<double> CostRefresh::factors(bool late_only) {
+  const std::vector<size_t> seen = counted(late_only);
   std::vector<uint32_t> known;
   std::vector<double> of_known;
   for (size_t i = 0; i < cells_.size(); ++i) {
-    const auto factor = of_cell(i, late_only, counted);
+    const auto factor = of_cell(i, late_only, seen);
     if (!factor) continue;
     known.push_back(measured_.rows[i]);
     of_known.push_back(*factor);
@@ -159,10 +194,10 @@ std::vector<double> CostRefresh::factors(bool late_only, std::span<const size_t>
 }
 
 StepCosts CostRefresh::scaled(bool late_only) {
-  const std::vector<size_t> seen = counted(late_only);
-  const std::vector<double> slower = factors(late_only, seen);
+  std::vector<double> slower = factors(late_only);
   const size_t width = measured_.rows.size();
-  const auto has_own = [&](size_t i) { return seen[i + 1] - seen[i] >= k_samples_min; };
+  std::vector<bool> has_own;
+  for (size_t i = 0; i < width; ++i) has_own.push_back(late_ones(i, i) >= k_samples_min);
   const auto least_growth = [&](size_t at) {
     const size_t i = at % width;
     return times(measured_.times[at] - measured_.times[at - 1],
@@ -171,21 +206,25 @@ StepCosts CostRefresh::scaled(bool late_only) {
   StepCosts out = measured_;
   for (size_t row = 0; row < measured_.times.size(); row += width) {
     for (size_t i = 0; i < width; ++i) out.times[row + i] = times(out.times[row + i], slower[i]);
-    // What is only guessed of fewer rows is to raise nothing that ran.
-    bool is_below_own = has_own(width - 1);
+    // What is guessed of fewer rows, or was long ago, is to raise nothing that ran.
+    bool is_below_own = has_own[width - 1];
     for (size_t i = width - 1; i-- > 0;) {
       Duration& time = out.times[row + i];
+      const Duration as_measured = measured_.times[row + i];
       const Duration next = std::max(out.times[row + i + 1] - least_growth(row + i + 1),
-                                     times(measured_.times[row + i], k_factor_min));
-      if (is_below_own && !has_own(i)) time = std::min(time, next);
-      is_below_own = is_below_own || has_own(i);
+                                     times(as_measured, k_factor_min));
+      if (is_below_own && !has_own[i] && next < time) {
+        time = next;
+        slower[i] = std::min(slower[i], ratio(time, as_measured));
+      }
+      is_below_own = is_below_own || has_own[i];
     }
     for (size_t i = 1; i < width; ++i) {
       Duration& time = out.times[row + i];
       const Duration before = out.times[row + i - 1];
       time = std::max(time, before + least_growth(row + i));
       const double dear = k_row_share_max * (measured_.rows[i] - measured_.rows[i - 1]);
-      if (late_only && !has_own(i)) time = std::min(time, before + times(out.times[row], dear));
+      if (late_only && !has_own[i]) time = std::min(time, before + times(out.times[row], dear));
     }
   }
   // As measured: never less than with a shorter context.
@@ -196,6 +235,7 @@ StepCosts CostRefresh::scaled(bool late_only) {
 }
 
 void CostRefresh::refresh() {
+  follow_pace();
   costs_ = scaled(false);
   hoped_ = scaled(true);
 }

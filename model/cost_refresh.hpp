@@ -11,8 +11,9 @@ namespace outrider::model {
 
 /// Step costs that follow what steps really take: what was measured at the start, times the median
 /// of how much longer recent steps of so many rows took. A machine that others use is slow at
-/// times: each step is compared with the one before, and what slows all rows alike changes no cost.
-/// Plain value; an observation costs next to nothing, each eighth one some medians of 15.
+/// times: each step is compared with the one before, and what slows all rows alike changes no cost
+/// next to another. All of them follow it slowly. Plain value; an observation costs next to
+/// nothing, each eighth one some medians of 15.
 class CostRefresh {
  public:
   CostRefresh() = default;
@@ -47,10 +48,12 @@ class CostRefresh {
   std::vector<size_t> counted(bool late_only) const;
   void gather(const Cell& cell, bool late_only);
   std::optional<double> median_of_gathered();
+  std::optional<double> median_of_late(const Cell& cell);
   std::optional<double> of_cell(size_t cell, bool late_only, std::span<const size_t> counted);
-  std::vector<double> factors(bool late_only, std::span<const size_t> counted);
+  std::vector<double> factors(bool late_only);
   StepCosts scaled(bool late_only);
   size_t cell_of(uint32_t rows) const;
+  void follow_pace();
   void refresh();
 
   StepCosts measured_;
@@ -61,6 +64,8 @@ class CostRefresh {
   /// How much longer than it is known to a step takes just now, by the last one of which enough is
   /// known. Else rows that ran in slow moments only would be taken to be dear.
   double pace_ = 1;
+  double log_pace_ = 0;     ///< Its logarithm, on average of late.
+  size_t last_ = SIZE_MAX;  ///< Cell of the last step: one that repeats it tells only the pace.
   std::vector<float> gathered_;  // Work space.
 };
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/philox.hpp"
 
 namespace outrider::model {
@@ -73,7 +75,9 @@ TEST(CostRefresh, WhatIsSlowAtTimesIsTheMachineNotTheRows) {
   run(refresh, 1, 1, 32);
   run(refresh, 1, 2, 40);
   run(refresh, 8, 1, 32);
-  for (size_t at = 0; at < 8; ++at) EXPECT_NEAR(factor(refresh, at), 1, 0.01) << at;
+  for (size_t at = 1; at < 8; ++at) {
+    EXPECT_NEAR(factor(refresh, at) / factor(refresh, 0), 1, 0.01) << at;
+  }
   for (int i = 0; i < 40; ++i) {
     run(refresh, 1, 1.5, 1);
     run(refresh, 8, 3, 1);
@@ -89,15 +93,71 @@ TEST(CostRefresh, KnowsWhatRanOfLate) {
   EXPECT_FALSE(refresh.knows(1)) << "that one is as measured tells nothing of another";
   run(refresh, 1, 1, 8);
   EXPECT_TRUE(refresh.knows(1));
-  run(refresh, 8, 1, 1024);
+  run(refresh, 8, 1, 256);
   EXPECT_FALSE(refresh.knows(1));
 }
 
-TEST(CostRefresh, FewDisturbedStepsChangeNothing) {
+TEST(CostRefresh, FewDisturbedStepsMakeNoRowsDear) {
   CostRefresh refresh(measured());
   Random random(0x51);
-  for (int i = 0; i < 256; ++i) run(refresh, 2, i % 5 == 0 ? 1 + 5 * random.uniform() : 1, 1);
-  EXPECT_NEAR(factor(refresh, 1), 1, 0.01);
+  for (int i = 0; i < 256; ++i) {
+    run(refresh, 2, i % 5 == 0 ? 1 + 5 * random.uniform() : 1, 1);
+    run(refresh, 8, 1, 1);
+  }
+  EXPECT_NEAR(factor(refresh, 3) / factor(refresh, 1), 1, 0.01);
+}
+
+/// Slower bit by bit and fast again at once, for ever.
+TEST(CostRefresh, CostsStayNearWhatStepsTake) {
+  for (const double slower : {1.0, 1.5}) {
+    CostRefresh refresh(measured());
+    for (int i = 0; i < 4096; ++i) {
+      const double saw = std::pow(1.035, i % 20);
+      run(refresh, i % 2 == 0 ? 2 : 8, saw * (i % 3 == 0 ? slower : 1), 1);
+    }
+    EXPECT_GT(factor(refresh, 1), 1) << slower;
+    EXPECT_LT(factor(refresh, 1), 3) << slower;
+    EXPECT_NEAR(factor(refresh, 3) / factor(refresh, 1), 1, 0.05) << slower;
+  }
+}
+
+TEST(CostRefresh, StepsThatRepeatTheLastOnesRowsTellOnlyThePace) {
+  CostRefresh refresh(measured());
+  for (int i = 0; i < 32; ++i) {
+    run(refresh, 1, 1, 1);
+    run(refresh, 8, 1, 1);
+  }
+  run(refresh, 8, 1, 1);
+  for (int i = 0; i < 60; ++i) run(refresh, 8, std::pow(1.02, i), 1);
+  EXPECT_NEAR(factor(refresh, 3) / factor(refresh, 0), 1, 0.01);
+}
+
+/// The machine became faster while nobody decoded: what ran before is dear, and says nothing.
+TEST(CostRefresh, WhatWasLongAgoRaisesNothingThatRan) {
+  StepCosts table{.contexts = {0}};
+  for (uint32_t rows = 1; rows <= 64; ++rows) {
+    table.rows.push_back(rows);
+    table.times.push_back(milliseconds(20 + rows));
+  }
+  CostRefresh refresh(table);
+  const auto observe = [&](uint32_t rows, double slower, int count) {
+    const StepShare share{rows, 0};
+    const auto expected = static_cast<double>(table.times[rows - 1].count());
+    for (int i = 0; i < count; ++i) {
+      refresh.observe(std::span(&share, 1), Duration(static_cast<int64_t>(slower * expected)));
+    }
+  };
+  for (int i = 0; i < 64; ++i) {
+    observe(4, 20, 1);
+    observe(8, 20, 1);
+  }
+  for (int i = 0; i < 64; ++i) {
+    observe(32, 1, 4);
+    observe(48, 1, 4);
+  }
+  const StepCosts& costs = refresh.costs();
+  EXPECT_NEAR(costs.rows_ns(48) / costs.rows_ns(32), 68.0 / 52, 0.01);
+  EXPECT_LT(costs.rows_ns(8), costs.rows_ns(32));
 }
 
 TEST(CostRefresh, WhatWasLongAgoIsKnownAndNotHopedFor) {

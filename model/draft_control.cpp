@@ -34,6 +34,9 @@ constexpr uint32_t k_tries = 5;
 /// After so many steps with hints in a row there is one without, where it is not known what such
 /// steps take of late: what hints cost is the difference.
 constexpr uint32_t k_plain_after = 2;
+/// And after so many in any case: steps that are only compared with others like them would take
+/// their common mistake for the truth.
+constexpr uint32_t k_plain_at_least_after = 16;
 /// Survival of hints that are sure to come true.
 constexpr auto k_certain = [] {
   std::array<float, k_hint_depth_max> survival;
@@ -122,7 +125,8 @@ void DraftControl::choose_fixed(std::span<const DecodingSequence> sequences,
 /// Beside prompts no step tells what it takes.
 bool DraftControl::is_plain_step_due(uint32_t sequences, const PromptRows& prompts) {
   if (prompts.rows > 0 || hinted_steps_ < k_plain_after) return false;
-  if (refresh_.knows(sequences) && refresh_.knows_about(hinted_rows_)) return false;
+  const bool knows_both = refresh_.knows(sequences) && refresh_.knows_about(hinted_rows_);
+  if (knows_both && hinted_steps_ < k_plain_at_least_after) return false;
   hinted_steps_ = 0;
   return true;
 }

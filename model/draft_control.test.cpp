@@ -157,7 +157,7 @@ TEST(DraftControl, CostsThatCannotBeTrueAreTriedNowAndThenUntilTheyAre) {
   EXPECT_GT(tried, 5u);
   tried = 0;
   for (int i = 0; i < 100; ++i) step();
-  EXPECT_EQ(tried, 100u);
+  EXPECT_GE(tried, 94u) << "all but each seventeenth step";
 }
 
 /// A CPU that computes rows in tiles of eight, and a GPU that reads 64 for nothing.
@@ -264,7 +264,11 @@ class Decoding {
       }
       const Duration time = machine_.take(rows);
       plain_ms += machine_.ms(plain_rows);
-      if (prompts.rows == 0) control_.observe(shares, time);
+      if (prompts.rows == 0) {
+        control_.observe(shares, time);
+      } else {
+        control_.pass(time);
+      }
     }
     const double each = static_cast<double>(tokens) / (double{1} * load.sequences * steps);
     return each * plain_ms / to_ms(machine_.now() - begin);
@@ -342,6 +346,21 @@ TEST(DraftControl, SlowStepsWithoutHintsMakeNoHintCheap) {
   }
 }
 
+/// Others come to a machine, or leave it, while the load changes: no step before tells the pace.
+TEST(DraftControl, WhereLoadAndPaceChangeAtOnceItIsPutRight) {
+  Disturbed machine(cpu_ms, 1);
+  Decoding decoding(machine, 1);
+  Random random(77);
+  for (int change = 0; change < 12; ++change) {
+    machine.slow_down(0.5 + 3 * random.uniform());
+    const uint32_t sequences = 1 + static_cast<uint32_t>(63 * random.uniform());
+    const Load load = {sequences, random.chance(0.3f) ? 0 : sequences, 1, 8,
+                       0.3f + 0.5f * static_cast<float>(random.uniform())};
+    decoding.gain(load, 360);
+    EXPECT_GT(decoding.gain(load, 100), 0.97) << "change " << change << ", " << sequences;
+  }
+}
+
 TEST(DraftControl, BesidePromptsNobodyIsMisledThoughNothingIsLearnt) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     const Load load = {64, 64, 1, 8, 0.2f, 1};
@@ -392,7 +411,7 @@ TEST(DraftControl, NoStepIsPlainToLearnNothing) {
   const StepShare hinted{2, 0};
   for (int step = 0; step < 9; ++step) control.observe(std::span(&hinted, 1), milliseconds(2));
   EXPECT_EQ(count_plain(false, {1, 64}), 0) << "beside prompts no step tells what it takes";
-  EXPECT_EQ(count_plain(true, {}), 5);
+  EXPECT_EQ(count_plain(true, {}), 200 / 17 + 5);
 }
 
 TEST(DraftControl, OfALongPromptTheEndIsIndexedAndAllThatFollows) {
