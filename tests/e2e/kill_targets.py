@@ -204,8 +204,7 @@ class Cluster:
             return self.later(self.places[at].heal)
         if how == "gateway":
             port = cluster_port(self.other)
-            self.other.process.kill()
-            self.other.process.wait()
+            self.other.end()
             self.other = self.new_server(port)
             return
         if how == "draft":
@@ -216,10 +215,12 @@ class Cluster:
             node.send(signal.SIGSTOP)
             return self.later(node.send, signal.SIGCONT)
         node.send(signal.SIGKILL if how == "kill" else signal.SIGTERM)
-        node.process.wait(60)
+        node.exit_code()
+        node.end()
         self.nodes[at] = self.new_node(at)
 
     def later(self, action, *arguments):
+        self.timers = [timer for timer in self.timers if timer.is_alive()]  # they hold nodes
         self.timers.append(threading.Timer(STOP_S, action, arguments))
         self.timers[-1].start()
 
@@ -238,8 +239,7 @@ class Cluster:
         for place in self.places:
             place.close()
         if self.other:
-            self.other.process.kill()
-            self.other.process.wait()
+            self.other.end()
         return self.server.terminate()
 
 
@@ -311,11 +311,11 @@ def play(args, stack):
             meter.wait_for(after, 30)
             when.append(time.monotonic())
             cluster.fault(how, at)
-        striker = threading.Thread(target=strike)
-        striker.start()
-        made, answers = ask_all(cluster.server.http_port, [requests[i] for i in order],
-                                args.streams, meter)
-        striker.join()
+        with concurrent.futures.ThreadPoolExecutor(1) as striker:
+            struck = striker.submit(strike)
+            made, answers = ask_all(cluster.server.http_port, [requests[i] for i in order],
+                                    args.streams, meter)
+        struck.result()
         faults[how] += 1
         asked += len(order)
         log = cluster.server.log()

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import threading
 
-from server import ROOT
+from server import ROOT, exit_code
 
 
 class Node:
@@ -33,6 +33,10 @@ class Node:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
         self.process.wait()
+        self.log_file.close()
+
+    def exit_code(self):
+        return exit_code(self.process)
 
     def log(self):
         return pathlib.Path(self.log_file.name).read_text()

@@ -59,8 +59,8 @@ def main():
             load(options.suite.split(","), options.pattern))
         server.wait_idle()
         code = server.terminate()
-    if code != 0:
-        print(f"the server ended with code {code}:\n{server.log()}", file=sys.stderr)
+        if code != 0:
+            print(f"the server ended with code {code}:\n{server.log()}", file=sys.stderr)
     return 0 if result.wasSuccessful() and code == 0 else 1
 
 

@@ -1,5 +1,6 @@
 """The real binary, started for a test and stopped by it."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -12,6 +13,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+ENDS_WITHIN_S = 50
 
 
 def process_holds(pid):
@@ -19,6 +21,32 @@ def process_holds(pid):
     root = pathlib.Path(f"/proc/{pid}")
     resident = int(re.search(r"VmRSS:\s+(\d+) kB", (root / "status").read_text())[1]) / 1024
     return resident, len(os.listdir(root / "fd")), len(os.listdir(root / "task"))
+
+
+def threads_of(pid):
+    """What each thread of a process does, as text."""
+    try:
+        seen = subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        if "Thread 1 " in seen.stdout:
+            return seen.stdout
+    except (OSError, subprocess.TimeoutExpired):
+        pass  # there is none, or it may not look
+    out = []
+    for task in sorted(pathlib.Path(f"/proc/{pid}/task").iterdir()):
+        for name in ("comm", "wchan", "status"):
+            with contextlib.suppress(OSError):
+                out.append(f"{task.name} {name}: {(task / name).read_text().strip()}")
+    return "\n".join(out)
+
+
+def exit_code(process, timeout_s=ENDS_WITHIN_S):
+    """Of a process that is to end. If it does not, what its threads do is printed first."""
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        print(f"{process.args} did not end in {timeout_s} s:\n{threads_of(process.pid)}", flush=True)
+        raise
 
 
 def wait_out_an_echo():
@@ -67,9 +95,16 @@ class Server:
         return self
 
     def __exit__(self, *unused):
+        self.end()
+
+    def end(self):
+        """By force, if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self._reader.join()
+        self.process.stdout.close()
+        self.log_file.close()
 
     def log(self):
         self.log_file.flush()
@@ -134,7 +169,10 @@ class Server:
                   "vllm:num_requests_waiting", "outrider_requests_parked")
         self.wait_until(lambda: all(self.metric(g) == 0 for g in gauges), "idle", timeout_s)
 
-    def terminate(self, timeout_s=60):
+    def exit_code(self):
+        return exit_code(self.process)
+
+    def terminate(self, timeout_s=ENDS_WITHIN_S):
         """SIGTERM, then the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout_s)
+        return exit_code(self.process, timeout_s)

@@ -209,7 +209,7 @@ class Damage(unittest.TestCase):
             self.assertNotIn("stopped", server.log())
             wait_out_an_echo()
             server.process.send_signal(signal.SIGTERM)
-            self.assertEqual(server.process.wait(30), 1, server.log())
+            self.assertEqual(server.exit_code(), 1, server.log())
         shutil.rmtree(self.directory / "db" / "lost")
         with self.serve(self.directory) as server:
             self.assertEqual(self.counted(server, "salvaged_total"), 1)

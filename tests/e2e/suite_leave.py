@@ -53,7 +53,7 @@ class Leave(unittest.TestCase):
         server.wait_until(lambda: sum(stream.begun.is_set() for stream in streams) > STREAMS // 2, "first tokens")
         node.send(signal.SIGTERM)
         answers = [stream.answer() for stream in streams]
-        self.assertEqual(node.process.wait(60), 0, node.log())
+        self.assertEqual(node.exit_code(), 0, node.log())
         server.wait_until(lambda: len(targets(server)) == left, "the target to be forgotten")
         return answers
 
@@ -87,7 +87,7 @@ class Leave(unittest.TestCase):
                     node.send(signal.SIGTERM)
                 self.assertEqual([stream.answer() for stream in streams], plain)
                 for node in (one, other):
-                    self.assertEqual(node.process.wait(60), 0, node.log())
+                    self.assertEqual(node.exit_code(), 0, node.log())
             server.terminate()
 
     def test_what_is_sent_to_a_frozen_twin_ends_where_it_was(self):
@@ -101,7 +101,7 @@ class Leave(unittest.TestCase):
                 server.wait_until(lambda: all(stream.begun.is_set() for stream in streams), "first tokens")
                 frozen.send(signal.SIGSTOP)
                 one.send(signal.SIGTERM)
-                self.assertEqual(one.process.wait(60), 0, one.log())
+                self.assertEqual(one.exit_code(), 0, one.log())
                 server.wait_until(lambda: any(not stream.is_alive() for stream in streams), "its answers")
                 frozen.send(signal.SIGCONT)
                 self.assertEqual([stream.answer() for stream in streams], plain)
@@ -121,5 +121,5 @@ class Leave(unittest.TestCase):
             with self.target(cluster_port(server)) as node:
                 server.wait_ready()
                 node.send(signal.SIGTERM)
-                self.assertEqual(node.process.wait(60), 0, node.log())
+                self.assertEqual(node.exit_code(), 0, node.log())
             server.terminate()

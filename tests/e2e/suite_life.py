@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from server import Server, wait_out_an_echo
+from server import Server, exit_code, wait_out_an_echo
 
 binary = model = None  # set by run_e2e
 cpp_client = None      # the C++ example
@@ -60,7 +60,7 @@ def type_into_chat(lines, environment):
         except OSError:  # the program has closed the terminal
             pass
         os.close(master)
-        assert process.wait(60) == 0, shown
+        assert exit_code(process) == 0, shown
     return shown.decode()
 
 
@@ -114,7 +114,7 @@ class LifeSuite(unittest.TestCase):
                 part = connection.recv(65536)
                 self.assertTrue(part, "the stream was cut")
                 data += part
-            self.assertEqual(server.process.wait(30), 0, server.log())
+            self.assertEqual(server.exit_code(), 0, server.log())
 
     def test_an_echo_of_the_signal_is_none_while_connections_end(self):
         with Server(binary, model) as server, \
@@ -125,7 +125,7 @@ class LifeSuite(unittest.TestCase):
             while not re.search(r"ShdPnd:\s0+\n", status.read_text()):
                 self.assertLess(time.monotonic(), end, "it was not heard")
             server.process.send_signal(signal.SIGTERM)
-            self.assertEqual(server.process.wait(30), 0, server.log())
+            self.assertEqual(server.exit_code(), 0, server.log())
 
     def check_forced_stop(self, server, streams):
         """Each stream ended with one error event, and the process says that it was no good end."""
@@ -136,7 +136,7 @@ class LifeSuite(unittest.TestCase):
             self.assertEqual(data.count(b'"error":'), 1, data[-200:])
             self.assertIn(b'"code":503', data)
             self.assertNotIn(b"[DONE]", data)
-        self.assertEqual(server.process.wait(30), 1, server.log())
+        self.assertEqual(server.exit_code(), 1, server.log())
         self.assertEqual(re.findall(r" status=(\d+)", server.log()), ["503"] * len(streams))
 
     def test_a_second_signal_tells_the_streams_and_stops(self):
@@ -174,7 +174,7 @@ class LifeSuite(unittest.TestCase):
             with self.assertRaises(suite_rpc.rpc_client.RpcError) as caught:
                 asyncio.run(capnp.run(call()))
             self.assertEqual(caught.exception.code, 503)
-            self.assertEqual(server.process.wait(30), 1, server.log())
+            self.assertEqual(server.exit_code(), 1, server.log())
 
     def test_a_drain_that_takes_too_long_tells_the_streams_and_stops(self):
         with Server(binary, model, ["--drain-timeout-s", "1", "--log-level", "info"]) as server:
@@ -187,7 +187,7 @@ class LifeSuite(unittest.TestCase):
         with Server(binary, model) as server:
             connection, _ = stream_socket(server, LONG)
             stop_at_once(server)
-            self.assertEqual(server.process.wait(30), 1, server.log())
+            self.assertEqual(server.exit_code(), 1, server.log())
             connection.close()
 
     def test_running_out_of_descriptors_is_no_end(self):

@@ -84,7 +84,7 @@ class NodeSuite(unittest.TestCase):
             with draft_node(port) as node:
                 self.expect_hints(server, plain, "the second node")
                 node.send(signal.SIGTERM)
-                self.assertEqual(node.process.wait(60), 0, node.log())
+                self.assertEqual(node.exit_code(), 0, node.log())
                 self.assertEqual(answers(server)[0], plain)
             self.assertEqual(server.terminate(), 0)
 
@@ -134,11 +134,11 @@ class NodeSuite(unittest.TestCase):
                     self.expect_hints(server, plain, "the node")
                     self.assertEqual(server.terminate(), 0)
             node.send(signal.SIGINT)
-            self.assertEqual(node.process.wait(60), 0, node.log())
+            self.assertEqual(node.exit_code(), 0, node.log())
 
     def test_a_draft_of_another_tokenizer_is_refused_loudly(self):
         with Server(binary, model, DRAFTING) as server, draft_node(cluster_port(server), OTHER) as node:
-            self.assertEqual(node.process.wait(60), 1, node.log())
+            self.assertEqual(node.exit_code(), 1, node.log())
             self.assertIn("tokenizer", node.log())
             self.assertIn("tokenizer", server.log())
             self.assertEqual(drafts(server), [])
@@ -156,7 +156,7 @@ class NodeSuite(unittest.TestCase):
                     return all(member["load"]["rows_per_s"] > 0 for member in targets(server))
                 server.wait_until(both_served, "answers of both")
                 node.send(signal.SIGTERM)
-                self.assertEqual(node.process.wait(60), 0, node.log())
+                self.assertEqual(node.exit_code(), 0, node.log())
             server.wait_until(lambda: len(targets(server)) == 1, "the target to be forgotten")
             self.assertEqual(answers(server)[0], plain)
             self.assertEqual(server.terminate(), 0)
@@ -169,13 +169,13 @@ class NodeSuite(unittest.TestCase):
             port = cluster_port(gateway)
             twice = f"127.0.0.1:{port},localhost:{port}"
             with Node(binary, OTHER, twice, ["--roles", "target", "--threads", "1"]) as other:
-                self.assertEqual(other.process.wait(60), 1, other.log())
+                self.assertEqual(other.exit_code(), 1, other.log())
                 for log in (other.log(), gateway.log()):
                     self.assertIn('the cluster "tiny-llama"', log)
             with target_node(port, flags):
                 gateway.wait_ready()
                 with target_node(port, ["--ctx", "256"]) as other:
-                    self.assertEqual(other.process.wait(60), 1, other.log())
+                    self.assertEqual(other.exit_code(), 1, other.log())
                     self.assertIn("ctx 256, not 512", other.log())
             gateway.wait_until(lambda: not targets(gateway), "the two that left to be forgotten")
             with target_node(port, flags) as first, target_node(port, flags) as second:
@@ -189,7 +189,7 @@ class NodeSuite(unittest.TestCase):
                 first.send(signal.SIGKILL)
                 self.assertEqual(answers(gateway)[0], plain)
                 second.send(signal.SIGTERM)
-                self.assertEqual(second.process.wait(60), 0, second.log())
+                self.assertEqual(second.exit_code(), 0, second.log())
             gateway.wait_until(lambda: gateway.request("GET", "/ready")[0] == 503, "that no target is left")
             for event in ("gone", "left", "leaving"):
                 self.assertGreaterEqual(gateway.metric("outrider_cluster_transitions_total", event=event), 1, event)
@@ -198,7 +198,7 @@ class NodeSuite(unittest.TestCase):
             status, _, text = gateway.request("POST", "/reset_prefix_cache", {})
             self.assertEqual(status, 400, text)
             with target_node(port, ["--ctx", "256"]) as node:
-                self.assertEqual(node.process.wait(60), 1, node.log())
+                self.assertEqual(node.exit_code(), 1, node.log())
             with target_node(port, flags):
                 gateway.wait_until(lambda: gateway.request("GET", "/ready")[0] == 200, "a new target")
                 self.assertEqual(answers(gateway)[0], plain)
@@ -211,7 +211,7 @@ class NodeSuite(unittest.TestCase):
         with Server(binary, model, flags, wait=False, http_port=http_port) as gateway:
             port = cluster_port(gateway)
             with draft_node(port), Node(binary, OTHER, port, ["--roles", "target", "--threads", "1"]) as other:
-                self.assertEqual(other.process.wait(60), 1, other.log())
+                self.assertEqual(other.exit_code(), 1, other.log())
                 gateway.wait_until(lambda: drafts(gateway), "the draft")
                 self.assertEqual(gateway.request("GET", "/ready")[0], 503)
                 self.assertEqual(gateway.metric("outrider_cluster_members", role="draft"), 1)
@@ -219,7 +219,7 @@ class NodeSuite(unittest.TestCase):
                 gateway.wait_until(lambda: gateway.metric("outrider_cluster_transitions_total",
                                                           event="refused") == 1, "the refusal")
                 gateway.process.send_signal(signal.SIGTERM)
-                self.assertEqual(gateway.process.wait(60), 0, gateway.log())
+                self.assertEqual(gateway.exit_code(), 0, gateway.log())
 
     def test_requests_by_rejection_outlive_their_target(self):
         # What a twin draws next may be any token, but no request may fail for that.
@@ -315,7 +315,7 @@ class NodeSuite(unittest.TestCase):
                                 (["--ctx", "512", "--kv-kind", "q8_0"], "kv-kind of values q8_0, not fp16"),
                                 (["--ctx", "512", "--model-name", "mine"], "--model-name")):
                 with target_node(port, flags) as node:
-                    self.assertEqual(node.process.wait(60), 1, node.log())
+                    self.assertEqual(node.exit_code(), 1, node.log())
                     self.assertIn(word, node.log())
             server.wait_until(lambda: len(targets(server)) == 1, "its own target alone")
             self.assertEqual(server.terminate(), 0)
