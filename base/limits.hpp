@@ -55,6 +55,9 @@ inline constexpr int32_t client_keepalive_probes = 6;
 inline constexpr uint32_t drain_timeout_ms = 30'000;
 /// Time in which clients take their last bytes when the process stops; after it they are cut off.
 inline constexpr uint32_t stop_flush_ms = 2'000;
+/// What a stop may take beyond drain_timeout_ms until it is given up: to hand over what others are
+/// to have, to give up peers that take nothing, to write what is queued for the disk.
+inline constexpr uint32_t stop_grace_ms = 30'000;
 /// Names of unknown request fields that are remembered, so that each is logged once.
 inline constexpr uint32_t unknown_fields_logged_max = 256;
 /// Body or message that is parsed, templated and tokenized on the KJ thread: 20 ms at worst (random
@@ -391,6 +394,8 @@ static_assert(link_nccl_join_ms < link_silence_ms,
 static_assert(2 * link_nccl_join_ms < hand_over_ms, "and blocks have time to move after that");
 static_assert(http_header_bytes_max < http_body_bytes_max);
 static_assert(http_bodies_bytes_max >= text_jobs_max * http_body_bytes_max);
+static_assert(stop_grace_ms >= 2 * hand_over_ms + cluster_silence_ms + stop_flush_ms,
+              "a stop that hangs nowhere is not given up");
 static_assert(sse_ping_interval_ms < http_body_timeout_ms);
 static_assert(http_body_timeout_ms < http_body_total_timeout_ms);
 

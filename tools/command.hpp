@@ -15,6 +15,7 @@ namespace outrider::tools {
 inline constexpr int k_exit_done = 0;
 inline constexpr int k_exit_failed = 1;
 inline constexpr int k_exit_usage = 2;  ///< wrong usage or configuration, before anything loads
+inline constexpr int k_exit_hung = 3;   ///< a stop that was given up
 inline constexpr int k_exit_interrupted = 130;
 
 /// What a command line asks for: set by the chosen subcommand, run after parsing.

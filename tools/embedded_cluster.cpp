@@ -188,21 +188,25 @@ gateway::ServedModel served_by(const schema::Announce& target, model::ModelText 
 }  // namespace
 
 struct EmbeddedCluster::Actors {
-  Actors(const std::shared_ptr<spdlog::logger>& log, bool is_reachable) {
+  Actors(const std::shared_ptr<spdlog::logger>& log, BoundedStop& stop, bool is_reachable)
+      : stopping(stop) {
     if (is_reachable) config.load<caf::io::middleman>();
     system = std::make_unique<caf::actor_system>(config);
     router = system->spawn(router::router_actor, log);
   }
-  /// Waits for all actors.
-  ~Actors() {
+  /// Waits for all actors, and with the last of them the engine goes.
+  void end() {
     caf::anon_send_exit(router, caf::exit_reason::user_shutdown);
     router = nullptr;
+    stopping.enter("closing the cluster port");
     wire.reset();
-    system.reset();
+    stopping.enter("ending the engine and the actors");
+    system->await_all_actors_done();
   }
   Actors(const Actors&) = delete;
   Actors& operator=(const Actors&) = delete;
 
+  BoundedStop& stopping;
   actors::SystemConfig config;
   std::unique_ptr<caf::actor_system> system;
   schema::RouterHandle router;
@@ -231,8 +235,9 @@ struct EmbeddedCluster::State {
 
 EmbeddedCluster::EmbeddedCluster(const Clock& clock, ServingMetrics& metrics,
                                  std::shared_ptr<spdlog::logger> log,
-                                 std::optional<kvstore::ColdStoreOptions> store)
-    : clock_(clock), metrics_(metrics), log_(std::move(log)) {
+                                 std::optional<kvstore::ColdStoreOptions> store,
+                                 BoundedStop& stopping)
+    : clock_(clock), metrics_(metrics), log_(std::move(log)), stopping_(stopping) {
   if (!store) return;
   store_ = std::make_shared<kvstore::ColdStore>(
       std::move(*store), kvstore::Surroundings{.clock = clock_, .log = log_});
@@ -242,7 +247,7 @@ Result<uint16_t> EmbeddedCluster::listen(const cluster::Endpoint& endpoint,
                                          cluster::Credentials credentials,
                                          std::vector<schema::Served> expected) {
   OUTRIDER_ASSIGN(gate_, cluster::Gate::open({std::move(credentials), log_}));
-  actors_ = std::make_unique<Actors>(log_, true);
+  actors_ = std::make_unique<Actors>(log_, stopping_, true);
   actors_->wire = std::make_unique<cluster::Wire>(*actors_->system, gate_);
   caf::anon_send(actors_->router, schema::ServesModel{std::move(expected)});  // before who joins
   auto port = actors_->wire->publish(actors_->router, endpoint);
@@ -268,9 +273,15 @@ void EmbeddedCluster::stop() {
     state_->target.reset();
     state_->draft.reset();
   }
-  actors_.reset();  // waits for the actors, and with the last of them the engine goes
+  if (actors_) actors_->end();
   state_.reset();
-  store_.reset();
+  if (store_) {  // before CAF, whose end has no limit of its own
+    stopping_.enter("closing the KV store");
+    store_.reset();
+  }
+  if (!actors_) return;
+  stopping_.enter("ending CAF");
+  actors_.reset();
 }
 
 Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepared) const {
@@ -303,7 +314,7 @@ void EmbeddedCluster::start(Prepared prepared) {
     state->served.push_back(
         served_by(draft->announce, model_text_of(draft->announce.model, *draft->model)));
   }
-  if (!actors_) actors_ = std::make_unique<Actors>(log_, false);
+  if (!actors_) actors_ = std::make_unique<Actors>(log_, stopping_, false);
   target.draft_competes = prepared.draft && prepared.draft->competes;
   const model::DecodePlan plan = target.engine->decode_plan();
   state->target.reset(new OwnTarget{

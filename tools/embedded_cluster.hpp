@@ -21,6 +21,7 @@
 #include "model/engine.hpp"
 #include "model/loaded_model.hpp"
 #include "schema/messages.hpp"
+#include "tools/bounded_stop.hpp"
 #include "tools/cluster_view.hpp"
 #include "tools/draft_model.hpp"
 #include "tools/target_model.hpp"
@@ -35,7 +36,7 @@ class EmbeddedCluster {
  public:
   /// Opens the store, on a thread of its own.
   EmbeddedCluster(const Clock& clock, ServingMetrics& metrics, std::shared_ptr<spdlog::logger> log,
-                  std::optional<kvstore::ColdStoreOptions> store);
+                  std::optional<kvstore::ColdStoreOptions> store, BoundedStop& stopping);
   /// Lets processes on other machines join, there; before the start. The port that it got.
   Result<uint16_t> listen(const cluster::Endpoint& endpoint, cluster::Credentials credentials,
                           std::vector<schema::Served> expected);
@@ -82,6 +83,7 @@ class EmbeddedCluster {
   const Clock& clock_;
   ServingMetrics& metrics_;
   std::shared_ptr<spdlog::logger> log_;
+  BoundedStop& stopping_;
   std::shared_ptr<kvstore::ColdStore> store_;  ///< Null: none.
   std::shared_ptr<cluster::Gate> gate_;        ///< Null: nobody joins.
   const std::shared_ptr<link::LinkCounters> line_counters_ = std::make_shared<link::LinkCounters>();

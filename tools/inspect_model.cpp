@@ -20,7 +20,7 @@ T number(const model::GgufValue& value) {
   return out;
 }
 
-std::string_view text_of(const model::GgufValue& value) {
+std::string_view string_of(const model::GgufValue& value) {
   return {reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()};
 }
 
@@ -61,7 +61,7 @@ Json value_json(const model::GgufValue& value) {
     case GgufType::boolean:
       return number<uint8_t>(value) != 0;
     case GgufType::string:
-      return std::string(text_of(value));
+      return std::string(string_of(value));
     case GgufType::array:
       break;
   }
@@ -72,7 +72,7 @@ std::string value_text(const model::GgufValue& value) {
   if (value.is_array) {
     return std::to_string(value.count) + " x " + std::string(gguf_type_name(value.type));
   }
-  if (value.type == model::GgufType::string) return shortened(text_of(value));
+  if (value.type == model::GgufType::string) return shortened(string_of(value));
   const Json json = value_json(value);
   if (!json.is_number_float()) return json.dump();
   std::ostringstream out;

@@ -16,6 +16,7 @@
 #include "cluster/router_link.hpp"
 #include "cluster/wire.hpp"
 #include "tools/background_load.hpp"
+#include "tools/bounded_stop.hpp"
 #include "tools/cluster_access.hpp"
 #include "tools/command.hpp"
 #include "tools/config_check.hpp"
@@ -122,8 +123,9 @@ std::string node_name(const Settings& settings, const std::string& role) {
 class Node {
  public:
   Node(const std::vector<cluster::Endpoint>& routers, std::shared_ptr<cluster::Gate> gate,
-       Prepared prepared, const Clock& clock, const std::shared_ptr<spdlog::logger>& log)
-      : store_(std::move(prepared.store)), gate_(std::move(gate)) {
+       Prepared prepared, const Clock& clock, const std::shared_ptr<spdlog::logger>& log,
+       BoundedStop& stop)
+      : stop_(stop), store_(std::move(prepared.store)), gate_(std::move(gate)) {
     config_.load<caf::io::middleman>();
     system_ = std::make_unique<caf::actor_system>(config_);
     wire_ = std::make_unique<cluster::Wire>(*system_, gate_);
@@ -140,12 +142,17 @@ class Node {
 
   ~Node() {
     if (store_) store_->lift_write_limit();  // nobody waits for an answer any more
-    const caf::scoped_actor self(*system_);
-    target_.reset();
-    draft_.reset();
-    for (const cluster::RouterLink& link : links_) {
-      self->wait_for(link);  // it ends with its worker, and uses the wire until then
+    end_worker();
+    stop_.enter("closing connections");
+    wire_.reset();
+    stop_.enter("ending actors");
+    system_->await_all_actors_done();
+    if (store_) {  // before CAF, whose end has no limit of its own
+      stop_.enter("closing the KV store");
+      store_.reset();
     }
+    stop_.enter("ending CAF");
+    system_.reset();
   }
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -153,6 +160,7 @@ class Node {
   /// A target's requests go on elsewhere, or end here. Whether all did.
   bool leave() {
     if (!target_) return true;
+    stop_.enter("leaving");
     const caf::scoped_actor self(*system_);
     bool left = false;
     self->monitor(target_->actor());
@@ -166,6 +174,17 @@ class Node {
   kj::Promise<void> refused() { return kj::mv(refused_); }
 
  private:
+  void end_worker() {
+    stop_.enter("ending the engine and its links to routers");
+    const caf::scoped_actor self(*system_);
+    target_.reset();
+    draft_.reset();
+    for (const cluster::RouterLink& link : links_) {
+      self->wait_for(link);  // it ends with its worker, and uses the wire until then
+    }
+    links_.clear();
+  }
+
   template <class Worker>
   void join(const std::vector<cluster::Endpoint>& routers, const Worker& worker,
             const std::shared_ptr<spdlog::logger>& log) {
@@ -180,10 +199,11 @@ class Node {
     }
   }
 
-  std::shared_ptr<kvstore::ColdStore> store_;  ///< Closed last: what is queued becomes durable.
+  BoundedStop& stop_;
+  std::shared_ptr<kvstore::ColdStore> store_;
   std::shared_ptr<cluster::Gate> gate_;
   actors::SystemConfig config_;
-  std::unique_ptr<caf::actor_system> system_;  ///< Waits for its actors when it goes.
+  std::unique_ptr<caf::actor_system> system_;
   std::unique_ptr<cluster::Wire> wire_;
   kj::Promise<void> refused_ = nullptr;
   std::optional<RunningTarget> target_;
@@ -194,6 +214,7 @@ class Node {
 int run_node(const Settings& settings) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
+  BoundedStop stopping(stop_limit(std::chrono::seconds(settings.count("drain-timeout-s"))), *log);
   auto credentials = cluster_credentials(settings);
   if (!credentials) return report(credentials.error());
   const auto routers = routers_to_join(settings, *credentials);
@@ -225,6 +246,7 @@ int run_node(const Settings& settings) {
   BackgroundLoad<Prepared> loading(load);
   auto* loaded = loading.wait(io.waitScope, stop.addBranch());
   if (loaded == nullptr) {
+    stopping.enter("ending the load");
     end_at_the_next_signal(k_exit_interrupted);
     return k_exit_interrupted;
   }
@@ -239,14 +261,14 @@ int run_node(const Settings& settings) {
                announce.model, announce.context_tokens, settings.text("join"));
   int code = k_exit_done;
   {
-    Node node(*routers, gate, std::move(prepared), clock, *log);
+    Node node(*routers, gate, std::move(prepared), clock, *log, stopping);
     auto stopped = stop.addBranch().then([] { return k_exit_done; });
     auto refused = node.refused().then([] { return k_exit_failed; });
     code = stopped.exclusiveJoin(kj::mv(refused)).wait(io.waitScope);
     end_at_the_next_signal(k_exit_failed);
     if (!node.leave()) code = k_exit_failed;
   }
-  (*log)->info("stopped");
+  stopping.end();
   return code;
 }
 

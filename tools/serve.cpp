@@ -14,6 +14,7 @@
 #include "kernels/kv_kind_flags.hpp"
 #include "tools/background_load.hpp"
 #include "tools/banner.hpp"
+#include "tools/bounded_stop.hpp"
 #include "tools/cluster_access.hpp"
 #include "tools/command.hpp"
 #include "tools/config_check.hpp"
@@ -154,8 +155,9 @@ Result<EmbeddedCluster::Prepared> load(const Settings& settings, const EmbeddedC
 /// Waits for SIGTERM, lets admitted streams finish, and stops at a second signal or the timeout. An
 /// exit code: whether all of them could.
 int serve_until_stopped(kj::AsyncIoContext& io, kj::Promise<void> stop, gateway::Gateway& gateway,
-                        spdlog::logger& log) {
+                        BoundedStop& stopping, spdlog::logger& log) {
   stop.wait(io.waitScope);
+  stopping.enter("draining");
   log.info("draining: {}; a second signal stops at once",
            counted(gateway.open_requests(), "open request"));
   auto forced = stop_signal(io.unixEventPort).fork();
@@ -167,6 +169,7 @@ int serve_until_stopped(kj::AsyncIoContext& io, kj::Promise<void> stop, gateway:
                            }))
                            .wait(io.waitScope);
   if (!drained) log.warn("stopping; given up: {}", counted(gateway.open_requests(), "request"));
+  stopping.enter("telling clients");
   // Signals are listened to meanwhile: an echo is to be heard when it comes.
   auto another = is_forced ? stop_signal(io.unixEventPort) : forced.addBranch();
   gateway.stop().exclusiveJoin(another.then([] { end_at_once(k_exit_failed); })).wait(io.waitScope);
@@ -177,12 +180,13 @@ int serve_until_stopped(kj::AsyncIoContext& io, kj::Promise<void> stop, gateway:
 std::optional<int> start_with_target(kj::AsyncIoContext& io, kj::Promise<void> stop_signalled,
                                      const Settings& settings, const std::string& name,
                                      const model::EngineOptions& options, EmbeddedCluster& cluster,
-                                     spdlog::logger& log) {
+                                     BoundedStop& stopping, spdlog::logger& log) {
   BackgroundLoad<EmbeddedCluster::Prepared> loading([&](const std::atomic<bool>& stop) {
     return load(settings, cluster, name, options, log, stop);
   });
   auto* loaded = loading.wait(io.waitScope, kj::mv(stop_signalled));
   if (loaded == nullptr) {
+    stopping.enter("ending the load");
     end_at_the_next_signal(k_exit_interrupted);
     return k_exit_interrupted;
   }
@@ -201,7 +205,7 @@ std::optional<int> start_with_target(kj::AsyncIoContext& io, kj::Promise<void> s
 /// Waits for a target in another process. An exit code: it came to nothing.
 std::optional<int> start_as_gateway(kj::AsyncIoContext& io, kj::Promise<void> stop,
                                     model::ModelText text, EmbeddedCluster& cluster,
-                                    spdlog::logger& log) {
+                                    BoundedStop& stopping, spdlog::logger& log) {
   log.info("waiting for a target that serves {}", text.name);
   const auto wait = cluster.wait_for_target();
   std::optional<schema::Announce> found;
@@ -210,8 +214,8 @@ std::optional<int> start_as_gateway(kj::AsyncIoContext& io, kj::Promise<void> st
       .exclusiveJoin(kj::mv(stop))
       .wait(io.waitScope);
   if (!found) {
+    stopping.enter("ending the wait for a target");
     end_at_the_next_signal(k_exit_failed);
-    log.info("stopped");
     return k_exit_done;
   }
   log.info("{} serves it: context {} tokens", found->name, found->context_tokens);
@@ -222,6 +226,7 @@ std::optional<int> start_as_gateway(kj::AsyncIoContext& io, kj::Promise<void> st
 int serve(const Settings& settings) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
+  BoundedStop stopping(stop_limit(std::chrono::seconds(settings.count("drain-timeout-s"))), *log);
   const auto checked = check_serving(settings);
   if (!checked) return report(checked.error());
   for (const std::string& warning : checked->warnings) (*log)->warn("{}", warning);
@@ -236,7 +241,7 @@ int serve(const Settings& settings) {
   const std::string name = served_name(settings, checked->model);
   text->name = name;
   ServingMetrics metrics(name);
-  EmbeddedCluster cluster(clock, metrics, *log, std::move(plan->store));
+  EmbeddedCluster cluster(clock, metrics, *log, std::move(plan->store), stopping);
 
   gateway::Gateway::Parts parts = {
       .clock = clock,
@@ -259,18 +264,22 @@ int serve(const Settings& settings) {
   for (const std::string& warning : exposure_warnings(listening)) (*log)->warn("{}", warning);
   if (!joined_at->empty()) (*log)->info("nodes join at {}", *joined_at);
 
-  const auto ended =
-      is_gateway
-          ? start_as_gateway(io, stop.addBranch(), std::move(*text), cluster, **log)
-          : start_with_target(io, stop.addBranch(), settings, name, plan->options, cluster, **log);
-  if (ended) return *ended;
-  (*gateway)->serve(cluster.served_models(), cluster.backend());
-  std::cout << banner(name, cluster.device(), listening) << std::endl;
-  const int code = serve_until_stopped(io, stop.addBranch(), **gateway, **log);
-  end_at_the_next_signal(k_exit_failed);
+  const auto ended = is_gateway ? start_as_gateway(io, stop.addBranch(), std::move(*text), cluster,
+                                                   stopping, **log)
+                                : start_with_target(io, stop.addBranch(), settings, name,
+                                                    plan->options, cluster, stopping, **log);
+  if (ended == k_exit_failed || ended == k_exit_usage) return *ended;
+  int code = ended.value_or(k_exit_done);
+  if (!ended) {
+    (*gateway)->serve(cluster.served_models(), cluster.backend());
+    std::cout << banner(name, cluster.device(), listening) << std::endl;
+    code = serve_until_stopped(io, stop.addBranch(), **gateway, stopping, **log);
+    end_at_the_next_signal(k_exit_failed);
+  }
+  stopping.enter("closing client connections");
   gateway->reset();
   cluster.stop();
-  (*log)->info("stopped");
+  stopping.end();
   return code;
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <ctime>
@@ -41,6 +42,14 @@ kj::Promise<void> stop_signal(kj::UnixEventPort& port) {
         if (is_echo()) return stop_signal(port);
         return kj::READY_NOW;
       });
+}
+
+bool is_stop_signal_pending() {
+  sigset_t pending;
+  sigemptyset(&pending);
+  ::sigpending(&pending);
+  return std::ranges::any_of(k_stops,
+                             [&](int number) { return sigismember(&pending, number) == 1; });
 }
 
 void end_at_once(int exit_code) {

@@ -11,6 +11,9 @@ void capture_stop_signals();
 /// within a fifth of a second of one that counted is its echo and does not count, here and below.
 kj::Promise<void> stop_signal(kj::UnixEventPort& port);
 
+/// Whether one waits to be taken. Where they are captured; any thread.
+bool is_stop_signal_pending();
+
 /// As a second signal does. Async-signal-safe.
 [[noreturn]] void end_at_once(int exit_code);
 

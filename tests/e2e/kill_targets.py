@@ -48,6 +48,7 @@ WORDS = ("the model rides ahead of its target and a draft that is lost costs not
          "so write about rivers tests numbers letters birds and the sea").split()
 STOP_S = 4  # longer than the silence that a router allows
 EXIT_SKIPPED = 77
+EXIT_HUNG = 3
 GROWTH_MINUTES = 5  # a shorter run says nothing of growth
 PLACED = re.compile(r"session [0-9a-f]+\.(\d+): worker")
 CUTS = {"cut": (), "deaf": ("to node",), "mute": ("to server",)}
@@ -215,7 +216,8 @@ class Cluster:
             node.send(signal.SIGSTOP)
             return self.later(node.send, signal.SIGCONT)
         node.send(signal.SIGKILL if how == "kill" else signal.SIGTERM)
-        node.exit_code()
+        if node.exit_code() == EXIT_HUNG:
+            raise AssertionError(f"a node's stop hung:\n{node.log()[-4000:]}")
         node.end()
         self.nodes[at] = self.new_node(at)
 

@@ -13,7 +13,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ENDS_WITHIN_S = 50
+ENDS_WITHIN_S = 50  # whoever stops gives up after 60 s, if drain-timeout-s is as it was
 
 
 def process_holds(pid):

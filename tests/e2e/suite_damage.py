@@ -91,8 +91,8 @@ class Damage(unittest.TestCase):
             return [wide_model.complete(plain, ids)[0] for ids in cls.prompts]
 
     @classmethod
-    def serve(cls, directory, path=None, prepare=None):
-        flags = [*wide_model.FLAGS, "--store-dir", str(directory)]
+    def serve(cls, directory, path=None, prepare=None, flags=()):
+        flags = [*wide_model.FLAGS, "--store-dir", str(directory), *flags]
         return Server(binary, path or cls.model, flags, prepare=prepare)
 
     def setUp(self):
@@ -210,6 +210,18 @@ class Damage(unittest.TestCase):
             wait_out_an_echo()
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual(server.exit_code(), 1, server.log())
+        self.is_salvaged()
+
+    def test_a_stop_that_hangs_is_given_up(self):
+        (self.directory / "db" / "CURRENT").unlink()
+        with held_salvage(self.directory), \
+                self.serve(self.directory, flags=("--drain-timeout-s", "0")) as server:
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.exit_code(), 3, server.log())
+            self.assertIn("the stop hangs: closing the KV store, for ", server.log())
+        self.is_salvaged()
+
+    def is_salvaged(self):
         shutil.rmtree(self.directory / "db" / "lost")
         with self.serve(self.directory) as server:
             self.assertEqual(self.counted(server, "salvaged_total"), 1)

@@ -54,6 +54,7 @@ class Leave(unittest.TestCase):
         node.send(signal.SIGTERM)
         answers = [stream.answer() for stream in streams]
         self.assertEqual(node.exit_code(), 0, node.log())
+        self.assertRegex(node.log(), r"stopped in [\d.]+ s: leaving [\d.]+, ending the engine .*, ending CAF")
         server.wait_until(lambda: len(targets(server)) == left, "the target to be forgotten")
         return answers
 

@@ -115,6 +115,7 @@ class LifeSuite(unittest.TestCase):
                 self.assertTrue(part, "the stream was cut")
                 data += part
             self.assertEqual(server.exit_code(), 0, server.log())
+            self.assertRegex(server.log(), r"stopped in [\d.]+ s: draining [\d.]+, .*, ending the engine")
 
     def test_an_echo_of_the_signal_is_none_while_connections_end(self):
         with Server(binary, model) as server, \
