@@ -1,6 +1,6 @@
 #include "actors/block_giver.hpp"
 
-#include <future>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -11,6 +11,34 @@ namespace outrider::actors {
 namespace {
 
 constexpr Duration k_hand_over = std::chrono::milliseconds(limits::hand_over_ms);
+
+/// What an engine answers.
+class Reading {
+ public:
+  using Blocks = std::vector<model::CachedBlock>;
+
+  explicit Reading(LineThreads& threads) : changed_(threads.condition()) {}
+  /// Nothing: the engine has stopped. The first call counts.
+  void end(std::optional<Blocks> found) {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(is_over_, true)) found_ = std::move(found);
+    changed_->notify();
+  }
+  /// Whether it has ended.
+  bool wait(Duration most) {
+    std::unique_lock lock(mutex_);
+    if (!is_over_) changed_->wait_for(lock, most);
+    return is_over_;
+  }
+  /// Once it has ended.
+  std::optional<Blocks> take() { return std::move(found_); }
+
+ private:
+  std::mutex mutex_;
+  const std::unique_ptr<LineThreads::Condition> changed_;
+  bool is_over_ = false;
+  std::optional<Blocks> found_;
+};
 
 }  // namespace
 
@@ -26,21 +54,17 @@ BlockGiver::~BlockGiver() {
       if (line->link) line->link->close();
     }
   }
-  for (const auto& line : all_) line->thread.join();
+  for (const auto& line : all_) line->thread = nullptr;
 }
 
 void BlockGiver::serve(std::string gate, LineName line) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(all_, [](const std::unique_ptr<Line>& it) {
-    if (!it->ended) return false;
-    it->thread.join();
-    return true;
-  });
+  std::erase_if(all_, [](const std::unique_ptr<Line>& it) { return it->ended.load(); });
   if (!lines_.dial || stopping_ || all_.size() >= limits::peer_lines_max) return;
   auto begun = std::make_unique<Line>();
   try {
     begun->thread =
-        std::thread([this, &it = *begun, gate = std::move(gate), line = std::move(line)] {
+        lines_.threads->start([this, &it = *begun, gate = std::move(gate), line = std::move(line)] {
           ++open_;
           run(it, gate, line);
           --open_;
@@ -97,29 +121,26 @@ void BlockGiver::answer(Line& line) {
 /// False: the line is over.
 bool BlockGiver::give(link::TensorLink& link, model::CachedQuery query) {
   while (true) {
-    auto read = std::make_shared<std::promise<std::vector<model::CachedBlock>>>();
-    auto blocks = read->get_future();
-    engine_->read_cached(query, [read = std::move(read)](std::vector<model::CachedBlock> found) {
-      read->set_value(std::move(found));
-    });
+    const auto reading = std::make_shared<Reading>(*lines_.threads);
+    // An engine that stops drops the call.
+    std::shared_ptr<void> dropped(nullptr, [reading](void*) { reading->end(std::nullopt); });
+    engine_->read_cached(
+        query, [reading, dropped](Reading::Blocks found) { reading->end(std::move(found)); });
+    dropped = nullptr;
     const TimePoint end = lines_.clock->now() + k_hand_over;
-    while (blocks.wait_for(lines_.patience / 2) != std::future_status::ready) {
+    while (!reading->wait(lines_.patience / 2)) {
       const TimePoint now = lines_.clock->now();
       if (now >= end || !link.send(0, {k_wait_tag, {}}, now + lines_.patience)) return false;
     }
-    std::vector<model::CachedBlock> found;
-    try {
-      found = blocks.get();
-    } catch (const std::future_error&) {
-      return false;  // the engine has stopped
-    }
-    for (const model::CachedBlock& block : found) {
+    const std::optional<Reading::Blocks> found = reading->take();
+    if (!found) return false;  // the engine has stopped
+    for (const model::CachedBlock& block : *found) {
       link::Message message{query.first++, link::Bytes(encode(block))};
       if (!link.send(0, std::move(message), lines_.clock->now() + lines_.patience)) return false;
       ++given_;
     }
-    if (found.empty()) break;
-    query.before = found.back().id;
+    if (found->empty()) break;
+    query.before = found->back().id;
   }
   return link.send(0, {k_end_tag, {}}, lines_.clock->now() + lines_.patience).ok();
 }

@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "actors/engine_port.hpp"
@@ -35,7 +34,7 @@ class BlockGiver {
   struct Line {
     std::shared_ptr<link::TensorLink> link;  ///< Under the mutex.
     std::atomic<bool> ended = false;
-    std::thread thread;
+    std::unique_ptr<LineThreads::Thread> thread;  ///< Last: it uses the rest.
   };
   void run(Line& line, const std::string& gate, const LineName& name);
   /// From now on the line's. False: there shall be none.

@@ -44,9 +44,10 @@ void LineSpeed::observe(double bytes_per_s) {
   bytes_per_s_ = before + k_line_speed_weight * (bytes_per_s - before);
 }
 
-PeerLine::PeerLine(Setup setup) : setup_(std::move(setup)) {
+PeerLine::PeerLine(Setup setup)
+    : setup_(std::move(setup)), wake_(setup_.lines.threads->condition()) {
   need();
-  thread_ = std::thread([this] { run(); });
+  thread_ = setup_.lines.threads->start([this] { run(); });
 }
 
 PeerLine::~PeerLine() {
@@ -55,8 +56,8 @@ PeerLine::~PeerLine() {
     stops_ = true;
     if (link_) link_->close();
   }
-  wake_.notify_all();
-  thread_.join();
+  wake_->notify();
+  thread_ = nullptr;
 }
 
 void PeerLine::need() {
@@ -67,7 +68,7 @@ void PeerLine::need() {
 
 void PeerLine::through() {
   const std::lock_guard lock(mutex_);
-  if (needed_by_ > 0 && --needed_by_ == 0) wake_.notify_all();
+  if (needed_by_ > 0 && --needed_by_ == 0) wake_->notify();
 }
 
 bool PeerLine::is_over() const {
@@ -90,7 +91,7 @@ bool PeerLine::load(model::TierLoad& load, model::TierHandlers& handlers) {
   waiting_bytes_ += bytes_of(load);
   const TimePoint by = setup_.lines.clock->now() + load.timeout.value_or(k_hand_over);
   jobs_.push_back({std::move(load), std::move(handlers), by});
-  wake_.notify_all();
+  wake_->notify();
   return true;
 }
 
@@ -109,7 +110,7 @@ void PeerLine::run() {
       is_good = fetch(std::move(job));
       lock.lock();
     } else if (is_needed()) {
-      wake_.wait_for(lock, setup_.lines.patience);
+      wake_->wait_for(lock, setup_.lines.patience);
     } else {
       break;
     }

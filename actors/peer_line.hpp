@@ -3,13 +3,11 @@
 #include <spdlog/logger.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "actors/peer_lines.hpp"
 #include "model/block_tier.hpp"
@@ -41,7 +39,8 @@ class PeerLine {
     std::shared_ptr<std::atomic<uint64_t>> taken;  ///< Counts blocks.
     std::shared_ptr<spdlog::logger> log;
   };
-  /// Begins to connect at once: so the worker knows that it is to stay.
+  /// Begins to connect at once: so the worker knows that it is to stay. Throws std::system_error
+  /// where no thread is to be had.
   explicit PeerLine(Setup setup);
   /// Ends the line; what is asked for is a miss.
   ~PeerLine();
@@ -78,7 +77,7 @@ class PeerLine {
   std::shared_ptr<link::TensorLink> link_;  ///< The thread's; changed under the mutex.
   bool has_agreed_ = false;                 ///< With the other end, to go over NCCL or to stay.
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
+  const std::unique_ptr<LineThreads::Condition> wake_;
   std::deque<Job> jobs_;
   uint64_t waiting_bytes_ = 0;  ///< Of all that is asked for and has not ended.
   uint32_t needed_by_ = 0;
@@ -86,7 +85,7 @@ class PeerLine {
   bool is_over_ = false;
   bool has_failed_ = false;
   bool stops_ = false;
-  std::thread thread_;
+  std::unique_ptr<LineThreads::Thread> thread_;
 };
 
 }  // namespace outrider::actors

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/line_threads.hpp"
 #include "base/clock.hpp"
 #include "base/limits.hpp"
 #include "base/result.hpp"
@@ -31,6 +32,7 @@ struct PeerLines {
   /// With NCCL in it who asks on a line offers to move it there; who answers says yes or no. Its
   /// setup is the dialled links', always.
   link::NcclTerms nccl;
+  std::shared_ptr<LineThreads> threads = system_threads();
 };
 
 }  // namespace outrider::actors

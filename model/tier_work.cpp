@@ -34,14 +34,13 @@ void TierWork::Mailbox::push(Arrival arrival) {
 }
 
 TierWork::TierWork(std::shared_ptr<BlockTier> tier, std::shared_ptr<kernels::Ops> ops,
-                   KvCache& cache, const Digest256& kv_namespace)
+                   KvCache& cache, const Digest256& kv_namespace, size_t outgoing_max)
     : tier_(std::move(tier)), ops_(std::move(ops)), cache_(cache), kv_namespace_(kv_namespace) {
   const auto wake = [mailbox = mailbox_] {
     const std::lock_guard lock(mailbox->mutex);
     if (mailbox->wake) mailbox->wake();
   };
-  offers_ = std::make_shared<TierOffers>(limits::kv_outgoing_blocks_max,
-                                         cache.geometry().block_tokens, wake);
+  offers_ = std::make_shared<TierOffers>(outgoing_max, cache.geometry().block_tokens, wake);
   tier_->serve(offers_);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/block_id.hpp"
+#include "base/limits.hpp"
 #include "base/request.hpp"
 #include "model/block_tier.hpp"
 #include "model/engine.hpp"
@@ -35,8 +36,9 @@ struct TierRead {
 /// of what was read are shared with the tier's threads.
 class TierWork {
  public:
+  /// So many blocks may wait for the tier to look at them, and as many to be stored.
   TierWork(std::shared_ptr<BlockTier> tier, std::shared_ptr<kernels::Ops> ops, KvCache& cache,
-           const Digest256& kv_namespace);
+           const Digest256& kv_namespace, size_t outgoing_max = limits::kv_outgoing_blocks_max);
   /// Reads that are under way end by themselves; what they give is dropped.
   ~TierWork();
   TierWork(const TierWork&) = delete;
