@@ -219,8 +219,9 @@ TEST_F(PeerTierTest, ALongStepOfTheOtherIsWaitedForAndHoldsUpNoOtherPeer) {
   auto reference = make_engine(clock_);
   const Said whole = run(*reference, request_, {1, 1});
   const auto busy = std::make_shared<BusyEngine>(giver_engine_);
-  giver_ = std::make_unique<BlockGiver>(busy, lines_.made(std::chrono::milliseconds(20)), log_);
-  tier_ = std::make_shared<PeerTier>(nullptr, lines_.made(std::chrono::milliseconds(20)), log_);
+  const auto patience = std::chrono::milliseconds(200);  // of a machine with more to do
+  giver_ = std::make_unique<BlockGiver>(busy, lines_.made(patience), log_);
+  tier_ = std::make_shared<PeerTier>(nullptr, lines_.made(patience), log_);
   taking_ = make_engine(clock_);
   taking_->attach_tier(tier_);
   const GenerationRequest request = continued(whole.tokens, 30);
