@@ -19,6 +19,8 @@ constexpr uint32_t k_parts_max = 3;
 /// Between the tokens of a prompt: more than there are clients.
 constexpr size_t k_prompt_stride = 64;
 constexpr uint32_t k_tops_max = 5;
+/// Of a prompt where blocks matter: some of them.
+constexpr uint32_t k_blocks_tokens = 100;
 
 std::string name_of(uint64_t session) {
   return "session " + std::to_string(session);
@@ -63,11 +65,18 @@ GenerationRequest Clients::draw_request() {
   if (scenario_.has_long_prompts && random_.chance(0.3f)) {
     prompt_tokens += random_.below(k_parts_max * limits::prompt_part_tokens_max);
   }
-  for (uint32_t i = 0; i < prompt_tokens; ++i) {
+  if (scenario_.has_stores || scenario_.has_lines) {
+    if (!scenario_.is_tight) prompt_tokens += random_.below(k_blocks_tokens);
+    begin_like_another(request);
+    prompt_tokens = std::max(prompt_tokens, request.prompt.size() + 1);
+    request.kv.stop_rule = static_cast<KvStopRule>(1 + random_.below(k_kv_stop_rules));
+  }
+  for (size_t i = request.prompt.size(); i < prompt_tokens; ++i) {
     request.prompt.push_back(static_cast<int32_t>(clients_.size() + k_prompt_stride * i));
   }
   request.stop.max_tokens = 1 + random_.below(40);
-  if (!scenario_.is_tight && random_.chance(0.1f)) request.stop.max_tokens *= k_long;
+  const float long_ones = scenario_.has_lines ? 0.3f : 0.1f;
+  if (!scenario_.is_tight && random_.chance(long_ones)) request.stop.max_tokens *= k_long;
   request.choices = random_.chance(0.3f) ? 2 + random_.below(3) : 1;
   request.sampling.seed = random_.next_u64();
   if (random_.chance(0.3f)) request.tenant = random_.chance(0.5f) ? "blue" : "green";
@@ -79,6 +88,17 @@ GenerationRequest Clients::draw_request() {
   if (random_.chance(0.15f)) request.speculation.method = SpeculationMethod::reject_sampling;
   if (random_.chance(0.4f) && request.stop.max_tokens > 0) draw_stops(request);
   return request;
+}
+
+/// Half of them: with all of its prompt, or some of it.
+void Clients::begin_like_another(GenerationRequest& request) {
+  if (clients_.empty() || random_.chance(0.5f)) return;
+  const auto count = static_cast<uint32_t>(clients_.size());
+  const GenerationRequest& other = clients_[random_.below(count)].request;
+  const auto size = static_cast<uint32_t>(other.prompt.size());
+  if (other.prompt.front() < 0) return;
+  const uint32_t taken = random_.chance(0.5f) ? size : random_.below(size);
+  request.prompt.assign(other.prompt.begin(), other.prompt.begin() + taken);
 }
 
 /// Each choice ends at its first token, at its last or between, by a token or by text that ends in

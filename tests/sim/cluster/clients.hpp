@@ -84,6 +84,7 @@ class Clients {
 
  private:
   GenerationRequest draw_request();
+  void begin_like_another(GenerationRequest& request);
   void draw_stops(GenerationRequest& request);
   void check(const Client& client) const;
   void check_end(const Client& client) const;

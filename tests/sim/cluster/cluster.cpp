@@ -9,6 +9,7 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "router/router_actor.hpp"
+#include "tests/sim/cluster/block_content.hpp"
 
 namespace outrider::sim::cluster {
 namespace {
@@ -26,11 +27,13 @@ constexpr milliseconds k_hangs_after{2'000};
 /// Longer than any request takes that nothing happens to.
 constexpr milliseconds k_leaves_within{120'000};
 /// Of a tight engine: 64 tokens of two choices or more, so that they take blocks from each other.
-constexpr uint32_t k_tight_blocks = 32;
+constexpr uint32_t k_tight_blocks = 8;
 constexpr uint32_t k_tight_choices = 8;
 /// Where prompts are long: the longest fits, and a few of them at once.
 constexpr uint32_t k_long_context = 4 * limits::prompt_part_tokens_max;
-constexpr uint32_t k_long_blocks = 2 * k_long_context;
+constexpr uint32_t k_long_blocks = 4 * k_long_context / k_block_tokens;
+/// Above a store: a few of the longest answers fit, and what is not in use is soon only there.
+constexpr uint32_t k_small_blocks = 64;
 
 }  // namespace
 
@@ -41,7 +44,11 @@ std::string Slot::name() const {
 }
 
 Cluster::Cluster(const Scenario& scenario, Random& random)
-    : scenario_(scenario), random_(random), network_(runtime_, random, scenario.travel) {
+    : scenario_(scenario),
+      random_(random),
+      network_(runtime_, random, scenario.travel),
+      lines_(runtime_, network_, random, scenario.travel,
+             [this](const std::string& gate) { return slots_.at(std::stoul(gate)).process; }) {
   const auto add = [&](Kind kind, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
       Slot& slot = slots_.emplace_back();
@@ -67,6 +74,18 @@ const Slot* Cluster::slot_of(ProcessId process) const {
     if (slot.process == process) return &slot;
   }
   return nullptr;
+}
+
+uint64_t Cluster::blocks_loaded() const {
+  uint64_t count = blocks_loaded_;
+  for (const Slot& slot : slots_) count += slot.store ? slot.store->loaded() : 0;
+  return count;
+}
+
+uint64_t Cluster::blocks_handed_over() const {
+  uint64_t count = blocks_handed_over_;
+  for (const Slot& slot : slots_) count += slot.peers ? slot.peers->taken() : 0;
+  return count;
 }
 
 void Cluster::start(size_t index) {
@@ -110,18 +129,32 @@ schema::Announce Cluster::announce_of(const Slot& slot) {
   announce.context_tokens = scenario_.has_long_prompts ? k_long_context : 4096;
   announce.sequences = scenario_.is_tight ? k_tight_choices / 2 : 32;
   announce.waiting = scenario_.is_tight ? k_tight_choices / 2 : 32;
-  announce.block_tokens = 4;
+  announce.block_tokens = k_block_tokens;
   announce.prefill_row_ns = 1000;
   return announce;
 }
 
+std::shared_ptr<model::BlockTier> Cluster::start_tier(Slot& slot) {
+  if (scenario_.has_stores) {
+    if (!slot.disk) slot.disk = std::make_shared<Disk>();
+    slot.store = std::make_shared<ColdTier>(slot.disk, runtime_.time(), random_);
+  }
+  if (!scenario_.has_lines) return slot.store;
+  slot.peers =
+      std::make_shared<actors::PeerTier>(slot.store, lines_.of(slot.process), silent_logger());
+  return slot.peers;
+}
+
 void Cluster::start_target(Slot& slot, size_t index) {
   PagedEngine::Options options;
+  if (scenario_.has_stores) options.blocks = k_small_blocks;
   if (scenario_.is_tight) options.blocks = k_tight_blocks;
   if (scenario_.has_long_prompts) options.blocks = k_long_blocks;
   if (scenario_.is_tight) options.choices = k_tight_choices;
   options.twist = slot.is_stranger ? k_twist : 0;
-  options.frees_twice = scenario_.bug == PlantedBug::freed_twice;
+  options.leaks = scenario_.bug == PlantedBug::leaked_block;
+  options.ops = ops_;
+  options.tier = start_tier(slot);
   slot.engine = std::make_shared<PagedEngine>(options, [this, index] { wake(index); });
   actors::TargetSetup setup;
   setup.announce = announce_of(slot);
@@ -132,6 +165,8 @@ void Cluster::start_target(Slot& slot, size_t index) {
   setup.hangs_after = k_hangs_after;
   setup.leaves_within = k_leaves_within;
   setup.log = silent_logger();
+  if (slot.peers) setup.lines = lines_.of(slot.process);
+  setup.peers = slot.peers;
   setup.engine = [engine = slot.engine](actors::EngineListener listener) {
     return engine->open(engine, std::move(listener));
   };
@@ -167,7 +202,12 @@ void Cluster::kill(size_t index, bool in_flight) {
   slot.routed = nullptr;
   slot.linked.clear();
   slot.engine = nullptr;
+  if (slot.store) blocks_loaded_ += slot.store->loaded();
+  if (slot.peers) blocks_handed_over_ += slot.peers->taken();
+  slot.store = nullptr;
+  slot.peers = nullptr;
   slot.draft = nullptr;
+  lines_.kill(process, in_flight);
   network_.kill(process, in_flight);
 }
 
@@ -177,6 +217,12 @@ void Cluster::leave(size_t index, bool is_patient) {
   slot.is_patient = is_patient;
   caf::anon_send(caf::actor_cast<caf::actor>(slot.routed), actors::LeaveNow{});
   runtime_.run_actors();
+}
+
+void Cluster::set_disk(size_t index, Duration most, bool fails) {
+  Disk& disk = *slots_[index].disk;
+  disk.most = most;
+  disk.fails = fails;
 }
 
 void Cluster::hang(size_t index) {
@@ -197,12 +243,14 @@ void Cluster::heal() {
     if (slots_[i].is_leaving && !slots_[i].is_patient) kill(i, true);
     if (!slots_[i].up()) start(i);
     if (paused(i)) resume(i);
+    if (slots_[i].disk) set_disk(i, Disk().most, false);
     if (slots_[i].is_beyond_help) continue;
     if (slots_[i].hangs_since) go_on(i);
     slots_[i].stalled_until = TimePoint{0};
     slots_[i].slowness = 1;
   }
   network_.heal(travel);
+  lines_.calm(travel);
   runtime_.run_actors();
 }
 
@@ -220,7 +268,8 @@ void Cluster::look_for(const Slot& gateway, const Slot& worker, caf::strong_acto
   if (!gateway.up() || !is_dead_proxy(linked)) return;
   if (!network_.reaches(worker.process, gateway.process)) return;
   linked = network_.view(worker.process, caf::actor_cast<caf::strong_actor_ptr>(gateway.router));
-  caf::anon_send(worker.routed, schema::RouterFound{caf::actor_cast<schema::RouterHandle>(linked)});
+  caf::anon_send(worker.routed, schema::RouterFound{caf::actor_cast<schema::RouterHandle>(linked),
+                                                    std::to_string(gateway.number)});
 }
 
 void Cluster::wake(size_t index) {

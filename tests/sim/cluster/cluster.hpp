@@ -7,7 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "actors/peer_tier.hpp"
+#include "kernels/ops.hpp"
 #include "schema/messages.hpp"
+#include "tests/sim/cluster/cold_tier.hpp"
+#include "tests/sim/cluster/lines.hpp"
 #include "tests/sim/cluster/network.hpp"
 #include "tests/sim/cluster/paged_engine.hpp"
 #include "tests/sim/cluster/runtime.hpp"
@@ -40,6 +44,9 @@ struct Slot {
   RoutedHandle routed;                        ///< A worker.
   std::vector<caf::strong_actor_ptr> linked;  ///< The gateways' routers as it was told of them.
   std::shared_ptr<PagedEngine> engine;
+  std::shared_ptr<Disk> disk;       ///< Of a target with a store; stays when its process goes.
+  std::shared_ptr<ColdTier> store;  ///< On it.
+  std::shared_ptr<actors::PeerTier> peers;
   std::shared_ptr<StepwiseDraft> draft;
   bool is_stepping = false;
   bool is_leaving = false;               ///< A target that was asked to stop.
@@ -63,9 +70,13 @@ class Cluster {
 
   Runtime& runtime() { return runtime_; }
   Network& network() { return network_; }
+  Lines& lines() { return lines_; }
   const std::vector<Slot>& slots() const { return slots_; }
   std::span<const Slot> gateways() const { return std::span(slots_).first(scenario_.gateways); }
   size_t index_of(const Slot& slot) const { return static_cast<size_t>(&slot - slots_.data()); }
+  /// Blocks that targets got from stores, and from each other.
+  uint64_t blocks_loaded() const;
+  uint64_t blocks_handed_over() const;
   /// The slot whose process it is now; null: it was another life.
   const Slot* slot_of(ProcessId process) const;
 
@@ -80,6 +91,7 @@ class Cluster {
   }
   void stall(size_t slot, Duration time) { slots_[slot].stalled_until = runtime_.now() + time; }
   void slow_down(size_t slot, uint32_t slowness) { slots_[slot].slowness = slowness; }
+  void set_disk(size_t slot, Duration most, bool fails);
   void hang(size_t slot);
   void go_on(size_t slot);
   /// What it has now stays: heal() leaves it alone.
@@ -97,6 +109,8 @@ class Cluster {
  private:
   void start_gateway(Slot& slot);
   void start_target(Slot& slot, size_t index);
+  /// What is below its pool.
+  std::shared_ptr<model::BlockTier> start_tier(Slot& slot);
   void start_draft(Slot& slot, size_t index);
   schema::Announce announce_of(const Slot& slot);
   void look_for_routers();
@@ -106,8 +120,12 @@ class Cluster {
 
   const Scenario& scenario_;
   Random& random_;
+  std::shared_ptr<kernels::Ops> ops_ = kernels::make_ref_ops();  ///< Of all pools.
   Runtime runtime_;
   Network network_;
+  Lines lines_;
+  uint64_t blocks_loaded_ = 0;       ///< By processes that are dead,
+  uint64_t blocks_handed_over_ = 0;  ///< the same.
   std::vector<Slot> slots_;
 };
 

@@ -40,6 +40,8 @@ struct Totals {
   uint64_t done = 0;
   uint64_t messages = 0;
   uint64_t tokens = 0;
+  uint64_t blocks_loaded = 0;
+  uint64_t blocks_handed_over = 0;
   double virtual_s = 0;
 };
 
@@ -52,6 +54,8 @@ void play(uint64_t seed, const Settings& settings, Totals& totals) {
   totals.done += outcome.done;
   totals.messages += outcome.messages;
   totals.tokens += outcome.tokens;
+  totals.blocks_loaded += outcome.blocks_loaded;
+  totals.blocks_handed_over += outcome.blocks_handed_over;
   totals.virtual_s += to_seconds(outcome.time);
   if (outcome.violations.empty()) return;
   ++totals.violating;
@@ -85,7 +89,8 @@ int run(int argc, char** argv) {
       {"none", PlantedBug::none},
       {"lost-done", PlantedBug::lost_done},
       {"stale-generation", PlantedBug::stale_generation},
-      {"freed-twice", PlantedBug::freed_twice}};
+      {"foreign-block", PlantedBug::foreign_block},
+      {"leaked-block", PlantedBug::leaked_block}};
   app.add_option("--bug", settings.bug, "Plant one, to see it found")
       ->transform(CLI::CheckedTransformer(bugs));
   CLI11_PARSE(app, argc, argv);
@@ -105,8 +110,10 @@ int run(int argc, char** argv) {
   const double s = std::chrono::duration<double>(passed).count();
   std::cout << totals.seeds << " seeds, " << totals.violating << " with violations; "
             << totals.requests << " requests, " << totals.done << " of them done, " << totals.tokens
-            << " tokens, " << totals.messages << " messages between processes, " << totals.virtual_s
-            << " virtual s; " << static_cast<double>(totals.seeds) / s << " seeds/s\n";
+            << " tokens, " << totals.blocks_loaded << " blocks loaded, "
+            << totals.blocks_handed_over << " handed over, " << totals.messages
+            << " messages between processes, " << totals.virtual_s << " virtual s; "
+            << static_cast<double>(totals.seeds) / s << " seeds/s\n";
   return totals.violating == 0 ? 0 : 1;
 }
 

@@ -15,6 +15,10 @@ constexpr float k_breaks = 0.3f;
 /// Of what stalls or hangs where a rock is, so much does it for ever.
 constexpr float k_for_ever = 0.3f;
 constexpr uint32_t k_hunts = 4;
+/// Where blocks are handed over, so many of the targets' faults are that they leave; where stores
+/// are, their disks.
+constexpr float k_leaves = 0.4f;
+constexpr float k_disks = 0.3f;
 /// A target has joined again, and a session has found it.
 constexpr milliseconds k_settled{1'500};
 /// Within less than the shortest pauses between all of its tries, and what happens four times a
@@ -73,6 +77,9 @@ void Faults::strike() {
   const size_t victim = choose_victim();
   if (victim == cluster_.slots().size()) return;
   clients_.mishap();
+  const bool is_target = cluster_.slots()[victim].kind == Kind::target;
+  if (is_target && scenario_.has_lines && random_.chance(k_leaves)) return leave(victim);
+  if (is_target && scenario_.has_stores && random_.chance(k_disks)) return spoil_disk(victim);
   const uint32_t dice = random_.below(18);
   if (dice < 3) return kill(victim);
   if (dice < 5) return pause(victim);
@@ -204,6 +211,15 @@ void Faults::hang(size_t index) {
     cluster_.go_on(index);
     calm_since_[index] = cluster_.runtime().now();
   });
+}
+
+void Faults::spoil_disk(size_t index) {
+  const Slot& slot = cluster_.slots()[index];
+  const bool fails = random_.chance(0.3f);
+  report_.note("the disk of " + slot.name() + (fails ? " fails" : " is slow"));
+  cluster_.set_disk(index, some_ms(50, 8'000), fails);
+  cluster_.runtime().time().after(some_ms(500, 8'000),
+                                  [this, index] { cluster_.set_disk(index, Disk().most, false); });
 }
 
 /// Wherever this session is placed next, somebody is killed.

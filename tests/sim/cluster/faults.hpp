@@ -11,9 +11,9 @@ namespace outrider::sim::cluster {
 
 /// What goes wrong: kills with a restart, one session's targets killed one after another, targets
 /// that are asked to stop, pauses, cut ways (one or both), engines that stall or slow down, workers
-/// that hang, leaps of the clock. Where the scenario has a rock, nothing of it to gateways, the
-/// first target and the ways between them; but the clock leaps for all, and some workers stall or
-/// hang for ever.
+/// that hang, disks that are slow or fail, leaps of the clock. Where the scenario has a rock,
+/// nothing of it to gateways, the first target and the ways between them; but the clock leaps for
+/// all, and some workers stall or hang for ever.
 class Faults {
  public:
   Faults(Cluster& cluster, Clients& clients, Report& report, Random& random,
@@ -53,6 +53,7 @@ class Faults {
   void stall(size_t slot);
   void slow_down(size_t slot);
   void hang(size_t slot);
+  void spoil_disk(size_t slot);
   void hunt();
   void leap();
   Duration some_ms(uint32_t least, uint32_t most);

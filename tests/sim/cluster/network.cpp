@@ -36,6 +36,11 @@ bool Network::reaches(ProcessId from, ProcessId to) const {
   return can_talk(from) && can_talk(to) && !is_cut(from, to) && !is_cut(to, from);
 }
 
+bool Network::carries(ProcessId from, ProcessId to) const {
+  const auto runs = [&](ProcessId one) { return runtime_.alive(one) && !runtime_.paused(one); };
+  return runs(from) && runs(to) && !is_cut(from, to);
+}
+
 bool Network::connect(ProcessId from, ProcessId to) {
   if (!reaches(from, to)) return false;
   const Pair pair = pair_of(from, to);

@@ -39,6 +39,8 @@ class Network {
   /// What `viewer` sees of the actor: a dead proxy where there is no way to it.
   caf::strong_actor_ptr view(ProcessId viewer, const caf::strong_actor_ptr& actor);
   bool reaches(ProcessId from, ProcessId to) const;
+  /// Whether bytes of a connection of their own get there now.
+  bool carries(ProcessId from, ProcessId to) const;
   void send(const Proxy& by, caf::mailbox_element& what);
 
   void cut(ProcessId from, ProcessId to);

@@ -1,27 +1,32 @@
 #include "tests/sim/cluster/paged_engine.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
+
+#include "base/hash.hpp"
+#include "base/limits.hpp"
+#include "tests/sim/cluster/block_content.hpp"
 
 namespace outrider::sim::cluster {
 namespace {
 
-constexpr size_t k_block_tokens = 4;
 /// A planted bug shows in every so many releases.
 constexpr uint32_t k_bug_each = 3;
 /// Of prompt tokens that are told: so many in a step, or a share of long prompts.
 constexpr size_t k_prompt_step_tokens = 6;
 constexpr size_t k_prompt_steps_max = 6;
+/// Few, so that some do not fit.
+constexpr size_t k_outgoing_blocks = 64;
+constexpr uint64_t k_absorbed_blocks = 8;
+constexpr uint64_t k_stored_blocks = 4;
 
 }  // namespace
 
 class PagedEngine::Port final : public actors::EnginePort {
  public:
   explicit Port(std::shared_ptr<PagedEngine> engine) : engine_(std::move(engine)) {}
-  ~Port() override {
-    engine_->listener_ = nullptr;
-    engine_->requests_.clear();
-  }
+  ~Port() override { engine_->stop(); }
 
   Result<void> submit(RequestKey key, GenerationRequest request) override {
     actors::EngineEvents events;
@@ -47,21 +52,43 @@ class PagedEngine::Port final : public actors::EnginePort {
   void hint(std::vector<actors::DraftedHint>) override {}
   void count_hints(HintOutcome, uint64_t) override {}
   actors::EngineSnapshot snapshot() const override { return engine_->snapshot(); }
-  void read_cached(model::CachedQuery, CachedDone done) override { done({}); }
+  void read_cached(model::CachedQuery query, CachedDone done) override {
+    engine_->errands_.push_back({std::move(query), std::move(done)});
+    engine_->wake_();
+  }
 
  private:
   std::shared_ptr<PagedEngine> engine_;
 };
 
 PagedEngine::PagedEngine(Options options, std::function<void()> wake)
-    : options_(options), wake_(std::move(wake)) {
-  for (uint32_t i = options_.blocks; i > 0; --i) free_.push_back(static_cast<int32_t>(i - 1));
+    : options_(std::move(options)), wake_(std::move(wake)) {
+  kv_namespace_[0] = static_cast<uint8_t>(options_.twist);
+  cache_ = model::KvCache::create(options_.ops, k_geometry, options_.blocks).value();
+  if (!options_.tier) return;
+  tier_ = std::make_unique<model::TierWork>(options_.tier, options_.ops, *cache_, kv_namespace_,
+                                            k_outgoing_blocks);
+  tier_->on_arrival(wake_);
 }
+
+PagedEngine::~PagedEngine() = default;
 
 std::unique_ptr<actors::EnginePort> PagedEngine::open(const std::shared_ptr<PagedEngine>& self,
                                                       actors::EngineListener listener) {
   listener_ = std::move(listener);
   return std::make_unique<Port>(self);
+}
+
+/// What requests that are over have left for the tier goes there yet, as of an EngineLoop.
+void PagedEngine::stop() {
+  listener_ = nullptr;
+  errands_.clear();
+  if (!requests_.empty()) tier_ = nullptr;
+  requests_.clear();
+}
+
+bool PagedEngine::idle() const {
+  return requests_.empty() && errands_.empty() && (!tier_ || tier_->outgoing() == 0);
 }
 
 uint32_t PagedEngine::choices() const {
@@ -89,50 +116,76 @@ Result<void> PagedEngine::submit(RequestKey key, GenerationRequest request) {
   OUTRIDER_CHECK(!requests_.contains(key), key.session, key.generation);
   Running& running = requests_[key];
   running.request = std::move(request);
-  for (uint32_t i = 0; i < running.request.choices; ++i) {
-    running.choices.push_back({Answer(running.request, i, options_.twist), {}, false});
+  const GenerationRequest& it = running.request;
+  running.root = root_of(it.tenant, it.cache_salt);
+  running.owner = hash64(it.tenant);
+  running.retention =
+      std::make_shared<model::TierRetention>(model::TierRetention{.tenant = it.tenant});
+  for (uint32_t i = 0; i < it.choices; ++i) {
+    running.choices.push_back({.answer = Answer(it, i, options_.twist),
+                               .kv = model::KvSequence(*cache_),
+                               .output = {},
+                               .chain = {},
+                               .contents = {},
+                               .reading = nullptr});
   }
-  Answer& answer = running.choices.front().answer;
-  for (const int32_t id : running.request.committed) {
-    OUTRIDER_CHECK(!answer.finish(), key.session, answer.length());
-    answer.commit(running.request, id);
+  Choice& first = running.choices.front();
+  for (const int32_t id : it.committed) {
+    OUTRIDER_CHECK(!first.answer.finish(), key.session, first.answer.length());
+    first.answer.commit(it, id);
+    first.output.push_back(id);
   }
   return {};
 }
 
 /// From the last choice of the last request on, as far as they stand behind this one.
-std::optional<int32_t> PagedEngine::allocate(const Choice& for_whom) {
-  for (auto at = requests_.rbegin(); free_.empty() && at != requests_.rend(); ++at) {
+bool PagedEngine::release_one_behind(const Choice& choice) {
+  for (auto at = requests_.rbegin(); at != requests_.rend(); ++at) {
     std::vector<Choice>& choices = at->second.choices;
-    for (auto choice = choices.rbegin(); free_.empty() && choice != choices.rend(); ++choice) {
-      if (&*choice == &for_whom) return std::nullopt;
-      release(*choice);
+    for (auto last = choices.rbegin(); last != choices.rend(); ++last) {
+      if (&*last == &choice) return false;
+      if (last->kv.length() == 0) continue;
+      release(*last);
+      return true;
     }
   }
-  if (free_.empty()) return std::nullopt;
-  const int32_t block = free_.back();
-  free_.pop_back();
-  return block;
+  return false;
 }
 
-/// Blocks for the prompt, what is produced and one more.
-bool PagedEngine::make_room(const GenerationRequest& request, Choice& choice) {
-  const size_t tokens = request.prompt.size() + choice.answer.length();
-  while (k_block_tokens * choice.blocks.size() <= tokens) {
-    const auto block = allocate(choice);
-    if (!block) return false;
-    choice.blocks.push_back(*block);
+/// Rows for all tokens that are known.
+bool PagedEngine::make_room(const Running& running, Choice& choice) {
+  const auto length = static_cast<uint32_t>(running.length(choice));
+  while (!choice.kv.append(length - choice.kv.length())) {
+    if (!release_one_behind(choice)) return false;
   }
   return true;
 }
 
 void PagedEngine::release(Choice& choice) {
-  if (choice.blocks.empty()) return;
-  if (options_.frees_twice && ++released_ % k_bug_each == 0) {
-    free_.push_back(choice.blocks.front());
+  leave_read(choice);
+  choice.asked_tier = false;
+  choice.seen = 0;
+  if (choice.kv.length() == 0) return;
+  if (options_.leaks && ++released_ % k_bug_each == 0) leaked_.push_back(choice.kv.fork());
+  choice.kv.reset();
+}
+
+bool PagedEngine::make_ready(Running& running, Choice& choice) {
+  name_blocks(running, choice);
+  if (choice.kv.length() == 0) {
+    if (waits_for_tier(running, choice)) return false;
+    const uint32_t usable = cacheable_blocks(running, choice);
+    const std::span<const BlockId> chain = std::span(choice.chain).first(usable);
+    choice.kv.take(chain.first(cache_->index().longest(chain)));
+    leave_read(choice);
+    offer(running, choice, 0);
   }
-  free_.insert(free_.end(), choice.blocks.begin(), choice.blocks.end());
-  choice.blocks.clear();
+  if (!make_room(running, choice)) {
+    release(choice);
+    return false;
+  }
+  publish(running, choice);
+  return true;
 }
 
 /// False: there are more.
@@ -158,9 +211,11 @@ void PagedEngine::compute(Running& running, Choice& choice, model::ChoiceUpdate&
   } else if (update.choice == 0 && !tell_prompt(running, update)) {
     return;
   } else if (!choice.answer.finish()) {  // An earlier attempt may have told all of it.
-    const int32_t id = choice.answer.draw(request, update.key.generation);
+    int32_t id = choice.answer.draw(request, update.key.generation);
+    if (!is_right(choice)) id ^= 1;
     update.tokens.push_back(choice.answer.told(request, id));
     choice.answer.commit(request, id);
+    choice.output.push_back(id);
   }
   if (!update.finish) update.finish = choice.answer.finish();
   if (update.finish) update.timings = RequestTimings{};
@@ -177,7 +232,7 @@ bool PagedEngine::advance(RequestKey key, Running& running,
     if (choice.finished) continue;
     const bool awaits_prompt =
         i > 0 && request.prompt_logprobs >= 0 && running.prompt_told < request.prompt.size();
-    if (!running.cancelled && (awaits_prompt || !make_room(request, choice))) {
+    if (!running.cancelled && (awaits_prompt || !make_ready(running, choice))) {
       ended = false;
       continue;
     }
@@ -194,20 +249,22 @@ bool PagedEngine::advance(RequestKey key, Running& running,
 
 void PagedEngine::step() {
   step_began_ = TimePoint{0};
-  if (stopped()) return;
+  run_errands();
   actors::EngineEvents events;
+  if (tier_) tier_->absorb(k_absorbed_blocks * k_geometry.block_bytes());
   for (auto at = requests_.begin(); at != requests_.end();) {
     at = advance(at->first, at->second, events.updates) ? requests_.erase(at) : std::next(at);
   }
+  if (tier_) tier_->store(k_stored_blocks * k_geometry.block_bytes());
   const auto tokens = static_cast<uint32_t>(events.updates.size());
   events.step = {tokens, tokens, true, std::chrono::milliseconds(1)};
-  if (!events.empty()) listener_(std::move(events));
+  if (listener_ && !events.empty()) listener_(std::move(events));
 }
 
 actors::EngineSnapshot PagedEngine::snapshot() const {
   actors::EngineSnapshot snapshot;
   snapshot.stats.blocks_total = options_.blocks;
-  snapshot.stats.blocks_free = static_cast<uint32_t>(free_.size());
+  snapshot.stats.blocks_free = cache_->available();
   for (const auto& [key, running] : requests_) {
     (running.parked ? snapshot.stats.parked : snapshot.stats.running) += running.request.choices;
   }
@@ -217,18 +274,22 @@ actors::EngineSnapshot PagedEngine::snapshot() const {
 }
 
 std::string PagedEngine::conserve() const {
-  std::vector<uint32_t> found(options_.blocks, 0);
-  for (const int32_t block : free_) ++found[static_cast<size_t>(block)];
+  std::set<int32_t> held;
+  std::vector<const model::KvSequence*> sequences;
   for (const auto& [key, running] : requests_) {
     for (const Choice& choice : running.choices) {
-      for (const int32_t block : choice.blocks) ++found[static_cast<size_t>(block)];
+      sequences.push_back(&choice.kv);
+      for (const int32_t block : choice.kv.table()) {
+        if (!cache_->index().contains(block)) held.insert(block);
+      }
     }
   }
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i] != 1) {
-      return "block " + std::to_string(i) + " is there " + std::to_string(found[i]) + " times";
-    }
+  const size_t known = held.size() + cache_->index().size();
+  if (known != cache_->pool().used()) {
+    return std::to_string(cache_->pool().used()) + " blocks are in use, and somebody's are " +
+           std::to_string(known);
   }
+  if (leaked_.empty()) cache_->check_conservation(sequences);
   return {};
 }
 

@@ -1,6 +1,9 @@
 #include "tests/sim/cluster/saboteur.hpp"
 
 #include <chrono>
+#include <utility>
+
+#include "actors/block_wire.hpp"
 
 namespace outrider::sim::cluster {
 
@@ -16,6 +19,12 @@ bool Saboteur::on_send(const Parcel& parcel) {
   if (bug_ != PlantedBug::lost_done || !content_of<schema::Done>(parcel.content)) return true;
   const Slot* slot = cluster_.slot_of(parcel.from);
   return slot == nullptr || slot->number != 0;
+}
+
+void Saboteur::exchange_block(link::Message& message) {
+  if (message.tag >= actors::k_wait_tag) return;  // No block.
+  const link::Bytes before = std::exchange(block_, message.bytes);
+  if (before.size() > 0) message.bytes = before;
 }
 
 /// Late, and under the generation that has taken over meanwhile, if one has.

@@ -32,6 +32,8 @@ Scenario scenario_of(uint64_t seed, PlantedBug bug) {
     out.travel.late = 0.1f * random.uniform();
     out.travel.late_most = milliseconds(1 + random.below(1'500));
   }
+  out.has_stores = random.chance(0.4f);
+  out.has_lines = out.targets > 1 && random.chance(0.7f);
   return out;
 }
 
@@ -43,6 +45,7 @@ std::string describe(const Scenario& scenario) {
           : scenario.has_stranger ? ", a stranger"
                                   : "")
       << (scenario.is_tight ? ", tight" : "") << (scenario.has_long_prompts ? ", long prompts" : "")
+      << (scenario.has_stores ? ", stores" : "") << (scenario.has_lines ? ", lines" : "")
       << (scenario.has_rock ? ", a rock" : "") << ", requests " << scenario.requests << ", faults "
       << scenario.faults << " in " << to_ms(scenario.trouble) << " ms";
   return out.str();

@@ -13,7 +13,8 @@ enum class PlantedBug : uint8_t {
   none,
   lost_done,         ///< The first target's Done never arrives, however often it is sent.
   stale_generation,  ///< What a target said comes once more, and passes for its successor's.
-  freed_twice,       ///< Engines free a block twice now and then.
+  foreign_block,     ///< One that is handed over is of another text, now and then.
+  leaked_block,      ///< Engines give a block less back than they took, now and then.
 };
 
 /// What one run plays: a pure function of its seed.
@@ -30,8 +31,10 @@ struct Scenario {
   bool is_tight = false;          ///< Few slots and few blocks: some are told to come back later.
   bool has_long_prompts = false;  ///< Of several parts.
   uint32_t sessions_max = limits::sessions_open_max;  ///< Of a front desk.
-  bool has_rock = false;  ///< Nothing happens to the first target, nor on the way to it.
-  uint32_t requests = 8;  ///< While there is trouble; then some more.
+  bool has_stores = false;  ///< Below the targets' pools; what is on disk survives a process.
+  bool has_lines = false;   ///< Targets that leave give their blocks away.
+  bool has_rock = false;    ///< Nothing happens to the first target, nor on the way to it.
+  uint32_t requests = 8;    ///< While there is trouble; then some more.
   uint32_t faults = 3;
   Duration trouble{};  ///< How long.
   Travel travel;

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/hash.hpp"
+#include "base/limits.hpp"
 #include "tests/sim/cluster/saboteur.hpp"
 #include "tests/sim/cluster/watch.hpp"
 
@@ -16,8 +17,11 @@ using std::chrono::seconds;
 
 /// After trouble: a session may have to wait out its probes and all of its tries.
 constexpr Duration k_patience = seconds(90);
-/// Then workers are known again, and what was charged is reported.
-constexpr Duration k_settle = seconds(5);
+/// Then workers are known again, and what was charged is reported; after two of them drafts have
+/// forgotten the runs whose end they have not heard of.
+constexpr Duration k_settle = seconds(6);
+static_assert(2 * k_settle >
+              (limits::draft_run_beats_max + 2) * milliseconds(limits::heartbeat_interval_ms));
 constexpr uint32_t k_calm_requests = 3;
 
 /// One run.
@@ -123,6 +127,8 @@ class Play {
     out.requests = clients_.count();
     out.done = clients_.done();
     out.tokens = clients_.tokens();
+    out.blocks_loaded = cluster_.blocks_loaded();
+    out.blocks_handed_over = cluster_.blocks_handed_over();
     out.time = time().now();
     return out;
   }

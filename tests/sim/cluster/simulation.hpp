@@ -16,6 +16,8 @@ struct Outcome {
   uint64_t requests = 0;
   uint64_t done = 0;  ///< Of them, those that got all they asked for.
   uint64_t tokens = 0;
+  uint64_t blocks_loaded = 0;  ///< From stores.
+  uint64_t blocks_handed_over = 0;
   Duration time{};  ///< Virtual.
 };
 

@@ -66,8 +66,14 @@ TEST(ClusterSimulation, FindsTokensOfAnOldGenerationThatAreTaken) {
             0u);
 }
 
-TEST(ClusterSimulation, FindsABlockThatIsFreedTwice) {
-  EXPECT_NE(seed_that_finds(PlantedBug::freed_twice, {"is there 2 times"}), 0u);
+TEST(ClusterSimulation, FindsABlockOfAnotherTextThatIsHandedOver) {
+  EXPECT_NE(seed_that_finds(PlantedBug::foreign_block,
+                            {"continuation differs from the stream", "got a wrong token"}),
+            0u);
+}
+
+TEST(ClusterSimulation, FindsABlockThatIsNotGivenBack) {
+  EXPECT_NE(seed_that_finds(PlantedBug::leaked_block, {"blocks are in use"}), 0u);
 }
 
 }  // namespace

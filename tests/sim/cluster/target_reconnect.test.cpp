@@ -66,8 +66,8 @@ class TargetReconnect : public ::testing::Test {
   Network network_{runtime_, random_, Travel{}};
   const ProcessId here_ = runtime_.begin_process();
   const ProcessId there_ = runtime_.begin_process();
-  std::shared_ptr<PagedEngine> engine_ =
-      std::make_shared<PagedEngine>(PagedEngine::Options{}, [] {});
+  std::shared_ptr<PagedEngine> engine_ = std::make_shared<PagedEngine>(
+      PagedEngine::Options{.ops = kernels::make_ref_ops(), .tier = nullptr}, [] {});
   caf::strong_actor_ptr target_;
   caf::strong_actor_ptr session_;
 };

@@ -18,6 +18,9 @@ constexpr milliseconds k_slack{10};
 /// Messages on the way at once: a request of four choices has a few in each direction, and a way
 /// that is cut for seconds holds what was said meanwhile.
 constexpr size_t k_in_flight_max = 20'000;
+/// A line's window, and so many records of a store's queue.
+constexpr size_t k_line_messages_max = 8;
+constexpr size_t k_writes_max = 32;
 
 caf::strong_actor_ptr behind(const schema::TargetHandle& handle) {
   return actor_behind(caf::actor_cast<caf::strong_actor_ptr>(handle));
@@ -85,6 +88,7 @@ void Watch::check_cancel(const Parcel& parcel) {
   const Slot* slot = cluster_.slot_of(parcel.to);
   const Slot* gateway = cluster_.slot_of(parcel.from);
   const TimePoint now = cluster_.runtime().now();
+  // Where messages are lost a session may take one that lives for silent.
   if (scenario_.is_hostile || slot == nullptr || gateway == nullptr || !slot->is_leaving) return;
   if (!hears_all(*slot, now) || !hears_all(*gateway, now)) return;
   if (slot->stalled_until > now) return;  // It has said so itself.
@@ -107,7 +111,7 @@ bool Watch::hears_all(const Slot& slot, TimePoint since) const {
 
 /// Whoever hears all that it is told does not compute what another one has taken over.
 void Watch::check_orphans() {
-  if (scenario_.is_hostile) return;
+  if (scenario_.is_hostile) return;  // Nobody says twice that it is to stop.
   const TimePoint now = cluster_.runtime().now();
   for (const Slot& slot : cluster_.slots()) {
     if (!slot.engine || slot.is_leaving) continue;
@@ -133,7 +137,20 @@ void Watch::check_queues() {
       report_.violation(slot.name() + " holds " + std::to_string(slot.draft->runs()) + " runs");
     }
   }
+  check_tiers();
   cluster_.runtime().run_actors();
+}
+
+void Watch::check_tiers() {
+  if (const size_t most = cluster_.lines().messages_most(); most > k_line_messages_max) {
+    report_.violation(std::to_string(most) + " messages wait at the end of a line");
+  }
+  for (const Slot& slot : cluster_.slots()) {
+    if (slot.store && slot.store->writes_waiting() > k_writes_max) {
+      report_.violation(slot.name() + " has " + std::to_string(slot.store->writes_waiting()) +
+                        " blocks to write");
+    }
+  }
 }
 
 void Watch::check_sessions(uint32_t open) {
@@ -218,9 +235,12 @@ void Watch::check_rest() {
                         " choices");
     }
     // Those of a target that hangs go when others want their places.
-    if (slot.draft && !scenario_.is_hostile && !some_hang && slot.draft->runs() != 0) {
+    if (slot.draft && !some_hang && slot.draft->runs() != 0) {
       report_.violation(slot.name() + " still has " + std::to_string(slot.draft->runs()) + " runs");
     }
+  }
+  if (const size_t lines = cluster_.lines().open(); lines != 0 && !some_hang) {
+    report_.violation(std::to_string(lines) + " lines are still there");
   }
   if (open_sessions_ != 0) {
     report_.violation(std::to_string(open_sessions_) + " sessions are still open");

@@ -33,6 +33,7 @@ class Watch {
   void note_placed(ProcessId gateway, const schema::SubmitBegin& begin);
   bool hears_all(const Slot& slot, TimePoint since) const;
   void check_queues();
+  void check_tiers();
   void check_sessions(uint32_t open);
   void ask_routers();
   void check_list(const schema::WorkerList& list);
