@@ -32,7 +32,7 @@ struct PeerLines {
   /// With NCCL in it who asks on a line offers to move it there; who answers says yes or no. Its
   /// setup is the dialled links', always.
   link::NcclTerms nccl;
-  std::shared_ptr<LineThreads> threads = system_threads();
+  std::shared_ptr<LineThreads> threads;  ///< Where the lines' own ones run.
 };
 
 }  // namespace outrider::actors

@@ -25,7 +25,8 @@ class Lines {
             .new_name = [this] { return LineName{++names_}; },
             .clock = clock_,
             .patience = patience,
-            .nccl = {std::move(nccl), {{.streams = 1}, clock_, nccl_counters_}}};
+            .nccl = {std::move(nccl), {{.streams = 1}, clock_, nccl_counters_}},
+            .threads = system_threads()};
   }
   uint64_t messages() const { return counters_->messages_sent; }
   uint64_t messages_over_nccl() const { return nccl_counters_->messages_sent; }

@@ -37,6 +37,7 @@ class Target : public World {
     setup.drafts.depth_max = draft_depth;
     setup.drafts.duty.always = true;
     setup.lines.clock = std::make_shared<SteadyClock>();
+    setup.lines.threads = system_threads();
     setup.lines.dial = [dialled = dialled_](
                            const std::string&,
                            const LineName& line) -> Result<std::unique_ptr<link::TensorLink>> {

@@ -46,7 +46,11 @@ actors::PeerLines peer_lines(std::shared_ptr<cluster::Gate> gate,
     const cluster::LineToken token = cluster::random_line_token();
     return actors::LineName(token.begin(), token.end());
   };
-  return {.dial = dial, .new_name = new_name, .clock = clock, .nccl = {.nccl = {}, .setup = setup}};
+  return {.dial = dial,
+          .new_name = new_name,
+          .clock = clock,
+          .nccl = {.nccl = {}, .setup = setup},
+          .threads = actors::system_threads()};
 }
 
 }  // namespace outrider::tools

@@ -153,6 +153,7 @@ void Cluster::start_target(Slot& slot, size_t index) {
   if (scenario_.is_tight) options.choices = k_tight_choices;
   options.twist = slot.is_stranger ? k_twist : 0;
   options.leaks = scenario_.bug == PlantedBug::leaked_block;
+  options.frees_twice = scenario_.bug == PlantedBug::freed_twice;
   options.ops = ops_;
   options.tier = start_tier(slot);
   slot.engine = std::make_shared<PagedEngine>(options, [this, index] { wake(index); });

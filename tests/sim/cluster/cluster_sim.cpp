@@ -90,6 +90,7 @@ int run(int argc, char** argv) {
       {"lost-done", PlantedBug::lost_done},
       {"stale-generation", PlantedBug::stale_generation},
       {"foreign-block", PlantedBug::foreign_block},
+      {"freed-twice", PlantedBug::freed_twice},
       {"leaked-block", PlantedBug::leaked_block}};
   app.add_option("--bug", settings.bug, "Plant one, to see it found")
       ->transform(CLI::CheckedTransformer(bugs));

@@ -166,7 +166,12 @@ void PagedEngine::release(Choice& choice) {
   choice.asked_tier = false;
   choice.seen = 0;
   if (choice.kv.length() == 0) return;
-  if (options_.leaks && ++released_ % k_bug_each == 0) leaked_.push_back(choice.kv.fork());
+  if (++released_ % k_bug_each == 0) {
+    if (options_.leaks) leaked_.push_back(choice.kv.fork());
+    if (options_.frees_twice) {
+      const_cast<model::BlockPool&>(cache_->pool()).unref(choice.kv.table().front());
+    }
+  }
   choice.kv.reset();
 }
 

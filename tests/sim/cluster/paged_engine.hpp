@@ -26,9 +26,10 @@ class PagedEngine {
  public:
   struct Options {
     uint32_t blocks = 1u << 8;
-    uint32_t choices = 64;  ///< That it takes; beyond them `overloaded`.
-    uint64_t twist = 0;     ///< Of another model: it gives other tokens.
-    bool leaks = false;     ///< Now and then a block of those that a choice gives back.
+    uint32_t choices = 64;     ///< That it takes; beyond them `overloaded`.
+    uint64_t twist = 0;        ///< Of another model: it gives other tokens.
+    bool leaks = false;        ///< Now and then a block of those that a choice gives back.
+    bool frees_twice = false;  ///< One of them.
     std::shared_ptr<kernels::Ops> ops;
     std::shared_ptr<model::BlockTier> tier;  ///< Null: there is none.
   };

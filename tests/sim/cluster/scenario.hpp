@@ -14,6 +14,7 @@ enum class PlantedBug : uint8_t {
   lost_done,         ///< The first target's Done never arrives, however often it is sent.
   stale_generation,  ///< What a target said comes once more, and passes for its successor's.
   foreign_block,     ///< One that is handed over is of another text, now and then.
+  freed_twice,       ///< Engines free a block twice now and then: the cache aborts.
   leaked_block,      ///< Engines give a block less back than they took, now and then.
 };
 

@@ -72,6 +72,11 @@ TEST(ClusterSimulation, FindsABlockOfAnotherTextThatIsHandedOver) {
             0u);
 }
 
+TEST(ClusterSimulationDeathTest, FindsABlockThatIsFreedTwice) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(seed_that_finds(PlantedBug::freed_twice, {}), "check failed: ");
+}
+
 TEST(ClusterSimulation, FindsABlockThatIsNotGivenBack) {
   EXPECT_NE(seed_that_finds(PlantedBug::leaked_block, {"blocks are in use"}), 0u);
 }
