@@ -17,8 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A salvage reads all of a directory, and a server that stops waits for its end: at 500 MB/s this
-/// is a minute.
+/// A salvage reads all of a directory: at 500 MB/s this is a minute.
 constexpr uint64_t k_salvage_bytes_max = uint64_t{32} << 30;
 /// A salvage that was killed is begun again, but one that kills is not for ever.
 constexpr uint32_t k_salvage_tries_max = 3;

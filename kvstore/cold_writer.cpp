@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include "kvstore/cold_open.hpp"
+#include "kvstore/salvage_mark.hpp"
 
 namespace outrider::kvstore {
 
@@ -161,6 +162,8 @@ void ColdWriter::close() {
     wake_.notify_one();
   }
   lift_write_limit();
+  // It may take longer than whoever stops may wait.
+  if (is_salvaging_) SalvageMark::forgive(database_directory(core_.options.directory));
   if (thread_.joinable()) thread_.join();
 }
 

@@ -71,7 +71,8 @@ class ColdWriter {
   uint64_t queued_bytes_ = 0;
   bool closing_ = false;
   std::atomic<bool> opening_ = true;  // the first time
-  bool is_limited_ = true;            // guarded by the core's mutex: what is written
+  std::atomic<bool> is_salvaging_ = false;
+  bool is_limited_ = true;  // guarded by the core's mutex: what is written
 
   // The thread's own.
   std::shared_ptr<Database> database_;

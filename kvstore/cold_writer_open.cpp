@@ -65,12 +65,14 @@ Opening ColdWriter::opening() {
           .may_salvage = core_.counters.salvaged == 0,
           .file_system = file_system_,
           .salvaging = [this](uint64_t bytes, const std::string& damage) {
+            is_salvaging_ = true;
             core_.log.salvaging(core_.options.directory, bytes, damage);
           }};
 }
 
 void ColdWriter::open() {
   OpenedStore opened = open_store(core_.options, opening());
+  is_salvaging_ = false;
   if (opened.database) {
     // The last one to hold it, a reader perhaps, closes it.
     auto closed = std::make_shared<std::promise<void>>();

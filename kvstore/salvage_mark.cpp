@@ -126,6 +126,14 @@ void SalvageMark::forgive() {
   std::ignore = write_tries();  // else it counts
 }
 
+void SalvageMark::forgive(const std::string& directory) {
+  const int file = ::open(mark_path(directory).c_str(), k_write & ~O_CREAT);
+  if (file < 0) return;
+  const uint32_t counted = tries(directory);
+  if (counted > 0 && write_number(file, counted - 1)) ::fsync(file);
+  ::close(file);
+}
+
 SalvageMark::~SalvageMark() {
   if (file_ >= 0) ::close(file_);
 }

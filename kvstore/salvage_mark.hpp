@@ -47,6 +47,8 @@ class SalvageMark {
   SalvageMark& operator=(SalvageMark&&) = delete;
   Result<void> remove();
   void forgive();  ///< this try ended by itself and does not count
+  /// Nor does the one that is made in this process: it stops, and may not wait for its end.
+  static void forgive(const std::string& directory);
 
  private:
   SalvageMark(std::string path, int file) : path_(std::move(path)), file_(file) {}

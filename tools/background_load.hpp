@@ -2,13 +2,20 @@
 
 #include <kj/async-io.h>
 
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/result.hpp"
+#include "tools/bounded_stop.hpp"
+#include "tools/command.hpp"
+#include "tools/stop_signals.hpp"
 
 namespace outrider::tools {
 
@@ -24,12 +31,20 @@ class BackgroundLoad {
     done_ = kj::mv(pair.fulfiller);
     thread_ = std::thread([this, load = std::move(load)] {
       result_.emplace(load(stop_));
+      ended_.set_value();
       done_->fulfill();
     });
   }
   ~BackgroundLoad() {
     stop_ = true;
+    stop_.notify_all();
     thread_.join();
+  }
+  /// Asks it to stop. Whether it has, within so long. Once.
+  bool stop_within(std::chrono::milliseconds most) {
+    stop_ = true;
+    stop_.notify_all();
+    return ended_.get_future().wait_for(most) == std::future_status::ready;
   }
   BackgroundLoad(const BackgroundLoad&) = delete;
   BackgroundLoad& operator=(const BackgroundLoad&) = delete;
@@ -47,7 +62,23 @@ class BackgroundLoad {
   kj::Own<kj::CrossThreadPromiseFulfiller<void>> done_;
   std::optional<Result<T>> result_;
   std::atomic<bool> stop_ = false;
+  std::promise<void> ended_;
   std::thread thread_;
 };
+
+/// After a signal that came first: an exit code. Measurements and kernels do not look at the flag;
+/// what a load has written so far a kill leaves as well, so that nothing is waited for for long.
+template <class T>
+int give_up(BackgroundLoad<T>& load, BoundedStop& stopping, spdlog::logger& log) {
+  constexpr std::chrono::seconds k_patience{2};
+  stopping.enter("ending the load");
+  end_at_the_next_signal(k_exit_interrupted);
+  if (!load.stop_within(k_patience)) {
+    log.info("stopped amid its load");
+    log.flush();
+    ::_exit(k_exit_interrupted);
+  }
+  return k_exit_interrupted;
+}
 
 }  // namespace outrider::tools

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <future>
 
+#include "base/log.hpp"
 #include "tools/stop_signals.hpp"
 
 namespace outrider::tools {
@@ -24,6 +26,35 @@ TEST(BackgroundLoad, AStopThatComesAsTheLoadEndsIsHeard) {
   EXPECT_TRUE(loaded == nullptr || **loaded == 7);
   io.provider->getTimer().timeoutAfter(10 * kj::SECONDS, stop.addBranch()).wait(io.waitScope);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST(BackgroundLoad, ThatIsToldToStopSaysWhetherItHas) {
+  std::promise<void> go_on;
+  BackgroundLoad<int> deaf([&go_on](const std::atomic<bool>&) -> Result<int> {
+    go_on.get_future().wait();
+    return 7;
+  });
+  EXPECT_FALSE(deaf.stop_within(std::chrono::milliseconds(1)));
+  go_on.set_value();
+  BackgroundLoad<int> hears([](const std::atomic<bool>& stop) -> Result<int> {
+    stop.wait(false);
+    return 7;
+  });
+  EXPECT_TRUE(hears.stop_within(std::chrono::seconds(30)));
+}
+
+/// Amid a measurement, or a kernel.
+TEST(BackgroundLoadDeathTest, ALoadThatDoesNotHearEndsAllTheSame) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto stop = [] {
+    const auto log = *make_logger({});
+    BackgroundLoad<int> deaf([](const std::atomic<bool>&) -> Result<int> {
+      while (true) ::pause();
+    });
+    BoundedStop stopping(std::chrono::hours(1), log);
+    give_up(deaf, stopping, *log);
+  };
+  EXPECT_EXIT(stop(), testing::ExitedWithCode(k_exit_interrupted), "stopped amid its load");
 }
 
 }  // namespace

@@ -47,12 +47,15 @@ struct BoundedStop::Watch {
 
   void run() {
     std::unique_lock lock(mutex);
+    RunningTime running(k_look, clock.now());
+    Duration spent{0};  // of the stop
     while (true) {
       const TimePoint now = clock.now();
+      const Duration ran = running.look(now);
+      spent = since ? spent + ran : Duration{0};
       if (stages.empty()) look(now);
-      if (since && now >= *since + limit) leave(now);
-      const Duration left = since ? *since + limit - now : k_look;
-      changed.wait_for(lock, stages.empty() ? std::min(left, k_look) : left);
+      if (since && spent >= limit) leave(now);
+      changed.wait_for(lock, std::min(limit - (since ? spent : Duration{0}), k_look));
     }
   }
 

@@ -2,12 +2,29 @@
 
 #include <spdlog/logger.h>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/limits.hpp"
 
 namespace outrider::tools {
+
+/// What of the time a process ran, by who looks at it each `step` at the latest: while it is
+/// stopped (SIGSTOP, a frozen container) nobody looks, and nothing of it hangs.
+class RunningTime {
+ public:
+  RunningTime(Duration step, TimePoint now) : step_(step), last_(now) {}
+  /// Since the last look.
+  Duration look(TimePoint now) {
+    return std::min<Duration>(now - std::exchange(last_, now), 2 * step_);
+  }
+
+ private:
+  Duration step_;
+  TimePoint last_;
+};
 
 /// Of a process that serves: wherever its stop hangs, it ends within a limit. A thread that nothing
 /// can hold up, and nobody waits for, watches to the very end. When time is up it logs in which

@@ -37,6 +37,14 @@ void fill_stderr() {
   ::dup2(ends[1], 2);
 }
 
+TEST(RunningTime, WhileAProcessIsStoppedNoneOfItPasses) {
+  using std::chrono::milliseconds;
+  RunningTime running(milliseconds(100), TimePoint{milliseconds(5000)});
+  EXPECT_EQ(running.look(TimePoint{milliseconds(5070)}), milliseconds(70));
+  EXPECT_EQ(running.look(TimePoint{milliseconds(60'000)}), milliseconds(200)) << "a minute";
+  EXPECT_EQ(running.look(TimePoint{milliseconds(60'090)}), milliseconds(90));
+}
+
 class BoundedStopDeathTest : public testing::Test {
  protected:
   BoundedStopDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

@@ -245,11 +245,7 @@ int run_node(const Settings& settings) {
   auto stop = stop_signal(io.unixEventPort).fork();
   BackgroundLoad<Prepared> loading(load);
   auto* loaded = loading.wait(io.waitScope, stop.addBranch());
-  if (loaded == nullptr) {
-    stopping.enter("ending the load");
-    end_at_the_next_signal(k_exit_interrupted);
-    return k_exit_interrupted;
-  }
+  if (loaded == nullptr) return give_up(loading, stopping, **log);
   if (!*loaded) return report(loaded->error());
   Prepared& prepared = **loaded;
   schema::Announce& announce = prepared.announce();

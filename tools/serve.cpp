@@ -158,7 +158,7 @@ int serve_until_stopped(kj::AsyncIoContext& io, kj::Promise<void> stop, gateway:
                         BoundedStop& stopping, spdlog::logger& log) {
   stop.wait(io.waitScope);
   stopping.enter("draining");
-  log.info("draining: {}; a second signal stops at once",
+  log.info("draining: {}; a second signal fails what is open, a third ends the process",
            counted(gateway.open_requests(), "open request"));
   auto forced = stop_signal(io.unixEventPort).fork();
   bool is_forced = false;
@@ -185,11 +185,7 @@ std::optional<int> start_with_target(kj::AsyncIoContext& io, kj::Promise<void> s
     return load(settings, cluster, name, options, log, stop);
   });
   auto* loaded = loading.wait(io.waitScope, kj::mv(stop_signalled));
-  if (loaded == nullptr) {
-    stopping.enter("ending the load");
-    end_at_the_next_signal(k_exit_interrupted);
-    return k_exit_interrupted;
-  }
+  if (loaded == nullptr) return give_up(loading, stopping, log);
   if (!*loaded) return report(loaded->error());
   const uint32_t blocks = (*loaded)->target.announce.blocks_total;
   cluster.start(std::move(**loaded));

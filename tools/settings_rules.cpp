@@ -31,6 +31,8 @@ constexpr Need k_needs[] = {
      [](const Settings& s) { return is_of_a_cluster(s) || !s.text("store-dir").empty(); },
      "without store-dir or cluster"},
     {"cluster-tls-name", [](const Settings&) { return false; }, "but in outrider node", false},
+    {"cluster-tls-name", [](const Settings& s) { return !s.text("cluster-tls-ca").empty(); },
+     "without cluster-tls-ca"},
     {"cluster-tls-", is_of_a_cluster, "without cluster"},
     {"cluster-nccl",
      [](const Settings& s) { return is_of_a_cluster(s) && s.text("device") != "cpu"; },

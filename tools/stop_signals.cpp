@@ -53,7 +53,7 @@ bool is_stop_signal_pending() {
 }
 
 void end_at_once(int exit_code) {
-  constexpr char k_last_words[] = "outrider: a second signal: stopped at once\n";
+  constexpr char k_last_words[] = "outrider: one more signal: ended at once\n";
   [[maybe_unused]] const auto written = ::write(2, k_last_words, sizeof(k_last_words) - 1);
   ::_exit(exit_code);
 }

@@ -219,6 +219,7 @@ class Damage(unittest.TestCase):
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual(server.exit_code(), 3, server.log())
             self.assertIn("the stop hangs: closing the KV store, for ", server.log())
+        self.assertEqual((self.directory / "db" / "SALVAGING").read_text(), "0", "it counts as a try")
         self.is_salvaged()
 
     def is_salvaged(self):
