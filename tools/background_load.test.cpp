@@ -29,6 +29,7 @@ TEST(BackgroundLoad, AStopThatComesAsTheLoadEndsIsHeard) {
 }
 
 TEST(BackgroundLoad, ThatIsToldToStopSaysWhetherItHas) {
+  const auto io = kj::setupAsyncIo();
   std::promise<void> go_on;
   BackgroundLoad<int> deaf([&go_on](const std::atomic<bool>&) -> Result<int> {
     go_on.get_future().wait();
@@ -47,6 +48,7 @@ TEST(BackgroundLoad, ThatIsToldToStopSaysWhetherItHas) {
 TEST(BackgroundLoadDeathTest, ALoadThatDoesNotHearEndsAllTheSame) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto stop = [] {
+    const auto io = kj::setupAsyncIo();
     const auto log = *make_logger({});
     BackgroundLoad<int> deaf([](const std::atomic<bool>&) -> Result<int> {
       while (true) ::pause();
