@@ -35,8 +35,10 @@ constexpr uint32_t k_tries = 5;
 /// steps take of late: what hints cost is the difference.
 constexpr uint32_t k_plain_after = 2;
 /// And after so many in any case: steps that are only compared with others like them would take
-/// their common mistake for the truth.
-constexpr uint32_t k_plain_at_least_after = 16;
+/// their common mistake for the truth. More where a plain step loses more: a 64th at most.
+constexpr double k_plain_at_least_after = 16;
+constexpr double k_plain_loss_inverse = 64;
+constexpr double k_hints_true_decay = 1 / 16.0;
 /// Survival of hints that are sure to come true.
 constexpr auto k_certain = [] {
   std::array<float, k_hint_depth_max> survival;
@@ -126,7 +128,9 @@ void DraftControl::choose_fixed(std::span<const DecodingSequence> sequences,
 bool DraftControl::is_plain_step_due(uint32_t sequences, const PromptRows& prompts) {
   if (prompts.rows > 0 || hinted_steps_ < k_plain_after) return false;
   const bool knows_both = refresh_.knows(sequences) && refresh_.knows_about(hinted_rows_);
-  if (knows_both && hinted_steps_ < k_plain_at_least_after) return false;
+  const double lost = hints_true_ / (1 + hints_true_);
+  const double after = std::max(k_plain_at_least_after, k_plain_loss_inverse * lost);
+  if (knows_both && hinted_steps_ < after) return false;
   hinted_steps_ = 0;
   return true;
 }
@@ -190,16 +194,20 @@ void DraftControl::probe(std::span<const DecodingSequence> sequences, const Step
 void DraftControl::pass(Duration time) {
   const auto taken = static_cast<double>(time.count());
   to_explore_ns_ = std::min(to_explore_ns_ + k_explore_share * taken, k_explore_steps * taken);
+  came_true_ = 0;
 }
 
 void DraftControl::observe(std::span<const StepShare> shares, Duration time) {
   refresh_.observe(shares, time);
+  const double came_true = came_true_ / static_cast<double>(shares.size());
   pass(time);
   uint32_t rows = 0;
   for (const StepShare& share : shares) rows += share.rows;
   const bool is_hinted = rows > shares.size();
   hinted_steps_ = is_hinted ? hinted_steps_ + 1 : 0;
-  if (is_hinted) hinted_rows_ = rows;
+  if (!is_hinted) return;
+  hinted_rows_ = rows;
+  hints_true_ += k_hints_true_decay * (came_true - hints_true_);
 }
 
 bool DraftControl::could_pay(std::span<const DecodingSequence> sequences, const PromptRows& prompts,
@@ -231,6 +239,7 @@ void DraftControl::learn(Drafts& drafts, size_t drawn) {
   drafts.plain_steps = 0;
   for (size_t i = 0; i < std::min(drawn, drafts.path.size()); ++i) {
     const bool came_true = i + 1 < drawn;
+    came_true_ += came_true ? 1 : 0;
     const HintTrie::Step& step = drafts.path[i];
     drafts.acceptance.count(step.source, step.confidence, came_true);
     others_of(drafts).count(step.source, step.confidence, came_true);

@@ -116,6 +116,8 @@ class DraftControl {
   uint32_t tries_left_ = 0;
   uint32_t hinted_steps_ = 0;  ///< Observed in a row.
   uint32_t hinted_rows_ = 0;   ///< Of the last one.
+  uint32_t came_true_ = 0;     ///< Hints, since the last step.
+  double hints_true_ = 0;      ///< Of a sequence in a hinted step, on average of late.
   uint32_t unverified_ = 0;    ///< Rows that had hints in store, since one was verified as a probe.
   std::vector<DraftCandidate> candidates_;  // Work space.
   std::vector<uint32_t> hoped_depths_;
