@@ -12,8 +12,10 @@ namespace {
 
 constexpr Duration k_hand_over = std::chrono::milliseconds(limits::hand_over_ms);
 
+}  // namespace
+
 /// What an engine answers.
-class Reading {
+class BlockGiver::Reading {
  public:
   using Blocks = std::vector<model::CachedBlock>;
 
@@ -40,8 +42,6 @@ class Reading {
   std::optional<Blocks> found_;
 };
 
-}  // namespace
-
 BlockGiver::BlockGiver(std::shared_ptr<EnginePort> engine, PeerLines lines,
                        std::shared_ptr<spdlog::logger> log)
     : engine_(std::move(engine)), lines_(std::move(lines)), log_(std::move(log)) {}
@@ -52,6 +52,7 @@ BlockGiver::~BlockGiver() {
     stopping_ = true;
     for (const auto& line : all_) {
       if (line->link) line->link->close();
+      if (line->reading) line->reading->end(std::nullopt);
     }
   }
   for (const auto& line : all_) line->thread = nullptr;
@@ -61,6 +62,7 @@ void BlockGiver::serve(std::string gate, LineName line) {
   const std::lock_guard lock(mutex_);
   std::erase_if(all_, [](const std::unique_ptr<Line>& it) { return it->ended.load(); });
   if (!lines_.dial || stopping_ || all_.size() >= limits::peer_lines_max) return;
+  all_.reserve(all_.size() + 1);  // whose thread runs is in it, whatever happens
   auto begun = std::make_unique<Line>();
   try {
     begun->thread =
@@ -114,14 +116,22 @@ void BlockGiver::answer(Line& line) {
     }
     if (asked->tag != k_query_tag) return;
     auto query = decode_query(asked->bytes.view());
-    if (!query || !give(*line.link, std::move(*query))) return;
+    if (!query || !give(line, std::move(*query))) return;
   }
 }
 
+std::shared_ptr<BlockGiver::Reading> BlockGiver::begin_reading(Line& line) {
+  const std::lock_guard lock(mutex_);
+  line.reading = stopping_ ? nullptr : std::make_shared<Reading>(*lines_.threads);
+  return line.reading;
+}
+
 /// False: the line is over.
-bool BlockGiver::give(link::TensorLink& link, model::CachedQuery query) {
+bool BlockGiver::give(Line& line, model::CachedQuery query) {
+  link::TensorLink& link = *line.link;
   while (true) {
-    const auto reading = std::make_shared<Reading>(*lines_.threads);
+    const std::shared_ptr<Reading> reading = begin_reading(line);
+    if (!reading) return false;
     // An engine that stops drops the call.
     std::shared_ptr<void> dropped(nullptr, [reading](void*) { reading->end(std::nullopt); });
     engine_->read_cached(

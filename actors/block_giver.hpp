@@ -31,8 +31,11 @@ class BlockGiver {
   uint64_t given() const { return given_; }  ///< Blocks.
 
  private:
+  class Reading;
   struct Line {
-    std::shared_ptr<link::TensorLink> link;  ///< Under the mutex.
+    // Both under the mutex.
+    std::shared_ptr<link::TensorLink> link;
+    std::shared_ptr<Reading> reading;
     std::atomic<bool> ended = false;
     std::unique_ptr<LineThreads::Thread> thread;  ///< Last: it uses the rest.
   };
@@ -41,7 +44,9 @@ class BlockGiver {
   bool take(Line& line, std::shared_ptr<link::TensorLink> link);
   bool answer_nccl(Line& line, const link::Message& offer);
   void answer(Line& line);
-  bool give(link::TensorLink& link, model::CachedQuery query);
+  bool give(Line& line, model::CachedQuery query);
+  /// Null: it is to stop.
+  std::shared_ptr<Reading> begin_reading(Line& line);
 
   const std::shared_ptr<EnginePort> engine_;
   const PeerLines lines_;

@@ -189,7 +189,7 @@ void SessionMachine::give_up_placing(const Attempt& attempt, const schema::Refus
                                      TimePoint now) {
   const auto seconds = static_cast<int64_t>(to_seconds(now - attempt.unplaced_since));
   schema::Refusal last = why;
-  last.message += "; given up: no target was found for " + std::to_string(seconds) + " s";
+  last.message += "; given up after " + std::to_string(seconds) + " s";
   if (attempt.losses > 0) {
     last.message += ", after " + std::to_string(attempt.losses) +
                     " had failed the request since its last token";

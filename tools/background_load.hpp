@@ -72,6 +72,7 @@ template <class T>
 int give_up(BackgroundLoad<T>& load, BoundedStop& stopping, spdlog::logger& log) {
   constexpr std::chrono::seconds k_patience{2};
   stopping.enter("ending the load");
+  log.info("asked to stop while it loads: ends within {} s", k_patience.count());
   end_at_the_next_signal(k_exit_interrupted);
   if (!load.stop_within(k_patience)) {
     log.info("stopped amid its load");
