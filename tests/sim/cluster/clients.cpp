@@ -75,7 +75,7 @@ GenerationRequest Clients::draw_request() {
     request.prompt.push_back(static_cast<int32_t>(clients_.size() + k_prompt_stride * i));
   }
   request.stop.max_tokens = 1 + random_.below(40);
-  const float long_ones = scenario_.has_lines ? 0.3f : 0.1f;
+  const float long_ones = scenario_.has_lines ? 0.5f : 0.1f;
   if (!scenario_.is_tight && random_.chance(long_ones)) request.stop.max_tokens *= k_long;
   request.choices = random_.chance(0.3f) ? 2 + random_.below(3) : 1;
   request.sampling.seed = random_.next_u64();
@@ -90,9 +90,9 @@ GenerationRequest Clients::draw_request() {
   return request;
 }
 
-/// Half of them: with all of its prompt, or some of it.
+/// Most of them: with all of its prompt, or some of it.
 void Clients::begin_like_another(GenerationRequest& request) {
-  if (clients_.empty() || random_.chance(0.5f)) return;
+  if (clients_.empty() || random_.chance(0.2f)) return;
   const auto count = static_cast<uint32_t>(clients_.size());
   const GenerationRequest& other = clients_[random_.below(count)].request;
   const auto size = static_cast<uint32_t>(other.prompt.size());

@@ -32,8 +32,8 @@ constexpr uint32_t k_tight_choices = 8;
 /// Where prompts are long: the longest fits, and a few of them at once.
 constexpr uint32_t k_long_context = 4 * limits::prompt_part_tokens_max;
 constexpr uint32_t k_long_blocks = 4 * k_long_context / k_block_tokens;
-/// Above a store: a few of the longest answers fit, and what is not in use is soon only there.
-constexpr uint32_t k_small_blocks = 64;
+/// Above a store: the longest answer fits, and what is not in use is soon only there.
+constexpr uint32_t k_small_blocks = 32;
 
 }  // namespace
 
@@ -47,7 +47,7 @@ Cluster::Cluster(const Scenario& scenario, Random& random)
     : scenario_(scenario),
       random_(random),
       network_(runtime_, random, scenario.travel),
-      lines_(runtime_, network_, random, scenario.travel,
+      lines_(runtime_, network_, random, scenario.travel, scenario.line_message,
              [this](const std::string& gate) { return slots_.at(std::stoul(gate)).process; }) {
   const auto add = [&](Kind kind, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
@@ -198,6 +198,21 @@ void Cluster::kill(size_t index, bool in_flight) {
   Slot& slot = slots_[index];
   if (!slot.up()) return;
   const ProcessId process = std::exchange(slot.process, 0);
+  lines_.kill(process, in_flight);
+  network_.kill(process, in_flight);
+  drop(slot);
+}
+
+void Cluster::end(size_t index) {
+  Slot& slot = slots_[index];
+  const ProcessId process = std::exchange(slot.process, 0);
+  runtime_.end_actors(process);
+  drop(slot);
+  lines_.kill(process, true);
+  network_.kill(process, true);
+}
+
+void Cluster::drop(Slot& slot) {
   slot.router = nullptr;
   slot.desk = nullptr;
   slot.routed = nullptr;
@@ -208,8 +223,6 @@ void Cluster::kill(size_t index, bool in_flight) {
   slot.store = nullptr;
   slot.peers = nullptr;
   slot.draft = nullptr;
-  lines_.kill(process, in_flight);
-  network_.kill(process, in_flight);
 }
 
 void Cluster::leave(size_t index, bool is_patient) {

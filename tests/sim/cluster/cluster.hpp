@@ -82,6 +82,8 @@ class Cluster {
 
   void start(size_t slot);
   void kill(size_t slot, bool in_flight);
+  /// In order, but at once: what it still has it gives up.
+  void end(size_t slot);
   /// A target is asked to stop: it ends by itself, its process does not.
   void leave(size_t slot, bool is_patient);
   void pause(size_t slot) { network_.pause(slots_[slot].process); }
@@ -112,6 +114,7 @@ class Cluster {
   /// What is below its pool.
   std::shared_ptr<model::BlockTier> start_tier(Slot& slot);
   void start_draft(Slot& slot, size_t index);
+  void drop(Slot& slot);
   schema::Announce announce_of(const Slot& slot);
   void look_for_routers();
   void look_for(const Slot& gateway, const Slot& worker, caf::strong_actor_ptr& linked);

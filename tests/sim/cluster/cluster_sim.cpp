@@ -40,7 +40,9 @@ struct Totals {
   uint64_t done = 0;
   uint64_t messages = 0;
   uint64_t tokens = 0;
+  uint64_t loading = 0;  ///< Seeds in which blocks are loaded,
   uint64_t blocks_loaded = 0;
+  uint64_t handing_over = 0;  ///< and handed over.
   uint64_t blocks_handed_over = 0;
   double virtual_s = 0;
 };
@@ -54,6 +56,8 @@ void play(uint64_t seed, const Settings& settings, Totals& totals) {
   totals.done += outcome.done;
   totals.messages += outcome.messages;
   totals.tokens += outcome.tokens;
+  totals.loading += outcome.blocks_loaded > 0 ? 1 : 0;
+  totals.handing_over += outcome.blocks_handed_over > 0 ? 1 : 0;
   totals.blocks_loaded += outcome.blocks_loaded;
   totals.blocks_handed_over += outcome.blocks_handed_over;
   totals.virtual_s += to_seconds(outcome.time);
@@ -111,10 +115,11 @@ int run(int argc, char** argv) {
   const double s = std::chrono::duration<double>(passed).count();
   std::cout << totals.seeds << " seeds, " << totals.violating << " with violations; "
             << totals.requests << " requests, " << totals.done << " of them done, " << totals.tokens
-            << " tokens, " << totals.blocks_loaded << " blocks loaded, "
-            << totals.blocks_handed_over << " handed over, " << totals.messages
-            << " messages between processes, " << totals.virtual_s << " virtual s; "
-            << static_cast<double>(totals.seeds) / s << " seeds/s\n";
+            << " tokens, " << totals.blocks_loaded << " blocks loaded (in " << totals.loading
+            << " seeds), " << totals.blocks_handed_over << " handed over (in "
+            << totals.handing_over << "), " << totals.messages << " messages between processes, "
+            << totals.virtual_s << " virtual s; " << static_cast<double>(totals.seeds) / s
+            << " seeds/s\n";
   return totals.violating == 0 ? 0 : 1;
 }
 

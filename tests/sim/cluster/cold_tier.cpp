@@ -78,7 +78,10 @@ void ColdTier::put(const Digest256& kv_namespace, uint32_t layers, model::TierBl
   record.tensors.push_back({"k", layers, std::move(block.k)});
   record.tensors.push_back({"v", layers, std::move(block.v)});
   auto bytes = kvstore::encode(record);
-  if (!bytes || queued_bytes_ + bytes->size() > k_queue_bytes) return;
+  if (!bytes || bytes->size() > room()) {
+    was_overfull_ = true;
+    return;
+  }
   queued_bytes_ += bytes->size();
   writes_.push_back({block.id, std::move(*bytes)});
   if (writes_.size() == 1) write_next();

@@ -43,7 +43,8 @@ class ColdTier final : public model::BlockTier, public std::enable_shared_from_t
   void retain(std::vector<BlockId>, const model::TierRetention&) override {}
   void load(model::TierLoad load, model::TierHandlers handlers) override;
 
-  size_t writes_waiting() const { return writes_.size(); }
+  /// More was put than there was room for, which a store loses.
+  bool was_overfull() const { return was_overfull_; }
   uint64_t loaded() const { return loaded_; }
 
  private:
@@ -69,6 +70,7 @@ class ColdTier final : public model::BlockTier, public std::enable_shared_from_t
   uint64_t reading_bytes_ = 0;  ///< to be read.
   uint64_t loaded_ = 0;         ///< Blocks.
   bool is_looking_ = false;
+  bool was_overfull_ = false;
 };
 
 }  // namespace outrider::sim::cluster

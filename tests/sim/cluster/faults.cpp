@@ -17,7 +17,7 @@ constexpr float k_for_ever = 0.3f;
 constexpr uint32_t k_hunts = 4;
 /// Where blocks are handed over, so many of the targets' faults are that they leave; where stores
 /// are, their disks.
-constexpr float k_leaves = 0.4f;
+constexpr float k_leaves = 0.5f;
 constexpr float k_disks = 0.3f;
 /// A target has joined again, and a session has found it.
 constexpr milliseconds k_settled{1'500};
@@ -62,15 +62,33 @@ void Faults::look() {
   cluster_.runtime().time().after(milliseconds(250), [this] { look(); });
 }
 
+bool Faults::can_suffer(size_t index) const {
+  const Slot& slot = cluster_.slots()[index];
+  const bool runs = slot.up() && !cluster_.paused(index) && !slot.hangs_since;
+  return runs && !slot.is_beyond_help && !is_safe(index);
+}
+
 size_t Faults::choose_victim() {
   std::vector<size_t> found;
   for (size_t i = 0; i < cluster_.slots().size(); ++i) {
-    const Slot& slot = cluster_.slots()[i];
-    const bool can_suffer = slot.up() && !cluster_.paused(i) && !slot.hangs_since;
-    if (can_suffer && !slot.is_beyond_help && !is_safe(i)) found.push_back(i);
+    if (can_suffer(i)) found.push_back(i);
   }
   if (found.empty()) return cluster_.slots().size();
   return found[random_.below(static_cast<uint32_t>(found.size()))];
+}
+
+/// Of those that can leave; `otherwise`: none of them computes anything.
+size_t Faults::busiest_target(size_t otherwise) const {
+  size_t busiest = otherwise;
+  size_t most = 0;
+  for (size_t i = 0; i < cluster_.slots().size(); ++i) {
+    const Slot& slot = cluster_.slots()[i];
+    if (!can_suffer(i) || !slot.engine || slot.is_leaving) continue;
+    const size_t has = slot.engine->wanted().size();
+    if (has > most) busiest = i;
+    most = std::max(most, has);
+  }
+  return busiest;
 }
 
 void Faults::strike() {
@@ -78,7 +96,7 @@ void Faults::strike() {
   if (victim == cluster_.slots().size()) return;
   clients_.mishap();
   const bool is_target = cluster_.slots()[victim].kind == Kind::target;
-  if (is_target && scenario_.has_lines && random_.chance(k_leaves)) return leave(victim);
+  if (scenario_.has_lines && random_.chance(k_leaves)) return leave(busiest_target(victim));
   if (is_target && scenario_.has_stores && random_.chance(k_disks)) return spoil_disk(victim);
   const uint32_t dice = random_.below(18);
   if (dice < 3) return kill(victim);
@@ -98,13 +116,30 @@ void Faults::strike() {
 }
 
 void Faults::kill(size_t index) {
+  report_.note("kill " + cluster_.slots()[index].name());
+  before_end(index);
+  cluster_.kill(index, random_.chance(0.5f));
+  start_again(index);
+}
+
+/// Where it can: it runs.
+void Faults::end(size_t index) {
+  if (cluster_.paused(index) || cluster_.slots()[index].hangs_since) return kill(index);
+  report_.note("end " + cluster_.slots()[index].name());
+  before_end(index);
+  cluster_.end(index);
+  start_again(index);
+}
+
+void Faults::before_end(size_t index) {
   const Slot& slot = cluster_.slots()[index];
-  report_.note("kill " + slot.name());
   if (slot.engine && !slot.engine->stopped()) {
     if (const auto wrong = slot.engine->conserve(); !wrong.empty()) report_.violation(wrong);
   }
   if (slot.desk) clients_.before_kill(slot.process);
-  cluster_.kill(index, random_.chance(0.5f));
+}
+
+void Faults::start_again(size_t index) {
   cluster_.runtime().time().after(some_ms(100, 4'000), [this, index] {
     if (cluster_.slots()[index].up()) return;
     cluster_.start(index);
@@ -113,6 +148,7 @@ void Faults::kill(size_t index) {
   });
 }
 
+/// Who is impatient ends it by a second signal, or kills it.
 void Faults::leave(size_t index) {
   const Slot& slot = cluster_.slots()[index];
   if (slot.kind != Kind::target || slot.is_leaving) return kill(index);
@@ -120,9 +156,11 @@ void Faults::leave(size_t index) {
   report_.note((is_patient ? "leave " : "leave soon ") + slot.name());
   cluster_.leave(index, is_patient);
   if (is_patient) return end_when_left(index, slot.process);
+  const bool in_order = random_.chance(0.5f);
   cluster_.runtime().time().after(some_ms(10, 2 * limits::hand_over_ms),
-                                  [this, index, process = slot.process] {
-                                    if (cluster_.slots()[index].process == process) kill(index);
+                                  [this, index, in_order, process = slot.process] {
+                                    if (cluster_.slots()[index].process != process) return;
+                                    in_order ? end(index) : kill(index);
                                   });
 }
 
@@ -131,7 +169,7 @@ void Faults::end_when_left(size_t index, ProcessId process) {
     const Slot& slot = cluster_.slots()[index];
     if (slot.process != process) return;
     if (!slot.engine->stopped()) return end_when_left(index, process);
-    kill(index);
+    end(index);
   });
 }
 
@@ -185,7 +223,8 @@ void Faults::isolate(size_t index) {
 void Faults::stall(size_t index) {
   const Slot& slot = cluster_.slots()[index];
   report_.note("stall " + slot.name());
-  if (scenario_.has_rock && slot.engine && random_.chance(k_for_ever)) {
+  const bool can_last = scenario_.has_rock && slot.engine && !slot.is_leaving;  // Else it ends.
+  if (can_last && random_.chance(k_for_ever)) {
     cluster_.give_up(index);
     return cluster_.stall(index, std::chrono::hours(1));
   }

@@ -43,8 +43,13 @@ class Faults {
   /// For a while nothing has kept it from what it does.
   bool stands(size_t slot) const;
   /// A slot that is up; its number is slots().size() if there is none.
+  bool can_suffer(size_t index) const;
   size_t choose_victim();
+  size_t busiest_target(size_t otherwise) const;
   void kill(size_t slot);
+  void end(size_t slot);
+  void before_end(size_t slot);
+  void start_again(size_t slot);
   void leave(size_t slot);
   void end_when_left(size_t slot, ProcessId process);
   void pause(size_t slot);

@@ -17,7 +17,7 @@ constexpr size_t k_window = 8;
 class VirtualClock final : public Clock {
  public:
   explicit VirtualClock(const Runtime& runtime) : runtime_(runtime) {}
-  TimePoint now() const override { return runtime_.now(); }
+  TimePoint now() const override { return runtime_.now() + VirtualThreads::ahead(); }
 
  private:
   const Runtime& runtime_;
@@ -75,15 +75,16 @@ class Lines::End final : public link::TensorLink {
   ~End() override { close(); }
 
   Result<void> send(uint32_t, link::Message message, TimePoint deadline) override {
-    while (!is_over() && out_.items.size() >= k_window) {
+    while (!line_->is_over && out_.items.size() >= k_window) {
       if (now() >= deadline) return fail(ErrorCode::overloaded, "no place on the line");
       out_.writer = VirtualThreads::current();
       VirtualThreads::wait(std::min<Duration>(deadline - now(), k_poll));
     }
-    if (!is_over() && lines_.random_.chance(lines_.travel_.lost)) line_->end_now(now());
-    if (is_over()) return over();
+    if (!line_->is_over && lines_.random_.chance(lines_.travel_.lost)) line_->end_now(now());
+    if (line_->is_over) return over();
     if (lines_.on_send) lines_.on_send(message);
-    out_.last_due = std::max(out_.last_due, now() + lines_.hop() + lines_.hop());
+    const Duration takes(lines_.random_.between(0, lines_.message_most_.count()));
+    out_.last_due = std::max(out_.last_due + takes, now() + lines_.hop() + lines_.hop());
     out_.items.push_back({out_.last_due, std::move(message)});
     VirtualThreads::wake(out_.reader);
     return {};
@@ -94,8 +95,7 @@ class Lines::End final : public link::TensorLink {
       const bool can_come = comes();
       const bool is_due = !in_.items.empty() && in_.items.front().due <= now();
       if (is_due && (can_come || line_->is_over)) return take();
-      if (is_over() && in_.items.empty()) return over();
-      if (VirtualThreads::is_ending()) return over();
+      if (line_->is_over && in_.items.empty()) return over();
       if (now() >= deadline) return fail(ErrorCode::deadline_exceeded, "nothing came");
       TimePoint until = std::min(deadline, now() + k_poll);
       if (!is_due && !in_.items.empty()) until = std::min(until, in_.items.front().due);
@@ -110,8 +110,7 @@ class Lines::End final : public link::TensorLink {
   }
 
  private:
-  TimePoint now() const { return lines_.runtime_.now(); }
-  bool is_over() const { return line_->is_over || VirtualThreads::is_ending(); }
+  TimePoint now() const { return lines_.runtime_.now() + VirtualThreads::ahead(); }
   link::Message take() {
     link::Message message = std::move(in_.items.front().message);
     in_.items.pop_front();
@@ -156,24 +155,24 @@ actors::PeerLines Lines::of(ProcessId process) {
     return name;
   };
   lines.clock = std::make_shared<VirtualClock>(runtime_);
-  lines.threads = std::make_shared<VirtualThreads>(runtime_, process);
+  lines.threads = std::make_shared<VirtualThreads>(
+      runtime_, process, [this](Duration waited) { on_late_end(waited); });
   return lines;
 }
 
 Result<std::unique_ptr<link::TensorLink>> Lines::dial(ProcessId process, const std::string& gate,
                                                       const actors::LineName& name) {
-  if (VirtualThreads::is_ending()) return over();
   const ProcessId there = gate_of_(gate);
   const auto is_there = [&] {
-    return !VirtualThreads::is_ending() && there != 0 && there == gate_of_(gate);
+    return runtime_.alive(process) && there != 0 && there == gate_of_(gate);
   };
-  VirtualThreads::wait(hop() + hop());
+  VirtualThreads::sleep(hop() + hop());
   if (!is_there()) return fail(ErrorCode::unavailable, "nobody listens there");
   if (!network_.carries(process, there) || !network_.carries(there, process)) {
-    VirtualThreads::wait(milliseconds(limits::cluster_handshake_ms));
+    VirtualThreads::sleep(milliseconds(limits::cluster_handshake_ms));
     return fail(ErrorCode::unavailable, "nobody answers there");
   }
-  VirtualThreads::wait(hop() + hop());
+  VirtualThreads::sleep(hop() + hop());
   if (!is_there()) return over();
   const auto [found, is_first] = waiting_.try_emplace({there, name});
   if (is_first) {
@@ -211,16 +210,6 @@ size_t Lines::open() {
     const auto line = it.lock();
     return line && !line->is_over;
   }));
-}
-
-size_t Lines::messages_most() {
-  size_t most = 0;
-  for (const auto& it : lines_) {
-    const auto line = it.lock();
-    if (!line) continue;
-    for (const Line::Way& way : line->ways) most = std::max(most, way.items.size());
-  }
-  return most;
 }
 
 }  // namespace outrider::sim::cluster

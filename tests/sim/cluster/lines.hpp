@@ -20,11 +20,14 @@ class Lines {
  public:
   /// The process behind a gate; 0: it is down.
   using GateOf = std::function<ProcessId(const std::string& gate)>;
-  Lines(Runtime& runtime, Network& network, Random& random, const Travel& travel, GateOf gate_of)
+  /// A message takes up to `message_most` behind the one before it.
+  Lines(Runtime& runtime, Network& network, Random& random, const Travel& travel,
+        Duration message_most, GateOf gate_of)
       : runtime_(runtime),
         network_(network),
         random_(random),
         travel_(travel),
+        message_most_(message_most),
         gate_of_(std::move(gate_of)) {}
 
   /// As that process has them.
@@ -34,11 +37,10 @@ class Lines {
   void calm(const Travel& travel) { travel_ = travel; }
   /// Lines with an end that was not closed.
   size_t open();
-  /// Of the end that holds most.
-  size_t messages_most();
 
   /// Called with what is sent; it may change it.
   std::function<void(link::Message&)> on_send;
+  VirtualThreads::OnLateEnd on_late_end;
 
  private:
   struct Line;
@@ -54,6 +56,7 @@ class Lines {
   Network& network_;
   Random& random_;
   Travel travel_;
+  const Duration message_most_;
   GateOf gate_of_;
   uint64_t names_ = 0;
   std::map<Name, std::shared_ptr<Line>> waiting_;  ///< For their second ends.

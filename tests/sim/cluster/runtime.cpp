@@ -27,7 +27,11 @@ void Runtime::kill(ProcessId process) {
   state.paused = false;
   state.hangs = false;
   state.died = now();
-  for (const caf::strong_actor_ptr& actor : std::exchange(state.roots, {})) {
+  end_actors(process);
+}
+
+void Runtime::end_actors(ProcessId process) {
+  for (const caf::strong_actor_ptr& actor : std::exchange(states_.at(process).roots, {})) {
     caf::anon_send_exit(caf::actor_cast<caf::actor>(actor), caf::exit_reason::kill);
   }
   run_actors();

@@ -45,6 +45,8 @@ class Runtime {
   TimePoint died(ProcessId process) const { return states_.at(process).died; }
   void set_paused(ProcessId process, bool paused) { states_.at(process).paused = paused; }
   void set_hanging(ProcessId process, bool hangs) { states_.at(process).hangs = hangs; }
+  /// Its actors end, and it is still there.
+  void end_actors(ProcessId process);
   /// As `kill -9`: nothing that it does afterwards counts.
   void kill(ProcessId process);
   /// Until only paused processes have something to do.

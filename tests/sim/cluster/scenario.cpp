@@ -32,8 +32,11 @@ Scenario scenario_of(uint64_t seed, PlantedBug bug) {
     out.travel.late = 0.1f * random.uniform();
     out.travel.late_most = milliseconds(1 + random.below(1'500));
   }
-  out.has_stores = random.chance(0.4f);
-  out.has_lines = out.targets > 1 && random.chance(0.7f);
+  out.has_stores = random.chance(0.5f);
+  out.has_lines = out.targets > 1 && random.chance(0.85f);
+  if (out.has_stores || out.has_lines) out.requests += random.below(9);
+  if (out.has_lines) out.faults += 1 + random.below(3);
+  out.line_message = microseconds(random.below(random.chance(0.4f) ? 40'000 : 500));
   return out;
 }
 

@@ -34,6 +34,7 @@ struct Scenario {
   uint32_t sessions_max = limits::sessions_open_max;  ///< Of a front desk.
   bool has_stores = false;  ///< Below the targets' pools; what is on disk survives a process.
   bool has_lines = false;   ///< Targets that leave give their blocks away.
+  Duration line_message{};  ///< What one of their messages takes at most, behind the one before.
   bool has_rock = false;    ///< Nothing happens to the first target, nor on the way to it.
   uint32_t requests = 8;    ///< While there is trouble; then some more.
   uint32_t faults = 3;

@@ -23,6 +23,8 @@ constexpr Duration k_settle = seconds(6);
 static_assert(2 * k_settle >
               (limits::draft_run_beats_max + 2) * milliseconds(limits::heartbeat_interval_ms));
 constexpr uint32_t k_calm_requests = 3;
+/// Far beyond the longest run.
+constexpr uint64_t k_steps_max = 3'000'000;
 
 /// One run.
 class Play {
@@ -40,6 +42,10 @@ class Play {
     cluster_.network().on_loss = [this](const Parcel& parcel) { on_loss(parcel); };
     cluster_.network().on_damage = [this](const Parcel& parcel) { count_mishap(parcel); };
     cluster_.network().on_arrival = [this](const Parcel& parcel) { on_arrival(parcel); };
+    cluster_.lines().on_late_end = [this](Duration waited) {
+      report_.violation("a line's thread waits for " + std::to_string(to_ms(waited)) +
+                        " ms while it is to end");
+    };
   }
 
   /// While those that hear what actors do at their end are there.
@@ -78,12 +84,21 @@ class Play {
   }
   void pass(Duration by) {
     const TimePoint end = time().now() + by;
-    while (time().step(end)) cluster_.runtime().run_actors();
+    while (step(end)) {
+    }
     cluster_.runtime().run_actors();
   }
   void wait_for_ends() {
     const TimePoint end = time().now() + k_patience;
-    while (!clients_.all_ended() && time().step(end)) cluster_.runtime().run_actors();
+    while (!clients_.all_ended() && step(end)) {
+    }
+  }
+  /// False: it is `end`, or the run shall not go on.
+  bool step(TimePoint end) {
+    if (steps_ == k_steps_max) report_.violation("something is always due");
+    if (steps_++ >= k_steps_max || !time().step(end)) return false;
+    cluster_.runtime().run_actors();
+    return true;
   }
 
   bool on_send(const Parcel& parcel) {
@@ -142,6 +157,7 @@ class Play {
   Faults faults_;
   Saboteur saboteur_;
   Watch watch_;
+  uint64_t steps_ = 0;
   uint64_t digest_ = 0;
   uint64_t arrived_ = 0;
 };

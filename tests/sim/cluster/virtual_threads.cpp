@@ -1,5 +1,7 @@
 #include "tests/sim/cluster/virtual_threads.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <semaphore>
 #include <thread>
 #include <utility>
@@ -22,22 +24,37 @@ class VirtualThread : public std::enable_shared_from_this<VirtualThread> {
     });
     go_on_after(Duration{0});
   }
-  /// By whoever is not this thread.
-  void join() {
-    is_ending_ = true;
-    while (!has_ended_) take_turn();
+  /// By whoever is not this thread. How long it waited meanwhile, but for what it slept.
+  Duration join() {
+    is_joined_ = true;
+    if (!has_ended_) {
+      run_ahead(std::max(wait_ends_ - runtime_.now(), Duration{0}));
+      take_turn();
+    }
     thread_.join();
+    return waited_;
   }
   /// By this thread.
   void wait(Duration most) {
-    if (is_ending_) return;
+    is_woken_ = false;
+    wait_ends_ = runtime_.now() + most;
+    if (is_joined_) return run_ahead(most);
     go_on_after(most);
     others_turn_.release();
     its_turn_.acquire();
   }
-  void wake() { go_on_after(Duration{0}); }
-  bool is_ending() const { return is_ending_; }
-  static VirtualThread& current() { return *current_; }
+  void sleep(Duration time) {
+    sleeps_ = true;
+    wait(time);
+    sleeps_ = false;
+  }
+  void wake() {
+    is_woken_ = true;
+    if (!sleeps_) go_on_after(Duration{0});
+  }
+  Duration ahead() const { return ahead_; }
+  /// Null: the caller is no such thread.
+  static VirtualThread* current() { return current_; }
 
  private:
   /// Unless it has gone on before.
@@ -47,7 +64,7 @@ class VirtualThread : public std::enable_shared_from_this<VirtualThread> {
     });
   }
   void go_on(uint64_t turn) {
-    if (has_ended_ || is_ending_ || turn != turns_) return;
+    if (has_ended_ || is_joined_ || turn != turns_) return;
     if (runtime_.paused(process_)) return go_on_after(std::chrono::milliseconds(20));
     take_turn();
   }
@@ -55,6 +72,11 @@ class VirtualThread : public std::enable_shared_from_this<VirtualThread> {
     ++turns_;
     its_turn_.release();
     others_turn_.acquire();
+  }
+  void run_ahead(Duration by) {
+    if (is_woken_ && !sleeps_) return;
+    ahead_ += by;
+    if (!sleeps_) waited_ += by;
   }
 
   static thread_local VirtualThread* current_;
@@ -65,21 +87,31 @@ class VirtualThread : public std::enable_shared_from_this<VirtualThread> {
   std::binary_semaphore its_turn_{0};
   std::binary_semaphore others_turn_{0};
   uint64_t turns_ = 0;
+  TimePoint wait_ends_{0};
+  bool is_woken_ = false;  ///< From the last wait.
+  bool sleeps_ = false;
   bool has_ended_ = false;
-  bool is_ending_ = false;
+  bool is_joined_ = false;
+  Duration ahead_{0};
+  Duration waited_{0};
 };
 
 thread_local VirtualThread* VirtualThread::current_ = nullptr;
 
 namespace {
 
+/// What a message takes whose sender has just begun to wait for its way.
+constexpr Duration k_late_end = std::chrono::milliseconds(300);
+
 class Started final : public actors::LineThreads::Thread {
  public:
-  explicit Started(std::shared_ptr<VirtualThread> thread) : thread_(std::move(thread)) {}
-  ~Started() override { thread_->join(); }
+  Started(std::shared_ptr<VirtualThread> thread, std::function<void(Duration)> on_end)
+      : thread_(std::move(thread)), on_end_(std::move(on_end)) {}
+  ~Started() override { on_end_(thread_->join()); }
 
  private:
   std::shared_ptr<VirtualThread> thread_;
+  std::function<void(Duration)> on_end_;
 };
 
 class VirtualCondition final : public actors::LineThreads::Condition {
@@ -103,7 +135,10 @@ class VirtualCondition final : public actors::LineThreads::Condition {
 std::unique_ptr<actors::LineThreads::Thread> VirtualThreads::start(std::function<void()> run) {
   auto thread = std::make_shared<VirtualThread>(runtime_, process_);
   thread->start(std::move(run));
-  return std::make_unique<Started>(std::move(thread));
+  const auto on_end = [&runtime = runtime_, process = process_, say = on_late_end_](Duration it) {
+    if (it > k_late_end && runtime.alive(process)) say(it);
+  };
+  return std::make_unique<Started>(std::move(thread), on_end);
 }
 
 std::unique_ptr<actors::LineThreads::Condition> VirtualThreads::condition() {
@@ -111,15 +146,20 @@ std::unique_ptr<actors::LineThreads::Condition> VirtualThreads::condition() {
 }
 
 void VirtualThreads::wait(Duration most) {
-  VirtualThread::current().wait(most);
+  VirtualThread::current()->wait(most);
 }
 
-bool VirtualThreads::is_ending() {
-  return VirtualThread::current().is_ending();
+void VirtualThreads::sleep(Duration time) {
+  VirtualThread::current()->sleep(time);
+}
+
+Duration VirtualThreads::ahead() {
+  const VirtualThread* thread = VirtualThread::current();
+  return thread == nullptr ? Duration{0} : thread->ahead();
 }
 
 std::shared_ptr<VirtualThread> VirtualThreads::current() {
-  return VirtualThread::current().shared_from_this();
+  return VirtualThread::current()->shared_from_this();
 }
 
 void VirtualThreads::wake(const std::weak_ptr<VirtualThread>& thread) {

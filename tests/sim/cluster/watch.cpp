@@ -18,9 +18,6 @@ constexpr milliseconds k_slack{10};
 /// Messages on the way at once: a request of four choices has a few in each direction, and a way
 /// that is cut for seconds holds what was said meanwhile.
 constexpr size_t k_in_flight_max = 20'000;
-/// A line's window, and so many records of a store's queue.
-constexpr size_t k_line_messages_max = 8;
-constexpr size_t k_writes_max = 32;
 
 caf::strong_actor_ptr behind(const schema::TargetHandle& handle) {
   return actor_behind(caf::actor_cast<caf::strong_actor_ptr>(handle));
@@ -142,13 +139,9 @@ void Watch::check_queues() {
 }
 
 void Watch::check_tiers() {
-  if (const size_t most = cluster_.lines().messages_most(); most > k_line_messages_max) {
-    report_.violation(std::to_string(most) + " messages wait at the end of a line");
-  }
   for (const Slot& slot : cluster_.slots()) {
-    if (slot.store && slot.store->writes_waiting() > k_writes_max) {
-      report_.violation(slot.name() + " has " + std::to_string(slot.store->writes_waiting()) +
-                        " blocks to write");
+    if (slot.store && slot.store->was_overfull()) {
+      report_.violation(slot.name() + " was to store more than there was room for");
     }
   }
 }
