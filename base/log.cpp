@@ -1,11 +1,33 @@
 #include "base/log.hpp"
 
+#include <poll.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/null_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
 
 namespace outrider {
 namespace {
+
+/// stderr for as long as somebody reads it. Actors and the threads of ports log: where a pipe is
+/// full they wait once, then lines are lost until it is read again, and the next one says how many.
+class BoundedStderr final : public spdlog::sinks::sink {
+ public:
+  void log(const spdlog::details::log_msg& message) override;
+  void flush() override;
+  void set_pattern(const std::string& pattern) override;
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override;
+
+ private:
+  bool is_read();
+
+  std::mutex mutex_;
+  uint64_t lost_ = 0;
+  spdlog::sinks::stderr_color_sink_st stderr_;
+};
 
 // Inside a LogLine, what begins a value and says how it is written in JSON. Never inside values.
 constexpr char k_text = '\x1e';
@@ -91,6 +113,43 @@ class PlainValues final : public spdlog::custom_flag_formatter {
   }
 };
 
+void BoundedStderr::log(const spdlog::details::log_msg& message) {
+  const std::lock_guard lock(mutex_);
+  if (!is_read()) {
+    ++lost_;
+    return;
+  }
+  if (const uint64_t lost = std::exchange(lost_, 0); lost > 0) {
+    const std::string note = fmt::format("{} lines are lost here: nobody read the log", lost);
+    stderr_.log({message.logger_name, spdlog::level::warn, note});
+  }
+  stderr_.log(message);
+}
+
+/// A pipe that can be written to has room for 4096 bytes, which is more than most lines.
+bool BoundedStderr::is_read() {
+  constexpr int k_patience_ms = 250;
+  pollfd log{STDERR_FILENO, POLLOUT, 0};
+  int ready = -1;
+  do {
+    ready = ::poll(&log, 1, lost_ > 0 ? 0 : k_patience_ms);
+  } while (ready < 0 && errno == EINTR);
+  return ready != 0;  // An error is the write's to find.
+}
+
+void BoundedStderr::flush() {
+  const std::lock_guard lock(mutex_);
+  stderr_.flush();
+}
+
+void BoundedStderr::set_pattern(const std::string& pattern) {
+  stderr_.set_pattern(pattern);
+}
+
+void BoundedStderr::set_formatter(std::unique_ptr<spdlog::formatter> formatter) {
+  stderr_.set_formatter(std::move(formatter));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<spdlog::logger>> make_logger(const LogOptions& options) {
@@ -101,8 +160,7 @@ Result<std::shared_ptr<spdlog::logger>> make_logger(const LogOptions& options) {
         "unknown level \"" + options.level + "\"; use trace, debug, info, warn, error or off",
         "log-level");
   }
-  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
-  auto logger = std::make_shared<spdlog::logger>("outrider", std::move(sink));
+  auto logger = std::make_shared<spdlog::logger>("outrider", std::make_shared<BoundedStderr>());
   logger->set_level(level);
   logger->flush_on(spdlog::level::info);
   auto formatter = std::make_unique<spdlog::pattern_formatter>(

@@ -16,7 +16,8 @@ struct LogOptions {
   bool json = false;           ///< one JSON object per line instead of text
 };
 
-/// A logger to stderr. Made once by main and handed down by constructor; thread-safe.
+/// A logger to stderr. Made once by main and handed down by constructor; thread-safe. Lines that
+/// nobody reads are lost and counted, and hold nobody up.
 Result<std::shared_ptr<spdlog::logger>> make_logger(const LogOptions& options);
 
 /// A message with named values: "request id=a status=200" as text, and in JSON lines a member each.
