@@ -26,6 +26,7 @@
 #include "tools/settings_rules.hpp"
 #include "tools/stop_signals.hpp"
 #include "tools/target_load.hpp"
+#include "tools/thread_room.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -214,6 +215,7 @@ class Node {
 int run_node(const Settings& settings) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
+  if (const auto room = check_thread_room(serving_threads()); !room) return report(room.error());
   BoundedStop stopping(stop_limit(std::chrono::seconds(settings.count("drain-timeout-s"))), *log);
   auto credentials = cluster_credentials(settings);
   if (!credentials) return report(credentials.error());

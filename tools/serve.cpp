@@ -24,6 +24,7 @@
 #include "tools/settings_rules.hpp"
 #include "tools/stop_signals.hpp"
 #include "tools/target_load.hpp"
+#include "tools/thread_room.hpp"
 #include "tools/version.hpp"
 
 namespace outrider::tools {
@@ -222,6 +223,7 @@ std::optional<int> start_as_gateway(kj::AsyncIoContext& io, kj::Promise<void> st
 int serve(const Settings& settings) {
   auto log = make_logger({settings.text("log-level"), settings.flag("log-json")});
   if (!log) return report(log.error());
+  if (const auto room = check_thread_room(serving_threads()); !room) return report(room.error());
   BoundedStop stopping(stop_limit(std::chrono::seconds(settings.count("drain-timeout-s"))), *log);
   const auto checked = check_serving(settings);
   if (!checked) return report(checked.error());
