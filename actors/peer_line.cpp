@@ -16,6 +16,8 @@ constexpr double k_line_speed_weight = 0.5;
 constexpr double k_measured_s = 0.01;
 /// Blocks after which a line that is too slow for the rest is given up.
 constexpr uint32_t k_judged_after = 4;
+/// A line that was too slow is tried again after so long.
+constexpr Duration k_try_again = std::chrono::seconds(10);
 /// To find each other.
 constexpr double k_first_s = 0.01;
 /// To agree on NCCL.
@@ -39,9 +41,18 @@ uint64_t bytes_of(const model::TierLoad& load) {
 
 }  // namespace
 
-void LineSpeed::observe(double bytes_per_s) {
-  const double before = bytes_per_s_;
-  bytes_per_s_ = before + k_line_speed_weight * (bytes_per_s - before);
+void LineSpeed::observe(double bytes_per_s, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  bytes_per_s_ += k_line_speed_weight * (bytes_per_s - bytes_per_s_);
+  used_ = now;
+}
+
+bool LineSpeed::promises(double bytes, double seconds, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  if (bytes <= seconds * bytes_per_s_) return true;
+  if (now - used_ < k_try_again || bytes > seconds * k_until_one_was_used) return false;
+  used_ = now;
+  return true;
 }
 
 PeerLine::PeerLine(Setup setup)
@@ -86,10 +97,13 @@ bool PeerLine::load(model::TierLoad& load, model::TierHandlers& handlers) {
   if (is_over_ || !is_needed()) return false;
   const double bytes = static_cast<double>(waiting_bytes_ + bytes_of(load));
   const double to_agree_s = setup_.lines.nccl.nccl && !has_agreed_ ? k_nccl_s : 0;
-  const double seconds = k_first_s + to_agree_s + bytes / setup_.speed->bytes_per_s();
-  if (load.recompute && seconds > to_seconds(*load.recompute)) return false;
+  const TimePoint now = setup_.lines.clock->now();
+  if (load.recompute) {
+    const double seconds = to_seconds(*load.recompute) - k_first_s - to_agree_s;
+    if (!setup_.speed->promises(bytes, seconds, now)) return false;
+  }
   waiting_bytes_ += bytes_of(load);
-  const TimePoint by = setup_.lines.clock->now() + load.timeout.value_or(k_hand_over);
+  const TimePoint by = now + load.timeout.value_or(k_hand_over);
   jobs_.push_back({std::move(load), std::move(handlers), by});
   wake_->notify();
   return true;
@@ -203,7 +217,7 @@ PeerLine::End PeerLine::take(const Job& job, uint32_t& got) {
     return bytes / std::max(to_seconds(at - first), 1e-9);
   };
   const auto learn = [&](TimePoint at) {
-    if (got > 1 && to_seconds(at - first) >= k_measured_s) setup_.speed->observe(speed(at));
+    if (got > 1 && to_seconds(at - first) >= k_measured_s) setup_.speed->observe(speed(at), at);
   };
   const auto stopped = [&] {
     learn(clock.now());

@@ -17,12 +17,16 @@ namespace outrider::actors {
 /// What lines carried of late. Thread-safe.
 class LineSpeed {
  public:
-  void observe(double bytes_per_s);
-  double bytes_per_s() const { return bytes_per_s_; }
+  void observe(double bytes_per_s, TimePoint now);
+  /// Whether so many bytes are expected within so many seconds. Slow moments pass: who was last
+  /// used long ago is given a try, by one load.
+  bool promises(double bytes, double seconds, TimePoint now);
 
  private:
   static constexpr double k_until_one_was_used = 100e6;
-  std::atomic<double> bytes_per_s_{k_until_one_was_used};
+  std::mutex mutex_;
+  double bytes_per_s_ = k_until_one_was_used;
+  TimePoint used_{0};  ///< Or tried.
 };
 
 /// One worker that gives its blocks away: a line to it, there as long as a request may need it, and

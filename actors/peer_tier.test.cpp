@@ -295,6 +295,63 @@ TEST_F(PeerTierTest, APeerThatIsGoneHoldsUpARequestOnceForABoundedTime) {
   EXPECT_EQ(lines_.dialled, 1u) << "it is not asked again";
 }
 
+/// Has nothing, and remembers what it was asked for.
+class EmptyTier final : public model::BlockTier {
+ public:
+  void serve(std::shared_ptr<model::TierOffers>) override {}
+  void look() override {}
+  std::vector<bool> touch(std::span<const BlockId> chain, bool) override {
+    return std::vector<bool>(chain.size());
+  }
+  void put(const Digest256&, uint32_t, model::TierBlock, const model::TierRetention&) override {}
+  uint64_t room() const override { return 0; }
+  void retain(std::vector<BlockId>, const model::TierRetention&) override {}
+  void load(model::TierLoad load, model::TierHandlers handlers) override {
+    asked.push_back(std::move(load));
+    handlers.done();
+  }
+  std::vector<model::TierLoad> asked;
+};
+
+TEST_F(PeerTierTest, WhatAPeerHasOnlyInPartIsLookedForBelowFromThereOn) {
+  compute_there();
+  const auto below = std::make_shared<EmptyTier>();
+  tier_ = std::make_shared<PeerTier>(below, lines_.made(), log_);
+  taking_ = make_engine(clock_);
+  taking_->attach_tier(tier_);
+  hand_over();
+  GenerationRequest request = request_;
+  request.kv_peer = k_worker;
+  request.prompt[40] ^= 1;  // Of the third block, or of one behind it.
+  const Said said = run(*taking_, request, {1, 2});
+  const uint64_t taken = tier_->taken();
+  ASSERT_GT(taken, 0u);
+  ASSERT_EQ(below->asked.size(), 1u);
+  const std::vector<model::TierLoad::Wanted>& rest = below->asked[0].blocks;
+  ASSERT_FALSE(rest.empty());
+  const auto block_tokens = static_cast<std::ptrdiff_t>(rest.front().tokens.size());
+  const auto from = request.prompt.begin() + static_cast<std::ptrdiff_t>(taken) * block_tokens;
+  EXPECT_EQ(rest.front().tokens, std::vector<int32_t>(from, from + block_tokens));
+  request.kv_peer = 0;
+  auto reference = make_engine(clock_);
+  EXPECT_EQ(said.tokens, run(*reference, request, {1, 3}).tokens);
+}
+
+TEST(LineSpeed, ALineThatWasSlowIsTriedAgainByOneLoadAtATime) {
+  using std::chrono::seconds;
+  LineSpeed speed;
+  EXPECT_TRUE(speed.promises(10e6, 1, seconds(100)));
+  EXPECT_FALSE(speed.promises(200e6, 1, seconds(100)));
+  for (int i = 0; i < 10; ++i) speed.observe(1e6, seconds(101));
+  EXPECT_FALSE(speed.promises(10e6, 1, seconds(102)));
+  EXPECT_TRUE(speed.promises(10e3, 1, seconds(102))) << "as fast as it is";
+  EXPECT_FALSE(speed.promises(200e6, 1, seconds(120))) << "nor would a fast one";
+  EXPECT_TRUE(speed.promises(10e6, 1, seconds(120)));
+  EXPECT_FALSE(speed.promises(10e6, 1, seconds(120))) << "until it is known what became of that";
+  speed.observe(90e6, seconds(121));
+  EXPECT_TRUE(speed.promises(10e6, 1, seconds(121)));
+}
+
 TEST(BlockWire, QueriesAndBlocksAreReadBack) {
   model::CachedQuery query{.kv_namespace = sha256("ns"),
                            .tenant = "ann",

@@ -159,7 +159,8 @@ void TierWork::insert(TierRead& read, std::span<const TierLoadedBlock> blocks) {
     // Its ancestors may have gone, or all that is left belongs to others: the rest is of no use.
     const bool fits = block.k.size() == geometry.k_bytes() && block.v.size() == geometry.v_bytes();
     const bool holds = sequence.length() != 0;
-    if (read.cancelled->load() || !fits || (!holds && have < read.next)) {
+    const bool asked = read.next < chain.size();
+    if (read.cancelled->load() || !fits || !asked || (!holds && have < read.next)) {
       return read.cancelled->store(true);
     }
     if (!holds) sequence.take(chain.first(read.next));
