@@ -66,6 +66,23 @@ TEST_F(SessionFaults, AContinuationThatContradictsTheStreamFailsLoudly) {
   EXPECT_EQ(client_->ids(), (Ids{10, 11}));
 }
 
+TEST_F(SessionFaults, ACorruptMessageIsAFailureOfItsWorker) {
+  const Twin second = twin(2);
+  start_at(twin(1));
+  tell(session_, tokens(key(), 0, {10}));
+  schema::Tokens corrupt = tokens(key(), 1, {11});
+  corrupt.tokens.logprobs = {2};  // neither one nor none
+  tell(session_, corrupt);
+  EXPECT_FALSE(client_->done());
+  wait_backoff();
+  EXPECT_EQ(placed().avoid, (std::vector<uint64_t>{1}));
+  reply(second);
+  tell(session_, finishing(tokens(key(), 1, {11})));
+  tell(session_, schema::Done{key(), {}, {}});
+  EXPECT_EQ(client_->outcome(), Outcome::done);
+  EXPECT_EQ(client_->ids(), (Ids{10, 11}));
+}
+
 TEST_F(SessionFaults, WhereDraftsHaveASayATwinDrawsNothingAgain) {
   request_.speculation.method = SpeculationMethod::reject_sampling;
   const Twin second = twin(2);

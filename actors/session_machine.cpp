@@ -1,6 +1,7 @@
 #include "actors/session_machine.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/limits.hpp"
 
@@ -132,10 +133,18 @@ bool SessionMachine::take(uint32_t generation, Attempt& attempt, const schema::T
   if (progress.finished || !is_heard(generation, choice)) return true;
   if (message.first_index > progress.ids.size()) return false;
   if (choice == 0 && lacks_prompt(message)) return false;
+  auto tokens = schema::decode_tokens(message.tokens);
+  auto prompt = schema::decode_tokens(message.prompt_tokens);
+  if (!tokens || !prompt) {
+    move(generation, unavailable("the worker sent a corrupt message"), now);
+    return true;
+  }
   schema::StreamTokens event;
   event.choice = choice;
   event.first_index = static_cast<uint32_t>(progress.ids.size());
-  if (!merge(choice, message, event)) return true;
+  event.tokens = std::move(*tokens);
+  event.prompt_tokens = std::move(*prompt);
+  if (!merge(message, event)) return true;
   const auto reason = reason_of(message);
   if (completes(reason)) {
     progress.finished = true;
@@ -174,35 +183,29 @@ bool SessionMachine::lacks_prompt(const schema::Tokens& message) const {
          std::max<size_t>(progress_.prompt_tokens, comes) < request_->prompt.size();
 }
 
-/// Adds to `out` what of the message is new. False if the session ended, because the message is
-/// corrupt or contradicts what the client already has.
-bool SessionMachine::merge(uint32_t choice, const schema::Tokens& message,
-                           schema::StreamTokens& out) {
-  auto tokens = schema::decode_tokens(message.tokens);
-  auto prompt = schema::decode_tokens(message.prompt_tokens);
-  if (!tokens || !prompt) {
-    refuse(schema::Refusal::of(fail(ErrorCode::internal, "a worker sent a corrupt message")));
-    return false;
-  }
-  std::vector<int32_t>& ids = progress_.choices[choice].ids;
-  for (size_t i = 0; i < tokens->size(); ++i) {
-    TokenOut& token = (*tokens)[i];
+/// Leaves in `out`, which has all that the message says, what of it is new. False if the session
+/// ended, because it contradicts what the client already has.
+bool SessionMachine::merge(const schema::Tokens& message, schema::StreamTokens& out) {
+  std::vector<TokenOut> said = std::exchange(out.tokens, {});
+  std::vector<TokenOut> prompt = std::exchange(out.prompt_tokens, {});
+  std::vector<int32_t>& ids = progress_.choices[out.choice].ids;
+  for (size_t i = 0; i < said.size(); ++i) {
     const size_t index = message.first_index + i;
     if (index >= ids.size()) {
-      ids.push_back(token.id);
-      out.tokens.push_back(std::move(token));
-    } else if (ids[index] != token.id) {
+      ids.push_back(said[i].id);
+      out.tokens.push_back(std::move(said[i]));
+    } else if (ids[index] != said[i].id) {
       // A twin that disagrees breaks the promise of exactness: never paper over it.
       refuse(schema::Refusal::of(
           fail(ErrorCode::internal, "a worker's continuation differs from the stream so far")));
       return false;
     }
   }
-  if (choice != 0) return true;
-  for (size_t i = 0; i < prompt->size(); ++i) {
+  if (out.choice != 0) return true;
+  for (size_t i = 0; i < prompt.size(); ++i) {
     if (message.prompt_first_index + i < progress_.prompt_tokens) continue;
     ++progress_.prompt_tokens;
-    out.prompt_tokens.push_back(std::move((*prompt)[i]));
+    out.prompt_tokens.push_back(std::move(prompt[i]));
   }
   return true;
 }

@@ -157,7 +157,7 @@ class SessionMachine {
   void ask_missing(uint32_t generation, Attempt& attempt);
   bool take(uint32_t generation, Attempt& attempt, const schema::Tokens& message, TimePoint now);
   bool lacks_prompt(const schema::Tokens& message) const;
-  bool merge(uint32_t choice, const schema::Tokens& message, schema::StreamTokens& out);
+  bool merge(const schema::Tokens& message, schema::StreamTokens& out);
   void deliver(schema::StreamTokens event);
   void maybe_done();
   void refuse(const schema::Refusal& refusal);

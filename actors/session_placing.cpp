@@ -25,6 +25,7 @@ void SessionMachine::ask(uint32_t generation, Attempt& attempt, TimePoint now) {
   split(attempt, now);
   attempt.phase = Phase::placing;
   attempt.due = now + k_answer_timeout;
+  if (attempt.unplaced == 0) attempt.unplaced_since = now;
   const ChoiceProgress& first = progress_.choices[attempt.choices.front()];
   const uint32_t committed = committed_tokens(*request_, first);
   schema::PlaceRequest place;
@@ -85,7 +86,6 @@ void SessionMachine::split(Attempt& attempt, TimePoint now) {
 void SessionMachine::try_again(uint32_t generation, const schema::Refusal& why, TimePoint now) {
   Attempt& attempt = attempts_.at(generation);
   const uint32_t tries = attempt.unplaced + 1;
-  if (tries == 1) attempt.unplaced_since = now;
   if (!target_goes_on(attempt)) attempt.unplaced = tries;
   if (attempt.unplaced >= limits::placement_attempts_max) return give_up_placing(attempt, why, now);
   attempt.phase = Phase::waiting;
