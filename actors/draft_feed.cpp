@@ -35,6 +35,8 @@ void DraftFeed::Request::copy(const Text& text, uint32_t from, uint32_t count,
 
 void DraftFeed::begin(RequestKey key, const GenerationRequest& request) {
   if (options_.depth_max == 0 || !request.speculation.enabled) return;
+  // The last token needs no hint: its row is drawn from the row before.
+  if (request.committed.size() + 1 >= request.stop.max_tokens) return;
   Request entry;
   entry.wire = schema::to_wire(request);
   entry.wire.stop_strings.clear();
@@ -102,6 +104,7 @@ void DraftFeed::commit(const model::ChoiceUpdate& update) {
   Text& text = request.texts[update.choice];
   for (const TokenOut& token : update.tokens) text.output.push_back(token.id);
   if (!update.tokens.empty()) {
+    text.decodes = true;
     const auto hints = static_cast<float>(update.tokens.size() - 1);
     text.accepted += k_accepted_weight * (hints - text.accepted);
   }
@@ -258,6 +261,12 @@ bool DraftFeed::is_running(const Request& request) const {
          std::ranges::any_of(request.texts, [](const Text& text) { return !text.output.empty(); });
 }
 
+/// A draft that competes for cores computes a prompt when the target has: what that costs is then
+/// paid by steps that are measured, and a first token does not come later for it.
+bool DraftFeed::may_open(const Text& text) const {
+  return text.decodes || !options_.duty.competes;
+}
+
 void DraftFeed::flush(RequestKey key, Request& request, bool wanted) {
   if (wanted && !request.asked && is_running(request)) {
     request.asked = request.may_hold = true;
@@ -275,7 +284,7 @@ void DraftFeed::flush(RequestKey key, Request& request, bool wanted) {
     // That nothing is wanted any more goes to silent ones as well.
     if (wanted && unanswered_[request.worker] >= limits::draft_unanswered_max) return;
     const schema::DraftKey draft_key = key_of(key, request, choice);
-    if (wanted && !text.open) {
+    if (wanted && !text.open && may_open(text)) {
       text.open = text.held = true;
       outbox_.to_drafts.emplace_back(
           request.worker, schema::DraftOpen{draft_key,

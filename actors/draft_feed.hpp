@@ -70,8 +70,9 @@ class DraftFeed {
  private:
   struct Text {
     std::vector<int32_t> output;
-    uint32_t sent = 0;   ///< Tokens of prompt and output that the draft has been told.
-    uint32_t depth = 0;  ///< What it was told to draft.
+    uint32_t sent = 0;     ///< Tokens of prompt and output that the draft has been told.
+    uint32_t depth = 0;    ///< What it was told to draft.
+    bool decodes = false;  ///< A token has come: its prompt is computed.
     bool open = false;
     bool held = false;    ///< The draft may hold it, open or not: it is told of the end.
     bool ready = false;   ///< Hints have come since drafts are wanted.
@@ -105,6 +106,7 @@ class DraftFeed {
   void give_back_unused(RequestKey key, Request& request);
   void flush();
   void flush(RequestKey key, Request& request, bool wanted);
+  bool may_open(const Text& text) const;
   void send(schema::DraftKey key, const Request& request, Text& text, uint32_t depth);
   schema::DraftCommits& message_for(const Request& request, size_t tokens);
   uint32_t depth_of(const Request& request, const Text& text) const;

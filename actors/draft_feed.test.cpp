@@ -385,6 +385,44 @@ TEST_F(Feed, RequestsThatDoNotSpeculateAreLeftAlone) {
   EXPECT_TRUE(box_.to_drafts.empty());
 }
 
+TEST_F(Feed, WhoseLastTokenIsNextIsNotDraftedFor) {
+  GenerationRequest brief = request();
+  brief.committed = {4, 5};
+  for (const uint32_t most : {0u, 1u, 2u, 3u}) {
+    brief.stop.max_tokens = most;
+    feed_.begin(k_key, brief);
+    read();
+    EXPECT_TRUE(box_.asks.empty()) << most;
+  }
+  brief.stop.max_tokens = 4;
+  feed_.begin(k_key, brief);
+  read();
+  EXPECT_EQ(box_.asks.size(), 1u);
+}
+
+TEST_F(Feed, ADraftOnTheSameCoresComputesAPromptAfterTheTarget) {
+  feed_ = DraftFeed({.target = 9,
+                     .tokenizer = "tokens",
+                     .depth_max = 8,
+                     .duty = {.always = true, .competes = true}});
+  GenerationRequest moved = request(2);
+  moved.committed = {4};
+  feed_.begin(k_key, moved);
+  lease();
+  step({});
+  read();
+  EXPECT_EQ(box_.asks.size(), 1u) << "its place it may have";
+  EXPECT_TRUE(box_.to_drafts.empty()) << "what was committed elsewhere is computed again here";
+  step({5}, false, 1);
+  read();
+  ASSERT_EQ(sent<schema::DraftOpen>().size(), 1u) << "of the choice that has begun";
+  EXPECT_EQ(sent<schema::DraftOpen>()[0].key.choice, 1u);
+  step({6});
+  read();
+  ASSERT_EQ(commits().size(), 1u);
+  EXPECT_EQ(commits()[0].tokens, (std::vector<int32_t>{1, 2, 3, 4, 6}));
+}
+
 TEST_F(Feed, ARefusedRequestGivesItsLeaseBack) {
   feed_.begin(k_key, request());
   feed_.forget(k_key);

@@ -203,14 +203,10 @@ void Engine::State::count_hints(ActiveRequest& request, const Choice& choice, si
   for (size_t i = 0; i < verified; ++i) {
     const HintSource source = choice.drafts->path[i].source;
     HintCounters::OfSource& of_source = seen.by_source[static_cast<size_t>(source)];
-    const bool came_true = i < accepted;
-    // A client is not told of those that show what others were answered.
-    if (source != HintSource::past_outputs) {
-      ++request.draft_tokens;
-      request.accepted_tokens += came_true ? 1 : 0;
-    }
+    ++request.draft_tokens;
     ++of_source.draft_tokens;
-    if (!came_true) continue;
+    if (i >= accepted) continue;
+    ++request.accepted_tokens;
     ++of_source.accepted_tokens;
     ++seen.accepted_tokens;
     ++seen.accepted_at[i];

@@ -46,6 +46,18 @@ int32_t HintTrie::find_child(int32_t parent, int32_t token) const {
   return at;
 }
 
+/// Nothing was drawn there yet, and any token that may be finds room.
+bool HintTrie::may_draw(int32_t parent) const {
+  const Node& above = nodes_[static_cast<size_t>(parent)];
+  size_t siblings = 0;
+  for (int32_t at = above.first_child; at >= 0; at = nodes_[static_cast<size_t>(at)].next) {
+    if (nodes_[static_cast<size_t>(at)].drawn_from) return false;
+    ++siblings;
+  }
+  return size() < k_hint_nodes_max && above.depth < k_hint_depth_max &&
+         siblings < k_hint_siblings_max;
+}
+
 /// -1: no room.
 int32_t HintTrie::add_child(int32_t parent, int32_t token) {
   const Node& above = nodes_[static_cast<size_t>(parent)];
@@ -67,6 +79,8 @@ HintTrie::Place HintTrie::place(const Place& parent, const HintBranch& branch, H
     if (past_[past_.size() - parent.behind].token != branch.token) return {};
     return parent.behind == 1 ? Place{.node = 0} : Place{.behind = parent.behind - 1};
   }
+  // Asked before the token is looked up: what was drawn must not decide whether it is verified.
+  const bool is_drawn = branch.drawn_from && may_draw(parent.node);
   int32_t child = find_child(parent.node, branch.token);
   const bool is_new = child < 0;
   if (is_new) child = add_child(parent.node, branch.token);
@@ -76,7 +90,7 @@ HintTrie::Place HintTrie::place(const Place& parent, const HintBranch& branch, H
     node.confidence = branch.confidence;
     node.source = source;
   }
-  if (!node.drawn_from) node.drawn_from = branch.drawn_from;
+  if (is_drawn) node.drawn_from = branch.drawn_from;
   return {.node = child};
 }
 

@@ -74,9 +74,10 @@ class HintTrie {
   /// From the committed text on, each time the child of the highest confidence, of several the
   /// first to come. At most `depth` steps, appended to `out`.
   void best_path(uint32_t depth, std::vector<Step>& out) const;
-  /// The path of tokens that were drawn, each time the first to come. Which one that is does not
-  /// depend on what was drawn, as verifying by rejection needs; nor does its length, but for the
-  /// tokens before. Empty where nothing that was drawn follows the committed text.
+  /// The path of tokens that were drawn: of those that follow one text the first to come, later
+  /// ones count as hints only. Which one that is does not depend on what was drawn, as verifying by
+  /// rejection needs; nor does its length, but for the tokens before. Empty where nothing that was
+  /// drawn follows the committed text.
   void drawn_path(uint32_t depth, std::vector<Step>& out) const;
 
  private:
@@ -108,6 +109,7 @@ class HintTrie {
 
   Place find(uint32_t length, uint64_t hash) const;
   int32_t find_child(int32_t parent, int32_t token) const;
+  bool may_draw(int32_t parent) const;
   int32_t add_child(int32_t parent, int32_t token);
   Place place(const Place& parent, const HintBranch& branch, HintSource source);
 

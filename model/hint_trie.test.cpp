@@ -71,13 +71,13 @@ TEST(HintTrie, ThePathThatWasDrawnIsTheFirstToCome) {
   EXPECT_TRUE(drawn_path(trie).empty());
   const std::vector<HintBranch> first = {{-1, 20, 1, odds(20)}, {0, 21, 1, odds(21)}};
   const std::vector<HintBranch> second = {{-1, 30, 200, odds(30)}, {0, 31, 200, odds(31)}};
-  // Drawn as well as expected by the text: it counts as drawn, and what only the text expects
-  // behind it does not.
+  // Expected by the text before anything was drawn: its place among siblings says nothing.
   const std::vector<HintBranch> third = {{-1, 10, 9, odds(10)}};
   for (const auto& branches : {first, second, third}) {
     EXPECT_EQ(trie.insert({3, hash_after({}), branches, HintSource{2}}), HintOutcome::used);
   }
-  EXPECT_EQ(drawn_path(trie), (Steps{{10, 250, HintSource{0}, third[0].drawn_from}}));
+  EXPECT_EQ(drawn_path(trie), (Steps{{20, 1, HintSource{2}, first[0].drawn_from},
+                                     {21, 1, HintSource{2}, first[1].drawn_from}}));
   trie.commit(20);
   EXPECT_EQ(drawn_path(trie), (Steps{{21, 1, HintSource{2}, first[1].drawn_from}}));
   EXPECT_TRUE(drawn_path(trie, 0).empty());
@@ -85,6 +85,29 @@ TEST(HintTrie, ThePathThatWasDrawnIsTheFirstToCome) {
   const std::vector<HintBranch> again = {{-1, 21, 255, odds(21, 70)}};
   trie.insert({4, hash_after({20}), again, HintSource{2}});
   EXPECT_EQ(drawn_path(trie)[0].drawn_from, first[1].drawn_from);
+}
+
+TEST(HintTrie, WhatWasDrawnIsVerifiedWhetherOrNotTheTextExpectsItToo) {
+  for (const int32_t drawn : {10, 20}) {
+    HintTrie trie = trie_of_text();
+    trie.insert({3, hash_after({}), chain({10, 11}, 250), HintSource{0}});
+    const std::vector<HintBranch> draw = {{-1, drawn, 9, odds(drawn)}};
+    trie.insert({3, hash_after({}), draw, HintSource{2}});
+    ASSERT_EQ(drawn_path(trie).size(), 1u) << drawn << ": no hint of the text follows as drawn";
+    EXPECT_EQ(drawn_path(trie)[0].token, drawn);
+  }
+  // Where one of them would find no room neither is.
+  for (const int32_t drawn : {10, 2000}) {
+    HintTrie trie = trie_of_text();
+    std::vector<HintBranch> siblings;
+    for (size_t i = 0; i < k_hint_siblings_max; ++i) {
+      siblings.push_back({-1, 10 + static_cast<int32_t>(i), 100});
+    }
+    trie.insert({3, hash_after({}), siblings, HintSource{0}});
+    const std::vector<HintBranch> draw = {{-1, drawn, 9, odds(drawn)}};
+    trie.insert({3, hash_after({}), draw, HintSource{2}});
+    EXPECT_TRUE(drawn_path(trie).empty()) << drawn;
+  }
 }
 
 TEST(HintTrie, ATokenThatWasNotDrawnFromWhatItSaysIsMalformed) {
