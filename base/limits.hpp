@@ -89,6 +89,8 @@ inline constexpr uint64_t rpc_waiting_words_max = 4 * rpc_message_words_max;
 /// One reply that our own client takes: the longest answer with all its logprobs is below. Cap'n
 /// Proto's readers take as much by default.
 inline constexpr size_t client_reply_bytes_max = size_t{64} << 20;
+/// How long it waits for one that is there at once (models, members).
+inline constexpr uint32_t client_answer_timeout_ms = 5'000;
 /// Logprobs in one answer: each token's own and each alternative's, of the prompt and, where the
 /// answer comes at once, of all choices. 12,000 tokens with 20 alternatives, 12 MB; beyond it: 400.
 inline constexpr uint64_t answer_logprobs_max = uint64_t{1} << 18;

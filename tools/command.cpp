@@ -192,28 +192,25 @@ std::string usage_text(const CLI::App& app, const std::string& reason) {
   const CLI::App& command = chosen(app);
   const std::string& word = unknown.front();
   std::vector<std::string> names;
+  std::set<std::string> flags;
   std::string list;
   for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
     names.push_back(sub->get_name());
     list += (list.empty() ? "" : ", ") + sub->get_name();
   }
   for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_lnames()) flags.insert(name);
   }
-  const auto distance = [&](const std::string& name) {
-    return name_distance(without_dashes(word), without_dashes(name));
-  };
-  const auto nearest =
-      std::min_element(names.begin(), names.end(),
-                       [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  names.insert(names.end(), flags.begin(), flags.end());
+  const std::string written = without_dashes(word);
+  const std::string nearest = names.empty() ? "" : nearest_name(written, names);
   const bool is_flag = word.starts_with('-');
   std::string text = (is_flag        ? "unknown flag \""
                       : list.empty() ? "unexpected argument \""
                                      : "unknown command \"") +
                      word + "\"";
-  const size_t near_enough = 1 + without_dashes(word).size() / 3;
-  if (nearest != names.end() && distance(*nearest) <= near_enough) {
-    return text + "; did you mean \"" + *nearest + "\"?";
+  if (!names.empty() && name_distance(written, nearest) <= 1 + written.size() / 3) {
+    return text + "; did you mean \"" + (flags.contains(nearest) ? "--" : "") + nearest + "\"?";
   }
   return is_flag || list.empty() ? text : text + "; the commands are " + list;
 }

@@ -3,7 +3,6 @@
 #include <kj/async-io.h>
 #include <kj/compat/http.h>
 
-#include "base/limits.hpp"
 #include "schema/exception_text.hpp"
 
 namespace outrider::tools {
@@ -65,18 +64,30 @@ struct HttpClient::State {
     });
   }
 
-  HttpReply whole(kj::HttpClient::Response response) {
-    HttpReply reply;
-    reply.status = response.statusCode;
-    const auto text = response.body->readAllText(limits::client_reply_bytes_max).wait(io.waitScope);
-    reply.body.assign(text.begin(), text.size());
-    return reply;
+  static kj::Promise<HttpReply> whole(kj::HttpClient::Response response) {
+    auto text = response.body->readAllText(limits::client_reply_bytes_max);
+    return text
+        .then([status = response.statusCode](kj::String&& read) {
+          return HttpReply{status, std::string(read.begin(), read.size())};
+        })
+        .attach(kj::mv(response.body));
+  }
+
+  kj::Promise<HttpReply> fail_after(Duration patience) {
+    const auto ms = static_cast<uint64_t>(to_ms(patience));
+    return io.provider->getTimer()
+        .afterDelay(ms * kj::MILLISECONDS)
+        .then([patience]() -> kj::Promise<HttpReply> {
+          return kj::Exception(kj::Exception::Type::OVERLOADED, __FILE__, __LINE__,
+                               kj::str("no answer in ", to_seconds(patience),
+                                       " s: it stands still, is overloaded or speaks no HTTP"));
+        });
   }
 
   HttpReply receive(kj::HttpClient::Response response,
                     const std::function<bool(std::string_view)>& on_data,
                     const std::function<bool()>& stopped) {
-    if (response.statusCode != 200) return whole(kj::mv(response));
+    if (response.statusCode != 200) return whole(kj::mv(response)).wait(io.waitScope);
     char buffer[4096];
     for (;;) {
       const size_t count = response.body->tryRead(buffer, 1, sizeof(buffer))
@@ -100,11 +111,13 @@ Result<std::unique_ptr<HttpClient>> HttpClient::connect(const std::string& url,
   return client;
 }
 
-Result<HttpReply> HttpClient::get(const std::string& path) {
+Result<HttpReply> HttpClient::get(const std::string& path, Duration patience) {
   try {
     auto request = state_->start(kj::HttpMethod::GET, path, "");
     request.body = nullptr;
-    return state_->whole(request.response.wait(state_->io.waitScope));
+    return request.response.then([](auto&& it) { return State::whole(kj::mv(it)); })
+        .exclusiveJoin(state_->fail_after(patience))
+        .wait(state_->io.waitScope);
   } catch (const kj::Exception& exception) {
     return transport_error(state_->url, exception);
   }

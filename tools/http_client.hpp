@@ -1,10 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "base/clock.hpp"
+#include "base/limits.hpp"
 #include "base/result.hpp"
 
 namespace outrider::tools {
@@ -30,7 +33,9 @@ class HttpClient {
                                                      const std::string& api_key = {});
   ~HttpClient();
 
-  Result<HttpReply> get(const std::string& path);
+  /// Of what a server has at once, so that one that stands still is not waited for.
+  Result<HttpReply> get(const std::string& path, Duration patience = std::chrono::milliseconds(
+                                                     limits::client_answer_timeout_ms));
   /// Calls `on_data` with pieces of a 200 body as they come; any other body is in the reply, even
   /// if the server did not read the whole request. Ends the connection when `on_data` says false or
   /// `stopped` (asked 20 times a second) says true.

@@ -63,6 +63,17 @@ TEST(HttpClient, GivesTheAnswerOfAServerThatDoesNotReadTheWholeRequest) {
   EXPECT_EQ(reply->body, "too large");
 }
 
+TEST(HttpClient, DoesNotWaitForAServerThatStandsStill) {
+  const ListeningPort silent;
+  auto client = HttpClient::connect(silent.url());
+  ASSERT_TRUE(client.ok());
+  const auto reply = (*client)->get("/cluster", std::chrono::milliseconds(20));
+  ASSERT_FALSE(reply.ok());
+  EXPECT_EQ(reply.error().code, ErrorCode::unavailable);
+  EXPECT_NE(reply.error().message.find("no answer in 0.02 s"), std::string::npos)
+      << reply.error().message;
+}
+
 TEST(HttpClient, CanBeStoppedBeforeTheServerSaysAnything) {
   const ListeningPort silent;
   auto client = HttpClient::connect(silent.url());

@@ -243,15 +243,8 @@ Error not_one_value(const std::string& name, const YAML::Node& node) {
   return fail(ErrorCode::invalid_argument, name + ": takes one value, here is " + what, name);
 }
 
-}  // namespace
-
-size_t name_distance(std::string_view a, std::string_view b) {
-  if (std::ranges::find(k_names_of_peers, std::pair(a, b)) != std::end(k_names_of_peers)) return 0;
-  const auto begins_with = [](std::string_view longer, std::string_view words) {
-    return !words.empty() && longer.size() > words.size() && longer.starts_with(words) &&
-           longer[words.size()] == '-';
-  };
-  if (begins_with(a, b) || begins_with(b, a)) return 1;
+/// Levenshtein's distance in bytes.
+size_t edits_between(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -264,6 +257,24 @@ size_t name_distance(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
+}
+
+}  // namespace
+
+size_t name_distance(std::string_view a, std::string_view b) {
+  if (std::ranges::find(k_names_of_peers, std::pair(a, b)) != std::end(k_names_of_peers)) return 0;
+  const auto begins_with = [](std::string_view longer, std::string_view words) {
+    return !words.empty() && longer.size() > words.size() && longer.starts_with(words) &&
+           longer[words.size()] == '-';
+  };
+  return begins_with(a, b) || begins_with(b, a) ? 1 : edits_between(a, b);
+}
+
+const std::string& nearest_name(std::string_view written, const std::vector<std::string>& names) {
+  const auto distance = [&](const std::string& name) {
+    return std::pair(name_distance(written, name), edits_between(written, name));
+  };
+  return *std::ranges::min_element(names, {}, distance);
 }
 
 Settings::Settings() {
@@ -287,8 +298,9 @@ const Setting& Settings::get(std::string_view name) const {
 
 Error Settings::unknown(std::string_view written, char joint) const {
   const std::string name = kebab(written);
-  const auto distance = [&](const Setting& setting) { return name_distance(name, setting.name); };
-  std::string nearest = std::ranges::min_element(settings_, {}, distance)->name;
+  std::vector<std::string> names;
+  for (const Setting& setting : settings_) names.push_back(setting.name);
+  std::string nearest = nearest_name(name, names);
   std::ranges::replace(nearest, '-', joint);
   return fail(ErrorCode::invalid_argument,
               "unknown setting \"" + std::string(written) + "\"; did you mean \"" + nearest + "\"?",

@@ -72,6 +72,9 @@ class Settings {
   std::vector<Setting> settings_;
 };
 
+/// The nearest of `names` by name_distance, and of equally near ones by edits. There must be one.
+const std::string& nearest_name(std::string_view written, const std::vector<std::string>& names);
+
 /// How unlike what was written is to a name, for "did you mean": 0 where llama.cpp or vLLM calls it
 /// so, 1 where one has the other's words and then more ("draft-model", "draft"), otherwise the
 /// Levenshtein distance in bytes.

@@ -223,6 +223,13 @@ TEST(NameDistance, IsOneWhereOnlyWordsAreMissing) {
   EXPECT_EQ(name_distance("drafting", "draft"), 3u);
 }
 
+TEST(NameDistance, OfEquallyNearNamesTheOneWithFewerEditsIsMeant) {
+  EXPECT_EQ(nearest_name("cluster-secret-fil", {"cluster", "cluster-secret-file"}),
+            "cluster-secret-file");
+  EXPECT_EQ(nearest_name("cluster-secret-fil", {"cluster-secret-file", "cluster"}),
+            "cluster-secret-file");
+}
+
 TEST(Settings, ANodesNameHasNoMoreThanALineOfALogMayHave) {
   Settings settings;
   EXPECT_TRUE(settings.set("node-name", "rack-7.target_2", "flag").ok());
