@@ -16,6 +16,7 @@
 
 #include "base/clock.hpp"
 #include "base/limits.hpp"
+#include "base/system.hpp"
 #include "cluster/pump.hpp"
 #include "cluster/tls.hpp"
 #include "schema/exception_text.hpp"
@@ -38,6 +39,14 @@ constexpr Duration k_quiet = std::chrono::seconds(10);
 kj::Exception refusal(const std::string& text,
                       kj::Exception::Type type = kj::Exception::Type::FAILED) {
   return {type, __FILE__, __LINE__, kj::heapString(text.c_str())};
+}
+/// Before it had said who it is. KJ says of a peer that leaves amid TLS what it says of a library's
+/// failure, and has no type for either.
+bool hung_up(const kj::Exception& exception, Refusal failing) {
+  const bool is_tls = failing == Refusal::tls;
+  if (!is_tls && failing != Refusal::protocol) return false;
+  return exception.getType() == kj::Exception::Type::DISCONNECTED ||
+         (is_tls && exception.getDescription() == "SSL unable to continue I/O");
 }
 /// Somebody is there, and will say the same to the next try.
 constexpr auto k_lasting = kj::Exception::Type::UNIMPLEMENTED;
@@ -85,10 +94,12 @@ struct Caller {
 /// Who speaks another protocol may never send as many bytes as an opening has: it is known by the
 /// first.
 kj::Promise<Opening> read_opening(Caller& c, const char* if_unknown) {
+  constexpr uint8_t k_tls_hello = 0x16;  // RFC 8446, 5.1: what a client's first record is of
   return c.stream->read(c.opening.data(), k_magic_bytes)
       .then([&c, if_unknown] {
         if (!is_magic(std::span(c.opening).first<k_magic_bytes>())) {
-          kj::throwFatalException(refusal(if_unknown));
+          kj::throwFatalException(refusal(
+              c.opening[0] == k_tls_hello ? "it speaks TLS, this port has none" : if_unknown));
         }
         return c.stream->read(c.opening.data() + k_magic_bytes, k_opening_bytes - k_magic_bytes);
       })
@@ -230,11 +241,9 @@ class Loop final : public kj::TaskSet::ErrorHandler {
                           kj::evalNow([&] { return welcome(c, kj::mv(accepted.stream)); }))
             .catch_([this, &c](kj::Exception&& exception) {
               const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
-              const bool left = exception.getType() == kj::Exception::Type::DISCONNECTED &&
-                                c.failing == Refusal::protocol;
-              const bool has_reason = c.failing == Refusal::tls && !late;
-              refuse(late || left ? Refusal::timeout : c.failing, c.peer,
-                     has_reason ? exception.getDescription().cStr() : "");
+              if (late || hung_up(exception, c.failing)) return refuse(Refusal::timeout, c.peer);
+              const bool has_reason = c.failing == Refusal::tls || c.failing == Refusal::protocol;
+              refuse(c.failing, c.peer, has_reason ? exception.getDescription().cStr() : "");
             })
             .exclusiveJoin(evicted.promise.then([this, &c] { refuse(Refusal::full, c.peer); }))
             .attach(kj::defer([this, &c] { callers_.remove(&c); }), kj::mv(caller));
@@ -451,6 +460,7 @@ struct Gate::Thread {
   std::thread runs;
 
   void run(std::promise<void>& started) {
+    name_this_thread("cluster port");
     auto io = kj::setupAsyncIo();
     io.waitScope.setBusyPollInterval(limits::cluster_events_in_a_row);
     Loop on_this_thread(io, setup, kj::mv(tls), counters);

@@ -159,7 +159,6 @@ kj::AutoCloseFd connect_raw(const Endpoint& at, uint32_t host = 1) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
   EXPECT_EQ(::bind(made, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(at.port);
   EXPECT_EQ(::connect(made, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   return made;
@@ -270,14 +269,20 @@ TEST(Gate, OtherVersionsAndOtherProtocolsAreRefused) {
   EXPECT_EQ(receive(newer, k_opening_bytes)[10], static_cast<char>(Refusal::version));
   EXPECT_EQ(receive(newer, 1), "");
   server.wait_refused(Refusal::version, 1);
+  const auto tls = connect_raw(server.at);
+  send_all(tls, std::string("\x16\x03\x01\x00\xc4\x01\x00\x00\xc0\x03", 10));
+  EXPECT_EQ(receive(tls, 1), "");
+  server.wait_refused(Refusal::protocol, 1);
   const auto web = connect_raw(server.at);
   send_all(web, "GET / HTTP/1.1\r\nHost: of.somebody.else\r\nAccept: */*\r\n\r\n");
   EXPECT_EQ(receive(web, 1), "");
-  server.wait_refused(Refusal::protocol, 1);
+  server.wait_refused(Refusal::protocol, 2);
   const auto brief = connect_raw(server.at);
   send_all(brief, "GET / HTTP/1.0\r\n\r\n");  // Less than an opening, and waits for an answer.
   EXPECT_EQ(receive(brief, 1), "");
-  server.wait_refused(Refusal::protocol, 2);
+  server.wait_refused(Refusal::protocol, 3);
+  server.gate.reset();
+  EXPECT_NE(server.lines.str().find("speaks TLS, this port has none"), std::string::npos);
 }
 
 TEST(Gate, WhoSaysNothingIsCutOff) {
@@ -545,6 +550,13 @@ TEST_F(TlsGate, PlainAndTlsDoNotMeet) {
   const Credentials tls = of(own_, "server", own_);
   EXPECT_NE(dial(tls, {}), "");
   EXPECT_NE(dial({}, tls), "");
+}
+
+TEST_F(TlsGate, WhoLeavesAmidTheHandshakeIsNoIntruder) {
+  Side server(of(own_, "server", own_));
+  send_all(connect_raw(server.listening().at), std::string("\x16\x03\x01\x00\xc4\x01", 6));
+  server.wait_refused(Refusal::timeout, 1);
+  EXPECT_EQ(server.refused(Refusal::tls), 0U);
 }
 
 TEST_F(TlsGate, SeveralAuthoritiesMayBeTrusted) {

@@ -236,8 +236,12 @@ void RouterState::lost(const caf::down_msg& down) {
     if (address_of(worker.announce) != actor) continue;
     const bool in_order = down.reason == caf::exit_reason::user_shutdown;
     ++(in_order ? counted_.left : counted_.gone);
-    log_->log(in_order ? spdlog::level::info : spdlog::level::warn, "{} {}", worker.announce.name,
-              in_order ? "has stopped" : "is gone");
+    if (in_order) {
+      log_->info("{} has stopped", worker.announce.name);
+    } else {
+      log_->warn("{} is gone: its connection ended {:.0f} ms after it was last heard",
+                 worker.announce.name, to_ms(now() - worker.heard));
+    }
     return remove(id);
   }
 }
