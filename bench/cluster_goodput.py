@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """What the loss of a target costs while it lasts: tokens per second of a gateway and its targets.
 
-    bench/cluster_goodput.py --model MODEL.gguf [--rounds 3] [--seconds 10] [--streams 8] [--how kill,stop]
+    bench/cluster_goodput.py --model MODEL.gguf [--healthy 1] [--rounds 3] [--seconds 10] [--streams 8]
+        [--how kill,stop]
 
 A gateway without a target of its own, and targets of one thread each in processes of their own.
-Streams in a closed loop; each token that comes is counted when it comes. A round: one target alone
-(N); two (N + 1); then one of the two is killed (SIGKILL, with another started in its place) or
-stopped (SIGSTOP, as long as the window, then SIGCONT), and the window lasts from the fault on; then
-two again. Ratios are of one round, medians are shown with the least and the most. For `stop` also
+Streams in a closed loop; each token that comes is counted when it comes. A round: N targets
+(`--healthy`; with one, half of the streams are struck, which is the worst case); N + 1; then one of
+them is killed (SIGKILL, with another started in its place) or stopped (SIGSTOP, as long as the
+window, then SIGCONT), and the window lasts from the fault on; then N + 1 again. Ratios are of one
+round, medians are shown with the least and the most. For `stop` also
 how long the silent target is still listed, and how soon it is back. Exit code 1: a request failed.
 """
 
@@ -84,7 +86,8 @@ class Cluster:
         self.server = Server(args.binary, args.model, ["--roles", "gateway", "--cluster", "127.0.0.1:0"],
                              wait=False)
         self.port = cluster_port(self.server)
-        self.nodes = [self.node()]
+        self.nodes = [self.node() for _ in range(args.healthy)]
+        self.wait(args.healthy)
         self.server.wait_ready()
 
     def node(self):
@@ -107,29 +110,29 @@ class Cluster:
 
 
 def play(cluster, load, how, args):
-    """One round: tokens/s alone, of two, from the fault on, and of two again; seconds out and back."""
-    alone = load.window(args.seconds)
+    """One round: tokens/s of N, of N + 1, from the fault on, and of N + 1 again; seconds out and back."""
+    healthy = load.window(args.seconds)
     cluster.add()
     load.window(2)  # what waited is spread
-    both = load.window(args.seconds)
+    before = load.window(args.seconds)
     begun = time.monotonic()
     out = back = None
     if how == "kill":
-        cluster.nodes[1].end()
-        cluster.nodes[1] = cluster.node()
+        cluster.nodes[-1].end()
+        cluster.nodes[-1] = cluster.node()
         time.sleep(max(0, begun + args.seconds - time.monotonic()))
     else:
-        cluster.nodes[1].send(signal.SIGSTOP)
-        out = cluster.wait(1) - begun
+        cluster.nodes[-1].send(signal.SIGSTOP)
+        out = cluster.wait(args.healthy) - begun
         time.sleep(max(0, begun + args.seconds - time.monotonic()))
-        cluster.nodes[1].send(signal.SIGCONT)
+        cluster.nodes[-1].send(signal.SIGCONT)
     during = load.speed(begun, time.monotonic())
     ended = time.monotonic()
-    back = cluster.wait(2) - ended
+    back = cluster.wait(args.healthy + 1) - ended
     load.window(2)
     after = load.window(args.seconds)
     cluster.remove()
-    return during / alone, after / both, out, back
+    return during / healthy, after / before, out, back
 
 
 def shown(values):
@@ -140,6 +143,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--binary", default=str(ROOT / "build/release/outrider"))
+    parser.add_argument("--healthy", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--streams", type=int, default=8)
@@ -148,7 +152,7 @@ def main():
     args = parser.parse_args()
     cluster = Cluster(args)
     load = Load(cluster.server.http_port, args.streams, args.tokens)
-    print("| fault | from it on / N alone | after / N + 1 before | out after, s | back after, s |")
+    print("| fault | from it on / N | after / N + 1 before | out after, s | back after, s |")
     print("|---|---|---|---|---|")
     for how in args.how.split(","):
         rounds = [play(cluster, load, how, args) for _ in range(args.rounds)]
