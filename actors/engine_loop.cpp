@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/limits.hpp"
+#include "base/system.hpp"
 
 namespace outrider::actors {
 namespace {
@@ -136,6 +137,7 @@ void EngineLoop::wait_idle() {
 }
 
 void EngineLoop::run() {
+  name_this_thread("engine");
   Inbox taken;
   bool stalled = false;
   while (take_inbox(taken, stalled)) {

@@ -114,6 +114,7 @@ class StoreTier final : public model::BlockTier {
  private:
   /// The store's lock is waited for here, not in a step.
   void run() {
+    name_this_thread("store tier");
     while (!stop_) {
       const uint32_t seen = looks_;
       settle(*offers_, *this);

@@ -1,5 +1,7 @@
 #include "base/system.hpp"
 
+#include <pthread.h>
+
 #include <random>
 
 namespace outrider {
@@ -11,6 +13,10 @@ UnixTime wall_time() {
 uint64_t random_bits() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
+}
+
+void name_this_thread(const char* name) {
+  ::pthread_setname_np(::pthread_self(), name);
 }
 
 }  // namespace outrider

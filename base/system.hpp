@@ -13,4 +13,7 @@ using UnixTime = std::chrono::sys_seconds;
 UnixTime wall_time();
 uint64_t random_bits();
 
+/// What `top -H` and debuggers call this thread; up to 15 bytes. Others bear their maker's name.
+void name_this_thread(const char* name);
+
 }  // namespace outrider

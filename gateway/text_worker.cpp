@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/system.hpp"
+
 namespace outrider::gateway {
 
 struct TextWorker::Job {
@@ -64,6 +66,7 @@ std::unique_ptr<TextWorker::Job> TextWorker::next_job() {
 }
 
 void TextWorker::run_jobs() {
+  name_this_thread("text");
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });

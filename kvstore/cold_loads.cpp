@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/system.hpp"
+
 namespace outrider::kvstore {
 namespace {
 
@@ -152,6 +154,7 @@ std::shared_ptr<ColdLoads::Load> ColdLoads::claimable() const {
 }
 
 void ColdLoads::run() {
+  name_this_thread("store reader");
   Lock lock(mutex_);
   for (;;) {
     std::shared_ptr<Load> load;

@@ -1,6 +1,8 @@
 #include "kvstore/cold_writer.hpp"
 
 #include <algorithm>
+
+#include "base/system.hpp"
 #include "kvstore/cold_open.hpp"
 #include "kvstore/salvage_mark.hpp"
 
@@ -190,6 +192,7 @@ bool ColdWriter::is_closing() const {
 // -- the thread ----------------------------------------------------------------------------------
 
 void ColdWriter::run() {
+  name_this_thread("store writer");
   open();
   opening_ = false;
   while (run_one()) commit_if_old();

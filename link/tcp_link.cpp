@@ -17,6 +17,7 @@
 
 #include "base/check.hpp"
 #include "base/limits.hpp"
+#include "base/system.hpp"
 
 namespace outrider::link {
 namespace {
@@ -101,6 +102,7 @@ void TcpLink::wake() {
 }
 
 void TcpLink::run() {
+  name_this_thread("link");
   TimePoint looked{};
   do {
     // What came until now is heard before it is asked whether the peer is silent: this thread may

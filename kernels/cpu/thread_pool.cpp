@@ -8,6 +8,7 @@
 
 #include "base/check.hpp"
 #include "base/cpu_topology.hpp"
+#include "base/system.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -129,6 +130,7 @@ void ThreadPool::bind_caller() {
 }
 
 void ThreadPool::worker_loop(uint32_t thread) {
+  name_this_thread("compute");
   if (thread < cpus_.size()) (void)bind_this_thread(cpus_[thread]);
   const auto has_work = [&] {
     return (ticket_.load(std::memory_order_seq_cst) & k_unclaimed_mask) != 0 || stop_.load();
