@@ -20,14 +20,14 @@ constexpr uint32_t k_contexts[] = {0, 1024, 4096};
 constexpr uint32_t k_rows_behind[] = {1, 2, 4, 8, 16};
 /// Rows of many sequences are measured at four points of each doubling: devices compute rows for
 /// nothing up to some number and at full price from there on, and drafts live on knowing where. No
-/// further than where a doubling makes a step so much longer: there the line goes on. Nor than to
-/// steps of this time; a machine on which they take longer has come to that line before.
+/// further than where a doubling makes a step so much longer: it goes on like that. Nor than to
+/// steps of this time: a start is to take seconds.
 constexpr double k_full_price = 1.7;
-constexpr Duration k_wide_step_max = std::chrono::milliseconds(100);
+constexpr Duration k_wide_step_max = std::chrono::milliseconds(500);
 /// How the rows of a tile of eight share its cost is measured of the third one, and taken to be so
 /// of all up to these rows: that many sequences decode with one hint, or two.
 constexpr uint32_t k_tile = 8;
-constexpr uint32_t k_tiles_to = 64;
+constexpr uint32_t k_tiles_to = 128;
 /// Of each doubling, where the table goes on.
 constexpr uint32_t k_points = 64;
 /// Rounds over the rows of one sequence: as many as begin within this time.
@@ -184,11 +184,32 @@ void measure_wide(StepProbe& probe, const Clock& clock, StepCosts& costs) {
   costs.times = std::move(times);
 }
 
+/// Twice as many rows as were measured, each of which costs as much as those of the last doubling
+/// on average: the last two points may lie in one tile, where rows are free.
+StepCosts with_a_doubling_more(const StepCosts& costs) {
+  const uint32_t last = costs.rows.back();
+  StepCosts out = costs;
+  out.rows.push_back(2 * last);
+  out.times.clear();
+  for (const uint32_t context : costs.contexts) {
+    const auto time = [&](uint32_t rows) {
+      return costs.rows_ns(rows) + costs.context_ns({rows, context});
+    };
+    for (const uint32_t rows : costs.rows) {
+      out.times.emplace_back(static_cast<Duration::rep>(time(rows)));
+    }
+    const double more = 2 * (time(last) - time(last / 2));
+    out.times.emplace_back(static_cast<Duration::rep>(time(last) + more));
+  }
+  return out;
+}
+
 /// All rows up to 128 and each 64th part of a doubling behind them, as far as steps go: what
 /// takes so many rows is to be learnt apart from what takes fewer. Behind those that were measured
-/// row by row each tile is as the third one, and where the table ends its line goes on.
-StepCosts with_all_rows(const StepCosts& costs, uint32_t rows_max) {
-  if (costs.rows.size() < std::size(k_rows)) return costs;
+/// row by row each tile is as the third one.
+StepCosts with_all_rows(const StepCosts& measured, uint32_t rows_max) {
+  if (measured.rows.size() < std::size(k_rows)) return measured;
+  const StepCosts costs = with_a_doubling_more(measured);
   const double before = costs.rows_ns(2 * k_tile);
   const double whole = costs.rows_ns(3 * k_tile) - before;
   const auto share = [&](uint32_t rows) {

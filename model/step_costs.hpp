@@ -39,7 +39,7 @@ struct StepCosts {
 };
 
 /// Times steps on an idle engine, which this warms up as well. Contexts that the engine cannot hold
-/// are left out; takes about half a second for a small model, 1 to 3 s for some billion weights.
+/// are left out; takes about half a second for a small model, 2 to 6 s for some billion weights.
 /// The table has a point for each number of rows up to 128 and for each 64th part of a doubling
 /// behind, to as many rows as a step has: what was measured, and lines between and beyond.
 StepCosts measure_step_costs(StepProbe& probe, const Clock& clock);

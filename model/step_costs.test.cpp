@@ -191,6 +191,21 @@ TEST(StepCosts, KnowWhereATileOfRowsEnds) {
   }
 }
 
+TEST(StepCosts, KnowThatAnotherTileBeginsBehindTheTable) {
+  // Rows of a second are measured up to 32 only, in the middle of nothing.
+  for (const int64_t row_us : {1'000, 4'000, 12'000, 32'000}) {
+    Roofline device({.weights_us = 10'000, .row_us = row_us, .tile_rows = 16});
+    const StepCosts costs = measure_step_costs(device, device);
+    for (const uint32_t rows : {33u, 40u, 48u, 65u, 80u, 128u, 256u}) {
+      const double expected = to_ms(device.take(rows, 0));
+      const double more = expected - to_ms(device.take(device.rows_most(), 0));
+      const double said = costs.rows_ns(rows) / 1e6;
+      EXPECT_LT(said, 1.05 * expected) << row_us << ", rows " << rows;
+      if (more > 0) EXPECT_GT(said, expected - 0.6 * more) << row_us << ", rows " << rows;
+    }
+  }
+}
+
 TEST(StepCosts, OfOneSlowMomentAreNoOtherSteps) {
   const Roofline::Model slow{.weights_us = 90'000, .row_us = 10'000, .context_row_ns = 100};
   const Roofline::Model fast{.weights_us = 12'000, .row_us = 66, .context_row_ns = 20};
@@ -219,7 +234,7 @@ TEST(StepCosts, AreNotMeasuredFurtherWhereEachRowCostsItsPrice) {
 }
 
 TEST(StepCosts, AreNotMeasuredFurtherWhereStepsAreLong) {
-  Roofline device({.weights_us = 150'000, .row_us = 1'000});
+  Roofline device({.weights_us = 600'000, .row_us = 1'000});
   measure_step_costs(device, device);
   EXPECT_EQ(device.rows_most(), 32u);
 }
