@@ -87,8 +87,8 @@ class Cluster:
                              wait=False)
         self.port = cluster_port(self.server)
         self.nodes = [self.node() for _ in range(args.healthy)]
-        self.wait(args.healthy)
         self.server.wait_ready()
+        self.wait(args.healthy)
 
     def node(self):
         return Node(self.args.binary, self.args.model, self.port, FLAGS)
