@@ -184,8 +184,9 @@ void measure_wide(StepProbe& probe, const Clock& clock, StepCosts& costs) {
   costs.times = std::move(times);
 }
 
-/// Twice as many rows as were measured, each of which costs as much as those of the last doubling
-/// on average: the last two points may lie in one tile, where rows are free.
+/// Twice as many rows as were measured: they go on as between the last two points, but cost no less
+/// than those of the last doubling on average. Both points may lie in one tile, where rows are
+/// free.
 StepCosts with_a_doubling_more(const StepCosts& costs) {
   const uint32_t last = costs.rows.back();
   StepCosts out = costs;
@@ -198,8 +199,8 @@ StepCosts with_a_doubling_more(const StepCosts& costs) {
     for (const uint32_t rows : costs.rows) {
       out.times.emplace_back(static_cast<Duration::rep>(time(rows)));
     }
-    const double more = 2 * (time(last) - time(last / 2));
-    out.times.emplace_back(static_cast<Duration::rep>(time(last) + more));
+    const double doubled = time(last) + 2 * (time(last) - time(last / 2));
+    out.times.emplace_back(static_cast<Duration::rep>(std::max(doubled, time(2 * last))));
   }
   return out;
 }
