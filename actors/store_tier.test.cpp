@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <thread>
 
 #include "base/clock.hpp"
+#include "kvstore/fixture.test.hpp"
 
 namespace outrider::actors {
 namespace {
@@ -17,20 +17,14 @@ using model::TierOffers;
 class StoreTierTest : public testing::Test {
  protected:
   StoreTierTest() {
-    std::filesystem::remove_all(directory_);
     kvstore::ColdStoreOptions options;
-    options.directory = directory_;
+    options.directory = directory_.path();
     options.cap_bytes = uint64_t{64} << 20;
     options.direct_io = false;
     store_ = std::make_shared<kvstore::ColdStore>(options, kvstore::Surroundings{clock_});
     store_->drain();
     tier_ = make_store_tier(store_);
     tier_->serve(offers_);
-  }
-  ~StoreTierTest() override {
-    tier_.reset();
-    store_.reset();
-    std::filesystem::remove_all(directory_);
   }
 
   void offer(uint32_t depth, const std::shared_ptr<const model::TierRetention>& retention) {
@@ -48,7 +42,7 @@ class StoreTierTest : public testing::Test {
     while (offers_->made.size() != 0) std::this_thread::yield();
   }
 
-  const std::string directory_ = testing::TempDir() + "outrider_store_tier";
+  const kvstore::testing_support::TemporaryDirectory directory_;
   SteadyClock clock_;
   std::shared_ptr<kvstore::ColdStore> store_;
   std::shared_ptr<model::BlockTier> tier_;
