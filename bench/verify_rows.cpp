@@ -2,7 +2,7 @@
 // 1024 and 4096 tokens, as an engine runs them, with hints that are all wrong. Beside each: the
 // ratio to one row, and how far the table that the controller decides by is off, as it was measured
 // before (model/step_costs) and as it has been kept up to date meanwhile (model/cost_refresh).
-//   verify_rows --model MODEL.gguf [--threads 2] [--steps 24] [--rounds 5] [--rows 1,8,9]
+//   verify_rows --model MODEL.gguf [--threads 2] [--steps 48] [--rounds 12] [--rows 1,8,9]
 
 #include <CLI/CLI.hpp>
 
@@ -26,8 +26,8 @@ constexpr uint32_t k_depths[] = {0, 1024, 4096};
 struct Flags {
   std::string model;
   uint32_t threads = 2;
-  uint32_t steps = 24;
-  uint32_t rounds = 5;
+  uint32_t steps = 48;
+  uint32_t rounds = 12;
   std::vector<uint32_t> rows = {1, 2, 4, 8, 16};
 };
 
