@@ -262,7 +262,8 @@ bool EngineLoop::step(EngineEvents& events) {
     rows_per_s_ += (rows_per_s_ == 0 ? 1.0 : k_speed_weight) * (speed - rows_per_s_);
   }
   return rows > 0 || !events.updates.empty() ||
-         after.tier.queued_blocks != before.tier.queued_blocks;
+         after.tier.queued_blocks != before.tier.queued_blocks ||
+         after.tier.read_blocks != before.tier.read_blocks;
 }
 
 }  // namespace outrider::actors

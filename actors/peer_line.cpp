@@ -235,8 +235,9 @@ PeerLine::End PeerLine::take(const Job& job, uint32_t& got) {
     if (!block || message->tag != query.first + got || got == load.blocks.size()) {
       return End::broken;
     }
-    auto owner = std::make_shared<link::Bytes>(message->bytes);
-    job.handlers.blocks({{std::move(owner), block->k, block->v}});
+    const auto owner = std::make_shared<link::Bytes>(message->bytes);
+    job.handlers.blocks(
+        {{SharedBytes(owner, block->k), SharedBytes(owner, block->v), model::TierLevel::peer}});
     ++*setup_.taken;
     const TimePoint at = clock.now();
     if (got++ == 0) first = at;

@@ -70,14 +70,18 @@ void PeerTier::look() {
   settle(*offers_, *this);
 }
 
-std::vector<bool> PeerTier::touch(std::span<const BlockId> chain, bool hint) {
-  if (below_) return below_->touch(chain, hint);
-  return std::vector<bool>(chain.size(), false);
+std::vector<model::TierWants> PeerTier::touch(
+    std::span<const BlockId> chain, const std::shared_ptr<const model::TierRetention>& retention) {
+  if (below_) return below_->touch(chain, retention);
+  return std::vector<model::TierWants>(chain.size());
 }
 
-void PeerTier::put(const Digest256& kv_namespace, uint32_t layers, model::TierBlock block,
-                   const model::TierRetention& retention) {
-  if (below_) below_->put(kv_namespace, layers, std::move(block), retention);
+void PeerTier::put(const Digest256& kv_namespace, uint32_t layers, model::TierOffer offer) {
+  if (below_) below_->put(kv_namespace, layers, std::move(offer));
+}
+
+std::shared_ptr<std::byte> PeerTier::warm_memory(size_t bytes) {
+  return below_ ? below_->warm_memory(bytes) : nullptr;
 }
 
 uint64_t PeerTier::room() const {
@@ -86,6 +90,10 @@ uint64_t PeerTier::room() const {
 
 void PeerTier::retain(std::vector<BlockId> ids, const model::TierRetention& retention) {
   if (below_) below_->retain(std::move(ids), retention);
+}
+
+void PeerTier::forget_warm(const std::optional<std::string>& tenant) {
+  if (below_) below_->forget_warm(tenant);
 }
 
 void PeerTier::load(model::TierLoad load, model::TierHandlers handlers) {

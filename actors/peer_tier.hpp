@@ -34,12 +34,15 @@ class PeerTier final : public model::BlockTier {
 
   void serve(std::shared_ptr<model::TierOffers> offers) override;
   void look() override;
-  std::vector<bool> touch(std::span<const BlockId> chain, bool hint) override;
-  void put(const Digest256& kv_namespace, uint32_t layers, model::TierBlock block,
-           const model::TierRetention& retention) override;
+  std::vector<model::TierWants> touch(
+      std::span<const BlockId> chain,
+      const std::shared_ptr<const model::TierRetention>& retention) override;
+  void put(const Digest256& kv_namespace, uint32_t layers, model::TierOffer offer) override;
+  std::shared_ptr<std::byte> warm_memory(size_t bytes) override;
   uint64_t room() const override;
   void retain(std::vector<BlockId> ids, const model::TierRetention& retention) override;
   void load(model::TierLoad load, model::TierHandlers handlers) override;
+  void forget_warm(const std::optional<std::string>& tenant) override;
 
  private:
   const std::shared_ptr<model::BlockTier> below_;

@@ -181,7 +181,7 @@ TEST_F(PeerTierTest, ATwinGoesOnWithTheBlocksThatTheOtherHas) {
   ASSERT_EQ(rest.tokens.size(), 10u);
   EXPECT_TRUE(std::equal(rest.tokens.begin(), rest.tokens.end(), whole.tokens.begin() + 30))
       << "tokens and logprob bits";
-  EXPECT_EQ(rest.timings.cached_tokens, 70u);
+  EXPECT_EQ(rest.timings.cached.all, 70u);
   EXPECT_EQ(tier_->taken(), 6u) << "of 100 tokens before the one that is sampled from";
   EXPECT_EQ(giver_->given(), 6u);
   EXPECT_LT(taking_->stats().rows, 20u);
@@ -259,7 +259,7 @@ TEST_F(PeerTierTest, OnlyWhoIsToldOfAPeerAsksIt) {
   GenerationRequest request = request_;
   const Said plain = run(*taking_, request, {1, 1});
   EXPECT_EQ(lines_.dialled, 0u);
-  EXPECT_EQ(plain.timings.cached_tokens, 0u);
+  EXPECT_EQ(plain.timings.cached.all, 0u);
   request.kv_peer = k_worker + 1;
   request.prompt[0] ^= 1;
   run(*taking_, request, {1, 2});
@@ -300,12 +300,15 @@ class EmptyTier final : public model::BlockTier {
  public:
   void serve(std::shared_ptr<model::TierOffers>) override {}
   void look() override {}
-  std::vector<bool> touch(std::span<const BlockId> chain, bool) override {
-    return std::vector<bool>(chain.size());
+  std::vector<model::TierWants> touch(std::span<const BlockId> chain,
+                                      const std::shared_ptr<const model::TierRetention>&) override {
+    return std::vector<model::TierWants>(chain.size());
   }
-  void put(const Digest256&, uint32_t, model::TierBlock, const model::TierRetention&) override {}
+  void put(const Digest256&, uint32_t, model::TierOffer) override {}
+  std::shared_ptr<std::byte> warm_memory(size_t) override { return nullptr; }
   uint64_t room() const override { return 0; }
   void retain(std::vector<BlockId>, const model::TierRetention&) override {}
+  void forget_warm(const std::optional<std::string>&) override {}
   void load(model::TierLoad load, model::TierHandlers handlers) override {
     asked.push_back(std::move(load));
     handlers.done();

@@ -41,8 +41,7 @@ void merge_timings(RequestTimings& into, const RequestTimings& from) {
   into.prefill_us = std::max(into.prefill_us, from.prefill_us);
   into.decode_us = std::max(into.decode_us, from.decode_us);
   into.prompt_tokens = std::max(into.prompt_tokens, from.prompt_tokens);
-  into.cached_tokens = std::max(into.cached_tokens, from.cached_tokens);
-  into.cached_tokens_cold = std::max(into.cached_tokens_cold, from.cached_tokens_cold);
+  if (from.cached.all > into.cached.all) into.cached = from.cached;
   into.pins_refused = std::max(into.pins_refused, from.pins_refused);
   into.pins_refused_cold = std::max(into.pins_refused_cold, from.pins_refused_cold);
   into.preemptions += from.preemptions;
@@ -236,7 +235,7 @@ void SessionMachine::on(const schema::Done& message, TimePoint) {
   if (!complete) return ask_about_gap(message.key.generation, *attempt);
   RequestTimings timings = message.timings;
   // What a moved request finds cached is what was computed for it before.
-  if (attempt->replaces != 0) timings.cached_tokens = timings.cached_tokens_cold = 0;
+  if (attempt->replaces != 0) timings.cached = {};
   merge_timings(timings_, timings);
   ports_.tell(attempt->target, schema::DoneAck{message.key});
   attempts_.erase(message.key.generation);

@@ -1,10 +1,8 @@
 #include "actors/store_tier.hpp"
 
-#include <atomic>
-#include <thread>
 #include <utility>
 
-#include "base/check.hpp"
+#include "actors/offer_thread.hpp"
 #include "base/system.hpp"
 
 namespace outrider::actors {
@@ -34,7 +32,8 @@ std::vector<model::TierLoadedBlock> loaded(std::vector<kvstore::LoadedBlock> blo
   for (kvstore::LoadedBlock& block : blocks) {
     const auto keys = bytes_of(block.record, k_keys, layers);
     const auto values = bytes_of(block.record, k_values, layers);
-    out.push_back({std::make_shared<kvstore::RecordBytes>(std::move(block.bytes)), keys, values});
+    const auto owner = std::make_shared<kvstore::RecordBytes>(std::move(block.bytes));
+    out.push_back({SharedBytes(owner, keys), SharedBytes(owner, values), model::TierLevel::cold});
   }
   return out;
 }
@@ -42,28 +41,21 @@ std::vector<model::TierLoadedBlock> loaded(std::vector<kvstore::LoadedBlock> blo
 class StoreTier final : public model::BlockTier {
  public:
   explicit StoreTier(std::shared_ptr<kvstore::ColdStore> store) : store_(std::move(store)) {}
-  ~StoreTier() override {
-    stop_ = true;
-    look();
-    if (thread_.joinable()) thread_.join();
-  }
 
   void serve(std::shared_ptr<model::TierOffers> offers) override {
-    OUTRIDER_CHECK(!thread_.joinable(), "a tier serves one engine");
-    offers_ = std::move(offers);
-    thread_ = std::thread([this] { run(); });
+    thread_.start("store tier", std::move(offers), *this);
   }
-  void look() override {
-    looks_.fetch_add(1);
-    looks_.notify_one();
+  void look() override { thread_.look(); }
+
+  std::vector<model::TierWants> touch(
+      std::span<const BlockId> chain,
+      const std::shared_ptr<const model::TierRetention>& retention) override {
+    return model::cold_wants(store_->touch(chain, retention->asked_for()));
   }
 
-  std::vector<bool> touch(std::span<const BlockId> chain, bool hint) override {
-    return store_->touch(chain, hint);
-  }
-
-  void put(const Digest256& kv_namespace, uint32_t layers, model::TierBlock block,
-           const model::TierRetention& retention) override {
+  void put(const Digest256& kv_namespace, uint32_t layers, model::TierOffer offer) override {
+    model::TierBlock& block = offer.block;
+    const model::TierRetention& retention = *offer.retention;
     kvstore::Block record{.ns = kv_namespace,
                           .id = block.id,
                           .parent = block.parent,
@@ -78,6 +70,8 @@ class StoreTier final : public model::BlockTier {
                                     .expires_at = expires_at(retention),
                                     .pins_refused = retention.pins_refused});
   }
+
+  std::shared_ptr<std::byte> warm_memory(size_t) override { return nullptr; }
 
   uint64_t room() const override { return store_->put_room(); }
 
@@ -110,23 +104,11 @@ class StoreTier final : public model::BlockTier {
              },
          .done = [done = std::move(handlers.done)](const kvstore::LoadSummary&) { done(); }});
   }
+  void forget_warm(const std::optional<std::string>&) override {}
 
  private:
-  /// The store's lock is waited for here, not in a step.
-  void run() {
-    name_this_thread("store tier");
-    while (!stop_) {
-      const uint32_t seen = looks_;
-      settle(*offers_, *this);
-      if (!stop_) looks_.wait(seen);
-    }
-  }
-
   std::shared_ptr<kvstore::ColdStore> store_;
-  std::shared_ptr<model::TierOffers> offers_;
-  std::atomic<bool> stop_ = false;
-  std::atomic<uint32_t> looks_ = 0;
-  std::thread thread_;
+  OfferThread thread_;
 };
 
 }  // namespace

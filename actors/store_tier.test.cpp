@@ -74,10 +74,10 @@ TEST_F(StoreTierTest, KeepsWhatIsStoredAlreadyAsLongAsItIsAskedTo) {
   offer(0, plain_);
   look();
   ASSERT_EQ(offers_->wanted.size(), 1u);
-  model::TierBlock block = offers_->wanted.front()->block;
-  block.k.resize(64);
-  block.v.resize(64);
-  tier_->put(sha256("namespace"), 1, block, *plain_);
+  TierOffer given = *offers_->wanted.front();
+  EXPECT_EQ(given.wants, model::TierWants{.cold = true});
+  given.block.k = given.block.v = std::vector<std::byte>(64);
+  tier_->put(sha256("namespace"), 1, std::move(given));
   store_->drain();
   EXPECT_EQ(store_->stats().pinned_bytes, 0u);
   offer(0, pinned);
@@ -92,14 +92,14 @@ TEST_F(StoreTierTest, CountsRefusedPinsForWhoAskedForThem) {
   pinned->pin = true;
   pinned->pins_refused = std::make_shared<std::atomic<uint32_t>>(0);
   const auto put = [&](uint32_t depth, size_t bytes) {
-    model::TierBlock block;
+    TierOffer given{.block = {}, .retention = pinned, .wants = {.cold = true}};
+    model::TierBlock& block = given.block;
     block.id = sha256("large" + std::to_string(depth));
     if (depth != 0) block.parent = sha256("large" + std::to_string(depth - 1));
     block.depth = depth;
     block.tokens.resize(16);
-    block.k.resize(bytes);
-    block.v.resize(bytes);
-    tier_->put(sha256("namespace"), 1, std::move(block), *pinned);
+    block.k = block.v = std::vector<std::byte>(bytes);
+    tier_->put(sha256("namespace"), 1, std::move(given));
     store_->drain();
   };
   put(0, 64);

@@ -321,6 +321,8 @@ inline constexpr uint32_t kv_ttl_s_max = 315'360'000;
 inline constexpr uint64_t kv_arrivals_bytes_max = uint64_t{512} << 20;
 /// Of blocks, copied into or out of a pool between two steps: 1 to 2 ms.
 inline constexpr uint64_t kv_step_copy_bytes = uint64_t{8} << 20;
+/// Of blocks between a device and memory of the host that are copied beside steps, each way.
+inline constexpr uint64_t kv_copies_bytes_max = uint64_t{256} << 20;
 /// Into a pool more where steps are long: so much of the last one's time, at 2 GiB/s. What waits
 /// for blocks is in no step.
 inline constexpr double kv_copy_share = 0.05;

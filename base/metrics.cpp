@@ -48,7 +48,8 @@ prometheus::Histogram& histogram_of(prometheus::Registry& registry, const std::s
 
 bool is_of_an_engine(const prometheus::MetricFamily& family) {
   constexpr std::string_view k_names[] = {"outrider_engine_", "vllm:num_preemptions_",
-                                          "vllm:prefix_cache_", "outrider_prefix_cache_"};
+                                          "vllm:prefix_cache_", "outrider_prefix_cache_",
+                                          "outrider_kv_host_"};
   return std::ranges::any_of(k_names,
                              [&](std::string_view name) { return family.name.starts_with(name); });
 }
@@ -106,6 +107,9 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
           gauge("outrider_prefix_cache_blocks", "KV blocks that can be found by their content.")),
       prefix_cache_pinned_blocks(
           gauge("outrider_prefix_cache_pinned_blocks", "Of these, blocks that are evicted last.")),
+      host_blocks(gauge("outrider_kv_host_blocks", "KV blocks in memory of the host.")),
+      host_blocks_total(
+          gauge("outrider_kv_host_blocks_total", "KV blocks that this memory has room for.")),
       sessions_open(gauge("outrider_sessions_open", "Sessions without a terminal message yet.")),
       connections_open(gauge("outrider_connections_open", "Open client connections.")),
       cluster_connections(
@@ -129,10 +133,18 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
                                    "Prompt tokens looked up in the prefix cache.")),
       prefix_cache_hits(
           counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.")),
+      prefix_cache_hits_warm(
+          counter("outrider_prefix_cache_hits_warm_total",
+                  "Of these, tokens that memory of the host brought for a request.")),
       prefix_cache_hits_cold(counter("outrider_prefix_cache_hits_cold_total",
                                      "Of these, tokens that the KV store brought for a request.")),
+      prefix_cache_hits_peer(
+          counter("outrider_prefix_cache_hits_peer_total",
+                  "Of these, tokens that another target brought for a request.")),
       prefix_cache_evictions(counter("outrider_prefix_cache_evictions_total",
                                      "KV blocks that the prefix cache gave up for memory.")),
+      host_evictions(counter("outrider_kv_host_evictions_total",
+                             "KV blocks that memory of the host gave up for others.")),
       prefix_cache_pins_denied(labelled(
           "outrider_prefix_cache_pins_denied_total",
           "KV blocks that were to be pinned and were not (share: enough are) or no longer (memory: "

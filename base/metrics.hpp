@@ -139,6 +139,8 @@ class ServingMetrics {
   prometheus::Gauge& kv_blocks_free;
   prometheus::Gauge& prefix_cache_blocks;
   prometheus::Gauge& prefix_cache_pinned_blocks;
+  prometheus::Gauge& host_blocks;        ///< in memory of the host below the pool
+  prometheus::Gauge& host_blocks_total;  ///< that it has room for
   prometheus::Gauge& sessions_open;
   prometheus::Gauge& connections_open;
   prometheus::Gauge& cluster_connections;  ///< of members
@@ -151,8 +153,11 @@ class ServingMetrics {
   prometheus::Counter& engine_steps;
   prometheus::Counter& prefix_cache_queries;    ///< tokens
   prometheus::Counter& prefix_cache_hits;       ///< tokens
-  prometheus::Counter& prefix_cache_hits_cold;  ///< of these, what the store brought
+  prometheus::Counter& prefix_cache_hits_warm;  ///< of these, what the host's memory brought
+  prometheus::Counter& prefix_cache_hits_cold;  ///< the store
+  prometheus::Counter& prefix_cache_hits_peer;  ///< another target
   prometheus::Counter& prefix_cache_evictions;
+  prometheus::Counter& host_evictions;
   LabelledCounter prefix_cache_pins_denied;  ///< blocks, by reason
   prometheus::Counter& drafts;               ///< steps of a sequence that verified hints
   prometheus::Counter& draft_tokens;         ///< hints verified

@@ -161,6 +161,26 @@ struct Finish {
   friend bool operator==(const Finish&, const Finish&) = default;
 };
 
+/// Of a prompt, tokens whose KV was there already.
+struct CachedTokens {
+  uint32_t all = 0;
+  uint32_t warm = 0;  ///< Of these, what came from memory of the host for this request.
+  uint32_t cold = 0;  ///< From the store.
+  uint32_t peer = 0;  ///< From another target.
+
+  /// Found in the pool.
+  uint32_t device() const { return all - warm - cold - peer; }
+  CachedTokens& operator+=(const CachedTokens& other) {
+    all += other.all;
+    warm += other.warm;
+    cold += other.cold;
+    peer += other.peer;
+    return *this;
+  }
+
+  friend bool operator==(const CachedTokens&, const CachedTokens&) = default;
+};
+
 /// What a request cost. Times in microseconds.
 struct RequestTimings {
   uint64_t queue_us = 0;
@@ -168,10 +188,9 @@ struct RequestTimings {
   uint64_t decode_us = 0;
   uint32_t prompt_tokens = 0;
   uint32_t preemptions = 0;
-  uint32_t cached_tokens = 0;       ///< Of the prompt, whose KV was there already.
-  uint32_t cached_tokens_cold = 0;  ///< Of these, what came from the store for this request.
-  uint32_t draft_tokens = 0;        ///< Hints that were verified.
-  uint32_t accepted_tokens = 0;     ///< Of these, those that came true.
+  CachedTokens cached;
+  uint32_t draft_tokens = 0;       ///< Hints that were verified.
+  uint32_t accepted_tokens = 0;    ///< Of these, those that came true.
   uint32_t pins_refused = 0;       ///< Blocks that it asked to pin, and the pool does not: no room.
   uint32_t pins_refused_cold = 0;  ///< The same of the store, as far as that has got.
 

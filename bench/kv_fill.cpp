@@ -46,12 +46,12 @@ std::vector<Block> blocks_of(uint64_t chain, size_t record_bytes) {
     block.tokens.assign(16, static_cast<int32_t>(chain));
     Random random(chain * k_chain_blocks + depth);
     for (const char* name : {"k", "v"}) {
-      Tensor tensor{name, 30, std::vector<std::byte>(record_bytes / 60 * 30)};
-      for (size_t at = 0; at + 4 <= tensor.bytes.size(); at += 4) {
+      std::vector<std::byte> bytes(record_bytes / 60 * 30);
+      for (size_t at = 0; at + 4 <= bytes.size(); at += 4) {
         const uint32_t noise = random.next_u32();
-        std::memcpy(tensor.bytes.data() + at, &noise, 4);
+        std::memcpy(bytes.data() + at, &noise, 4);
       }
-      block.tensors.push_back(std::move(tensor));
+      block.tensors.push_back({name, 30, std::move(bytes)});
     }
     blocks.push_back(std::move(block));
   }

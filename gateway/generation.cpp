@@ -158,8 +158,7 @@ void Generation::accept(uint32_t source, const schema::StreamDone& event) {
   sum.prefill_us = std::max(sum.prefill_us, event.timings.prefill_us);
   sum.decode_us = std::max(sum.decode_us, event.timings.decode_us);
   sum.preemptions += event.timings.preemptions;
-  sum.cached_tokens += event.timings.cached_tokens;
-  sum.cached_tokens_cold += event.timings.cached_tokens_cold;
+  sum.cached += event.timings.cached;
   sum.draft_tokens += event.timings.draft_tokens;
   sum.accepted_tokens += event.timings.accepted_tokens;
   sum.pins_refused += event.timings.pins_refused;

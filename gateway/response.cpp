@@ -42,23 +42,24 @@ Json ResponseWriter::usage(bool final) const {
   Json out = {{"prompt_tokens", totals.prompt_tokens},
               {"completion_tokens", totals.completion_tokens},
               {"total_tokens", totals.prompt_tokens + totals.completion_tokens}};
-  if (final) out["prompt_tokens_details"] = {{"cached_tokens", totals.timings.cached_tokens}};
+  if (final) out["prompt_tokens_details"] = {{"cached_tokens", totals.timings.cached.all}};
   return out;
 }
 
 Json ResponseWriter::timings() const {
   const auto& totals = generation_.totals();
-  return {
-      {"queue_ms", ms(totals.timings.queue_us)},
-      {"prefill_ms", ms(totals.timings.prefill_us)},
-      {"decode_ms", ms(totals.timings.decode_us)},
-      {"cached_tokens_device", totals.timings.cached_tokens - totals.timings.cached_tokens_cold},
-      {"cached_tokens_cold", totals.timings.cached_tokens_cold},
-      {"draft_n", totals.timings.draft_tokens},
-      {"draft_n_accepted", totals.timings.accepted_tokens},
-      {"pins_refused_device", totals.timings.pins_refused},
-      {"pins_refused_cold", totals.timings.pins_refused_cold},
-      {"moves", totals.timings.moves}};
+  return {{"queue_ms", ms(totals.timings.queue_us)},
+          {"prefill_ms", ms(totals.timings.prefill_us)},
+          {"decode_ms", ms(totals.timings.decode_us)},
+          {"cached_tokens_device", totals.timings.cached.device()},
+          {"cached_tokens_warm", totals.timings.cached.warm},
+          {"cached_tokens_cold", totals.timings.cached.cold},
+          {"cached_tokens_peer", totals.timings.cached.peer},
+          {"draft_n", totals.timings.draft_tokens},
+          {"draft_n_accepted", totals.timings.accepted_tokens},
+          {"pins_refused_device", totals.timings.pins_refused},
+          {"pins_refused_cold", totals.timings.pins_refused_cold},
+          {"moves", totals.timings.moves}};
 }
 
 std::string ResponseWriter::event(const Json& body) const {

@@ -288,13 +288,15 @@ void write_result(const Generation& generation, const std::string& id,
   auto usage = out.initUsage();
   usage.setPromptTokens(totals.prompt_tokens);
   usage.setCompletionTokens(totals.completion_tokens);
-  usage.setCachedTokens(totals.timings.cached_tokens);
+  usage.setCachedTokens(totals.timings.cached.all);
   auto timings = out.initTimings();
   timings.setQueueMs(static_cast<double>(totals.timings.queue_us) * 1e-3);
   timings.setPrefillMs(static_cast<double>(totals.timings.prefill_us) * 1e-3);
   timings.setDecodeMs(static_cast<double>(totals.timings.decode_us) * 1e-3);
-  timings.setCachedTokensDevice(totals.timings.cached_tokens - totals.timings.cached_tokens_cold);
-  timings.setCachedTokensCold(totals.timings.cached_tokens_cold);
+  timings.setCachedTokensDevice(totals.timings.cached.device());
+  timings.setCachedTokensWarm(totals.timings.cached.warm);
+  timings.setCachedTokensCold(totals.timings.cached.cold);
+  timings.setCachedTokensPeer(totals.timings.cached.peer);
   timings.setDraftN(totals.timings.draft_tokens);
   timings.setDraftNAccepted(totals.timings.accepted_tokens);
   timings.setPinsRefusedDevice(totals.timings.pins_refused);

@@ -94,8 +94,9 @@ class ScriptedBackend final : public Backend {
     event.outcome = outcome;
     event.error = std::move(error);
     event.retry_after_ms = retry_after_ms;
-    event.timings = {1'000,      2'000,     3'000,         0, 0, k_cached, k_cached_cold, k_drafted,
-                     k_accepted, k_refused, k_refused_cold};
+    event.timings = {
+        1'000,      2'000,     3'000,         0, 0, {k_cached, 0, k_cached_cold, 0}, k_drafted,
+        k_accepted, k_refused, k_refused_cold};
     s.stream->push(std::move(event));
     s.stream.reset();
   }

@@ -230,7 +230,7 @@ RequestScope::~RequestScope() {
   if (error) line.text("error", to_string(error->code));
   if (error && !error->field.empty()) line.word("param", error->field);
   line.number("prompt_tokens", totals.prompt_tokens)
-      .number("cached_tokens", totals.timings.cached_tokens)
+      .number("cached_tokens", totals.timings.cached.all)
       .number("tokens", totals.completion_tokens)
       .number("draft_n", totals.timings.draft_tokens)
       .number("draft_n_accepted", totals.timings.accepted_tokens)

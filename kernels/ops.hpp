@@ -167,6 +167,14 @@ struct Step {
   const StepSizes* sizes = nullptr;  ///< activations have room for `rows` of it
 };
 
+/// A copy that runs beside what steps compute. It ends with whoever has it: that waits.
+class Copy {
+ public:
+  virtual ~Copy() = default;
+  virtual bool is_done() = 0;
+  virtual void wait() = 0;
+};
+
 /// One back end on one device. Not thread-safe: one step at a time; it uses its own threads inside.
 /// Floats and pools are memory from `allocate` or, where the host shares it, any memory; ids,
 /// positions, row numbers and segments are the host's. Row-major float unless said.
@@ -257,6 +265,21 @@ class Ops {
                           std::byte* k, std::byte* v) = 0;
   virtual void write_block(const KvGeometry& geometry, int32_t block, const std::byte* k,
                            const std::byte* v, std::byte* pool) = 0;
+  /// The same two between the pool and memory from `allocate_host`, begun behind everything that
+  /// was asked for before. Until such a copy is done nobody changes what it reads, nor looks at
+  /// what it writes. Null: it is done.
+  virtual std::unique_ptr<Copy> start_read_block(const KvGeometry& geometry, int32_t block,
+                                                 const std::byte* pool, std::byte* k,
+                                                 std::byte* v) {
+    read_block(geometry, block, pool, k, v);
+    return nullptr;
+  }
+  virtual std::unique_ptr<Copy> start_write_block(const KvGeometry& geometry, int32_t block,
+                                                  const std::byte* k, const std::byte* v,
+                                                  std::byte* pool) {
+    write_block(geometry, block, k, v, pool);
+    return nullptr;
+  }
 };
 
 /// Slow and plain, inner sums in double; the judge of the other back ends. One thread.

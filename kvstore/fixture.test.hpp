@@ -70,12 +70,12 @@ inline Block make_block(uint64_t chain, uint32_t depth, size_t bytes = 4096) {
   Random random(short_of(block.id));
   for (int i = 0; i < 16; ++i) block.tokens.push_back(int32_t(random.below(50'000)));
   for (const char* name : {"k", "v"}) {
-    Tensor tensor{name, 4, std::vector<std::byte>(bytes / 8 * 4)};
-    for (size_t at = 0; at + 4 <= tensor.bytes.size(); at += 4) {
+    std::vector<std::byte> content(bytes / 8 * 4);
+    for (size_t at = 0; at + 4 <= content.size(); at += 4) {
       const uint32_t noise = random.next_u32();
-      std::memcpy(tensor.bytes.data() + at, &noise, 4);
+      std::memcpy(content.data() + at, &noise, 4);
     }
-    block.tensors.push_back(std::move(tensor));
+    block.tensors.push_back({name, 4, std::move(content)});
   }
   return block;
 }

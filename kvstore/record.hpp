@@ -10,6 +10,7 @@
 
 #include "base/block_id.hpp"
 #include "base/result.hpp"
+#include "base/shared_bytes.hpp"
 
 /// The bytes of one stored block. They prove themselves: a check sum of the header, one of
 /// everything, the ids and the tokens, so that no index is needed to trust them.
@@ -20,7 +21,7 @@ namespace outrider::kvstore {
 struct Tensor {
   std::string name;     ///< 1 to limits::kv_tensor_name_bytes_max bytes, unique in its block
   uint32_t layers = 1;  ///< at least 1; bytes.size() is a multiple of it
-  std::vector<std::byte> bytes;
+  SharedBytes bytes;
 
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };

@@ -52,7 +52,7 @@ TEST(Record, BlocksThatBreakARuleAreRefusedByField) {
   block.tensors[0].layers = 0;
   EXPECT_EQ(field_of(block), "layers");
   block = make_block(4, 0);
-  block.tensors[0].bytes.pop_back();
+  block.tensors[0].bytes = std::vector<std::byte>(block.tensors[0].bytes.size() - 1);
   EXPECT_EQ(field_of(block), "layers");
   block = make_block(4, 0);
   block.tensors[1].name = "k";

@@ -16,6 +16,13 @@ size_t run_length(SpscQueue<TierOffer>& made) {
 
 }  // namespace
 
+std::vector<TierWants> cold_wants(const std::vector<bool>& wanted) {
+  std::vector<TierWants> wants;
+  wants.reserve(wanted.size());
+  for (const bool is_wanted : wanted) wants.push_back({.cold = is_wanted});
+  return wants;
+}
+
 void settle(TierOffers& offers, BlockTier& tier) {
   bool any = false;
   while (const TierOffer* first = offers.made.front()) {
@@ -23,12 +30,13 @@ void settle(TierOffers& offers, BlockTier& tier) {
     const std::shared_ptr<const TierRetention> retention = first->retention;
     std::vector<BlockId> ids, stored;
     for (size_t i = 0; i < length; ++i) ids.push_back(offers.made.front(i)->block.id);
-    const std::vector<bool> wanted = tier.touch(ids, retention->asked_for());
+    const std::vector<TierWants> wanted = tier.touch(ids, retention);
     for (size_t i = 0; i < length; ++i) {
-      if (!wanted[i]) {
-        stored.push_back(ids[i]);
-      } else if (TierOffer* slot = offers.wanted.free_slot()) {
+      if (!wanted[i].cold) stored.push_back(ids[i]);
+      if (!wanted[i].any()) continue;
+      if (TierOffer* slot = offers.wanted.free_slot()) {
         std::swap(*slot, *offers.made.front(i));
+        slot->wants = wanted[i];
         offers.wanted.push();
         any = true;
       } else {

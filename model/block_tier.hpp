@@ -13,6 +13,7 @@
 
 #include "base/block_id.hpp"
 #include "base/clock.hpp"
+#include "base/shared_bytes.hpp"
 #include "base/spsc_queue.hpp"
 
 namespace outrider::model {
@@ -23,8 +24,21 @@ struct TierBlock {
   BlockId parent{};    ///< the id before it in its chain, or the root
   uint32_t depth = 0;  ///< blocks before it in its chain
   std::vector<int32_t> tokens;
-  std::vector<std::byte> k;  ///< [layers][kv_heads][KvGeometry::head_k_bytes]
-  std::vector<std::byte> v;  ///< [layers][kv_heads][KvGeometry::head_v_bytes]
+  SharedBytes k;  ///< [layers][kv_heads][KvGeometry::head_k_bytes]
+  SharedBytes v;  ///< [layers][kv_heads][KvGeometry::head_v_bytes]
+};
+
+/// Where blocks are below the pool: in memory of the host, on a disk, with another target.
+enum class TierLevel : uint8_t { warm, cold, peer };
+inline constexpr size_t k_tier_levels = 3;
+
+/// Which levels want to have a block.
+struct TierWants {
+  bool warm = false;
+  bool cold = false;
+
+  bool any() const { return warm || cold; }
+  friend bool operator==(const TierWants&, const TierWants&) = default;
 };
 
 /// How long a request's blocks are to be kept, and on whose account.
@@ -38,10 +52,11 @@ struct TierRetention {
   bool asked_for() const { return pin || ttl_s > 0; }
 };
 
-/// A block that a request uses; without keys and values.
+/// A block that a request uses; it has keys and values from when it is `put`.
 struct TierOffer {
   TierBlock block;
   std::shared_ptr<const TierRetention> retention;
+  TierWants wants;
 };
 
 /// Between the steps of one engine and its tier: neither waits for the other. What does not fit is
@@ -90,11 +105,11 @@ struct TierLoad {
   std::shared_ptr<const std::atomic<bool>> cancelled;
 };
 
-/// A verified block; the bytes stay while `owner` does.
+/// A verified block. Bytes of the warm level are memory from `kernels::Ops::allocate_host`.
 struct TierLoadedBlock {
-  std::shared_ptr<const void> owner;
-  std::span<const std::byte> k;
-  std::span<const std::byte> v;
+  SharedBytes k;
+  SharedBytes v;
+  TierLevel level = TierLevel::cold;
 };
 
 /// `blocks` with the next ones, any number of times, then `done` once: on any thread, one call at a
@@ -115,17 +130,27 @@ class BlockTier {
   virtual void serve(std::shared_ptr<TierOffers> offers) = 0;
   /// There are new ones: `settle` them, now or soon, on one thread.
   virtual void look() = 0;
-  /// Notes that consecutive blocks of a chain were used or computed. Element i says whether block i
-  /// is worth a `put`; `hint`: whatever is not stored yet is.
-  virtual std::vector<bool> touch(std::span<const BlockId> chain, bool hint) = 0;
-  virtual void put(const Digest256& kv_namespace, uint32_t layers, TierBlock block,
-                   const TierRetention& retention) = 0;
-  /// Bytes of blocks that `put` takes now; what comes beyond is lost.
+  /// Notes that consecutive blocks of a chain were used or computed by a request that has them kept
+  /// like that. Element i says where block i is worth a `put`: where something is asked for,
+  /// wherever it is not yet.
+  virtual std::vector<TierWants> touch(std::span<const BlockId> chain,
+                                       const std::shared_ptr<const TierRetention>& retention) = 0;
+  /// `wants` as `touch` said.
+  virtual void put(const Digest256& kv_namespace, uint32_t layers, TierOffer offer) = 0;
+  /// For so many bytes of one block that the warm level is to have, from
+  /// `kernels::Ops::allocate_host`: a device copies to it while steps go on. Null: there is none.
+  virtual std::shared_ptr<std::byte> warm_memory(size_t bytes) = 0;
+  /// Bytes of blocks for the cold level that `put` takes now; what comes beyond is lost.
   virtual uint64_t room() const = 0;
   /// Blocks that are stored already, or on their way, are to be kept like that from now on.
   virtual void retain(std::vector<BlockId> ids, const TierRetention& retention) = 0;
   virtual void load(TierLoad load, TierHandlers handlers) = 0;
+  /// Forgets what the warm level has of a tenant, or of all: the pool has forgotten it.
+  virtual void forget_warm(const std::optional<std::string>& tenant) = 0;
 };
+
+/// Of a tier that is the cold level.
+std::vector<TierWants> cold_wants(const std::vector<bool>& wanted);
 
 /// Tells the tier of all offers that were made, and hands back what it wants.
 void settle(TierOffers& offers, BlockTier& tier);

@@ -207,6 +207,7 @@ std::span<const ChoiceUpdate> Engine::step() {
   }
   s.forget_finished();
   if (s.tier) s.tier->store(limits::kv_step_copy_bytes);
+  if (s.tier && s.ids.empty()) s.tier->finish_copies();
   return s.updates;
 }
 
@@ -262,6 +263,7 @@ void Engine::check_conservation() const {
       sequences.push_back(&choice.kv);
     }
   }
+  if (state_->tier) std::ranges::copy(state_->tier->holders(), std::back_inserter(sequences));
   state_->cache->check_conservation(sequences);
 }
 
@@ -281,6 +283,7 @@ CacheReset Engine::forget_cached(const std::optional<std::string>& tenant) {
   const auto owner = tenant ? std::optional(owner_of(*tenant)) : std::nullopt;
   state_->past_outputs.forget(owner);
   const KvCache::Reset reset = state_->cache->forget(owner);
+  if (state_->tier) state_->tier->forget_warm(tenant);
   return {reset.forgotten, reset.held};
 }
 

@@ -91,7 +91,9 @@ struct EngineStats {
   uint64_t pins_refused = 0;      ///< Blocks that were not pinned: their share was taken.
   uint64_t pins_evicted = 0;      ///< Pinned blocks that a running sequence needed.
   uint64_t pins_ended = 0;        ///< Blocks whose pins' time came.
-  uint64_t prefix_hits_cold = 0;  ///< Of the hits, tokens that the tier below brought for them.
+  uint64_t prefix_hits_warm = 0;  ///< Of the hits, tokens that the host's memory brought for them.
+  uint64_t prefix_hits_cold = 0;  ///< The KV store.
+  uint64_t prefix_hits_peer = 0;  ///< Another target.
   uint32_t reading = 0;           ///< Waiting choices for which the tier reads.
   TierCounters tier;
   HintCounters hints;

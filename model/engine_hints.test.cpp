@@ -155,7 +155,7 @@ TEST(EngineHints, BlocksOfAcceptedHintsAreFoundByTheNextTurn) {
   next.prompt = Text(request, expected.ids()).tokens;
   next.prompt.push_back(1);
   // Keys of 64 of the 65 tokens were computed.
-  EXPECT_EQ(world.alone(next)[0].timings.cached_tokens, 64u);
+  EXPECT_EQ(world.alone(next)[0].timings.cached.all, 64u);
   EXPECT_EQ(world.heard.rbegin()->second[0].ids(), plain(next).ids());
 }
 
@@ -171,7 +171,7 @@ TEST(EngineHints, RejectedHintsLeaveNothingInBlocksThatOthersFind) {
   next.prompt.push_back(1);
   next.logprobs = 0;
   const Heard after = world.alone(next)[0];
-  EXPECT_EQ(after.timings.cached_tokens, 64u);
+  EXPECT_EQ(after.timings.cached.all, 64u);
   expect_same(after, plain(next));
 }
 

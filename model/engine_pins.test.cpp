@@ -22,7 +22,7 @@ void fill(EngineWorld& world) {
 
 uint32_t found(EngineWorld& world, GenerationRequest request) {
   request.kv = {};
-  return world.alone(request)[0].timings.cached_tokens;
+  return world.alone(request)[0].timings.cached.all;
 }
 
 TEST(EnginePins, APinnedPromptStaysWhereOthersAreEvicted) {
@@ -42,7 +42,7 @@ TEST(EnginePins, WhoTakesBlocksThatWereThereAlreadyPinsThemToo) {
   const GenerationRequest request = pinned(1, 90);
   EXPECT_EQ(found(world, request), 0u);
   EXPECT_EQ(world.engine->stats().blocks_pinned, 0u);
-  EXPECT_EQ(world.alone(request)[0].timings.cached_tokens, 80u);
+  EXPECT_EQ(world.alone(request)[0].timings.cached.all, 80u);
   EXPECT_EQ(world.engine->stats().blocks_pinned, 5u);
 }
 

@@ -74,12 +74,22 @@ void Engine::State::take_cached(ActiveRequest& request, Choice& choice, uint32_t
   offer(request, choice, had, blocks);
   const uint32_t prompt = request.prompt_size();
   const uint32_t taken = std::min(choice.kv.length(), prompt) - std::min(before, prompt);
-  request.cached_tokens += taken;
+  request.cached.all += taken;
   counters.prefix_hits += taken;
   // What was read for it is there when it is admitted; what it joins later, others have computed.
   if (request.admitted) return;
-  request.cached_tokens_cold = std::min(taken, request.read_tokens);
-  counters.prefix_hits_cold += request.cached_tokens_cold;
+  uint32_t left = taken;
+  const auto brought_by = [&](TierLevel level) {
+    const uint32_t tokens = std::min(left, request.read_tokens[static_cast<size_t>(level)]);
+    left -= tokens;
+    return tokens;
+  };
+  request.cached.warm = brought_by(TierLevel::warm);
+  request.cached.cold = brought_by(TierLevel::cold);
+  request.cached.peer = brought_by(TierLevel::peer);
+  counters.prefix_hits_warm += request.cached.warm;
+  counters.prefix_hits_cold += request.cached.cold;
+  counters.prefix_hits_peer += request.cached.peer;
 }
 
 /// Blocks that this step filled with known tokens: from now on others find them.

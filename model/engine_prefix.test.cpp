@@ -45,9 +45,9 @@ TEST(EnginePrefix, ARepeatedPromptComputesWhatFollowsItsLastFullBlock) {
   Heard first;
   Heard second;
   EXPECT_EQ(rows_of(world, request, first), 100u + 4);
-  EXPECT_EQ(first.timings.cached_tokens, 0u);
+  EXPECT_EQ(first.timings.cached.all, 0u);
   EXPECT_EQ(rows_of(world, request, second), 100u - 96 + 4);
-  EXPECT_EQ(second.timings.cached_tokens, 96u);
+  EXPECT_EQ(second.timings.cached.all, 96u);
   EXPECT_EQ(second.tokens, first.tokens);
   const EngineStats stats = world.engine->stats();
   EXPECT_EQ(stats.prefix_queries, 200u);
@@ -62,7 +62,7 @@ TEST(EnginePrefix, TheLastTokenIsComputedEvenWhereAllBlocksAreThere) {
   Heard second;
   rows_of(world, request, first);
   EXPECT_EQ(rows_of(world, request, second), 16u + 2);
-  EXPECT_EQ(second.timings.cached_tokens, 80u);
+  EXPECT_EQ(second.timings.cached.all, 80u);
   EXPECT_EQ(second.tokens, first.tokens);
 }
 
@@ -75,7 +75,7 @@ TEST(EnginePrefix, TheNextTurnFindsThePromptAndTheAnswerBeforeIt) {
   Heard heard;
   // 99 of the 100 tokens were computed: 6 blocks.
   EXPECT_EQ(rows_of(world, turn, heard), 110u - 96 + 59);
-  EXPECT_EQ(heard.timings.cached_tokens, 96u);
+  EXPECT_EQ(heard.timings.cached.all, 96u);
   EngineWorld plain(uncached());
   EXPECT_EQ(heard.tokens, plain.alone(turn)[0].tokens);
 }
@@ -85,7 +85,7 @@ TEST(EnginePrefix, NothingIsKeptWhereItIsSwitchedOff) {
   const GenerationRequest request = member(1, 100, 2, 0, 5);
   Heard heard;
   for (int i = 0; i < 2; ++i) EXPECT_EQ(rows_of(world, request, heard), 104u);
-  EXPECT_EQ(heard.timings.cached_tokens, 0u);
+  EXPECT_EQ(heard.timings.cached.all, 0u);
   EXPECT_EQ(world.engine->stats().blocks_cached, 0u);
   EXPECT_EQ(world.engine->stats().prefix_queries, 0u);
 }
@@ -115,7 +115,7 @@ TEST(EnginePrefix, LogprobsOfThePromptAreComputedAndHaveTheBitsOfAnUncachedRun) 
   EXPECT_EQ(heard.prompt_tokens, expected.prompt_tokens);
   EXPECT_EQ(heard.tokens, expected.tokens);
   EXPECT_EQ(heard.tokens, without.tokens);
-  EXPECT_EQ(heard.timings.cached_tokens, 0u);
+  EXPECT_EQ(heard.timings.cached.all, 0u);
   EXPECT_EQ(world.engine->stats().prefix_queries, 107u) << "it did not ask";
 }
 
@@ -145,7 +145,7 @@ TEST(EnginePrefix, APreemptedChoiceComputesOnlyItsUnfinishedBlockAgain) {
   world.run();
   EXPECT_EQ(world.engine->stats().rows, 139u + 14) << "110 rows filled 6 blocks";
   EXPECT_EQ(world.heard[key][0].tokens, expected.tokens);
-  EXPECT_EQ(world.heard[key][0].timings.cached_tokens, 0u) << "that was its own work";
+  EXPECT_EQ(world.heard[key][0].timings.cached.all, 0u) << "that was its own work";
 }
 
 TEST(EnginePrefix, TimesAddUpFromSubmissionToEndForJoinersAndPreemptedOnes) {
@@ -184,7 +184,7 @@ TEST(EnginePrefix, AContinuedSessionFindsPromptAndCommittedTokens) {
   request.committed.assign(ids.begin(), ids.begin() + 40);
   Heard rest;
   EXPECT_EQ(rows_of(world, request, rest), 90u - 80 + 19);
-  EXPECT_EQ(rest.timings.cached_tokens, 50u) << "of the prompt";
+  EXPECT_EQ(rest.timings.cached.all, 50u) << "of the prompt";
   EXPECT_EQ(rest.tokens, std::vector<TokenOut>(whole.tokens.begin() + 40, whole.tokens.end()));
 }
 
@@ -203,7 +203,7 @@ TEST(EnginePrefix, RequestsThatArriveTogetherComputeTheirSharedPrefixOnce) {
     EXPECT_EQ(world.engine->stats().rows, 400u + count * (9 + 3));
     EXPECT_EQ(world.engine->stats().preemptions, 0u);
     for (uint32_t i = 0; i < count; ++i) {
-      EXPECT_EQ(world.heard[keys[i]][0].timings.cached_tokens, i == 0 ? 0u : 400u) << i;
+      EXPECT_EQ(world.heard[keys[i]][0].timings.cached.all, i == 0 ? 0u : 400u) << i;
       if (i % 8 != 0) continue;
       EXPECT_EQ(world.heard[keys[i]][0].tokens, plain.alone(requests[i])[0].tokens) << i;
     }
@@ -220,7 +220,7 @@ TEST(EnginePrefix, FollowersLeaveTheirLeaderWhereTheirPromptsPart) {
     ++steps;
   }
   EXPECT_LE(steps, 5u) << "96 shared rows, then its own; not after all 480";
-  EXPECT_EQ(world.heard[follower][0].timings.cached_tokens, 96u);
+  EXPECT_EQ(world.heard[follower][0].timings.cached.all, 96u);
   world.run();
   EXPECT_EQ(world.engine->stats().rows, 480u + 1 + 24 + 1);
 }
@@ -310,13 +310,13 @@ TEST(EnginePrefix, TenantsAndSaltsShareNothing) {
   EXPECT_EQ(stats.rows, scopes.size() * 161);
   EXPECT_EQ(stats.prefix_hits, 0u);
   EXPECT_EQ(stats.blocks_cached, scopes.size() * 10) << "each has blocks of its own";
-  for (const RequestKey key : keys) EXPECT_EQ(world.heard[key][0].timings.cached_tokens, 0u);
+  for (const RequestKey key : keys) EXPECT_EQ(world.heard[key][0].timings.cached.all, 0u);
   for (const auto& [tenant, salt] : scopes) {
     Heard heard;
     EXPECT_EQ(rows_of(world, scoped(tenant, salt), heard), 17u) << tenant << ' ' << salt;
   }
   EXPECT_EQ(world.engine->stats().blocks_cached, scopes.size() * 10);
-  EXPECT_EQ(world.alone(scoped("green", ""))[0].timings.cached_tokens, 0u);
+  EXPECT_EQ(world.alone(scoped("green", ""))[0].timings.cached.all, 0u);
 }
 
 TEST(EnginePrefix, NothingOfItNeedsMoreMemoryThanThereIs) {
@@ -346,7 +346,7 @@ TEST(EnginePrefix, EvictionsLoseNoBitAndTheIndexCanBeEmptied) {
   world.engine->evict_cached(UINT32_MAX);
   EXPECT_EQ(world.engine->stats().blocks_cached, 0u);
   const Heard heard = world.alone(request)[0];
-  EXPECT_EQ(heard.timings.cached_tokens, 0u);
+  EXPECT_EQ(heard.timings.cached.all, 0u);
   EXPECT_EQ(heard.tokens, expected.tokens);
 }
 

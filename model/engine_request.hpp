@@ -60,13 +60,12 @@ struct ActiveRequest {
   bool cancelled = false;
   uint32_t prompt_scored = 0;  ///< Prompt tokens already reported with their logprobs.
   uint32_t preemptions = 0;
-  BlockId root{};                   ///< Parent of its first block.
-  uint64_t owner = 0;               ///< Of its blocks in the index: its tenant.
-  uint32_t cached_tokens = 0;       ///< Of the prompt, taken from the index before any preemption.
-  uint32_t cached_tokens_cold = 0;  ///< Of these, what the tier had brought for it.
-  uint32_t draft_tokens = 0;        ///< Hints verified.
-  uint32_t accepted_tokens = 0;     ///< Of these, those that came true.
-  uint32_t read_tokens = 0;         ///< That came from the tier for it.
+  BlockId root{};                ///< Parent of its first block.
+  uint64_t owner = 0;            ///< Of its blocks in the index: its tenant.
+  CachedTokens cached;           ///< Taken from the index before any preemption.
+  uint32_t draft_tokens = 0;     ///< Hints verified.
+  uint32_t accepted_tokens = 0;  ///< Of these, those that came true.
+  std::array<uint32_t, k_tier_levels> read_tokens{};  ///< That came from the tier for it.
   std::shared_ptr<const TierRetention> retention;
   std::optional<TimePoint> pin_until;  ///< Its blocks are pinned in the pool, too.
   uint32_t pins_refused = 0;           ///< By the pool; those of the tier are in `retention`.

@@ -62,7 +62,9 @@ void Engine::State::leave_read(ActiveRequest& request, Choice& choice) {
   if (!choice.reading) return;
   if (choice.owns_read) {
     choice.reading->cancelled->store(true);
-    request.read_tokens += choice.reading->inserted * options.block_tokens;
+    for (size_t level = 0; level < k_tier_levels; ++level) {
+      request.read_tokens[level] += choice.reading->inserted[level] * options.block_tokens;
+    }
   }
   choice.reading.reset();
   choice.owns_read = false;

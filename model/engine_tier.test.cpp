@@ -134,13 +134,13 @@ TEST(EngineTier, ARestartedEngineReadsInsteadOfComputing) {
   restarts.store(request);
   const Heard heard = restarts.alone(request);
   EXPECT_EQ(restarts.rows(), 100u - 96 + 4);
-  EXPECT_EQ(heard.timings.cached_tokens, 96u);
-  EXPECT_EQ(heard.timings.cached_tokens_cold, 96u);
+  EXPECT_EQ(heard.timings.cached.all, 96u);
+  EXPECT_EQ(heard.timings.cached.cold, 96u);
   EXPECT_EQ(heard.tokens, uncached(request).tokens);
   EXPECT_EQ(restarts.world->engine->stats().prefix_hits_cold, 96u);
   const Heard again = restarts.alone(request);
-  EXPECT_EQ(again.timings.cached_tokens, 96u);
-  EXPECT_EQ(again.timings.cached_tokens_cold, 0u) << "it is in the pool now";
+  EXPECT_EQ(again.timings.cached.all, 96u);
+  EXPECT_EQ(again.timings.cached.cold, 0u) << "it is in the pool now";
 }
 
 TEST(EngineTier, WhatARequestJoinsWhileItRunsWasNotReadForIt) {
@@ -156,8 +156,8 @@ TEST(EngineTier, WhatARequestJoinsWhileItRunsWasNotReadForIt) {
   request.priority = -1;  // it computes what comes next, and the reader joins it
   world.submit(request);
   world.run();
-  EXPECT_EQ(world.heard[reader][0].timings.cached_tokens, 128u);
-  EXPECT_EQ(world.heard[reader][0].timings.cached_tokens_cold, 32u);
+  EXPECT_EQ(world.heard[reader][0].timings.cached.all, 128u);
+  EXPECT_EQ(world.heard[reader][0].timings.cached.cold, 32u);
   EXPECT_EQ(world.engine->stats().prefix_hits_cold, 32u);
 }
 
@@ -178,7 +178,7 @@ TEST(EngineTier, OthersAreServedWhileARequestWaitsForItsBlocks) {
   restarts.tier->deliver(2);
   world.run();
   EXPECT_EQ(world.heard[reader][0].tokens, uncached(request).tokens);
-  EXPECT_EQ(world.heard[reader][0].timings.cached_tokens_cold, 96u);
+  EXPECT_EQ(world.heard[reader][0].timings.cached.cold, 96u);
 }
 
 TEST(EngineTier, WhatAReadDoesNotBringIsComputed) {
@@ -192,7 +192,7 @@ TEST(EngineTier, WhatAReadDoesNotBringIsComputed) {
   restarts.tier->end();
   world.run();
   EXPECT_EQ(restarts.rows(), 100u - 32 + 4);
-  EXPECT_EQ(world.heard[key][0].timings.cached_tokens_cold, 32u);
+  EXPECT_EQ(world.heard[key][0].timings.cached.cold, 32u);
   EXPECT_EQ(world.heard[key][0].tokens, uncached(request).tokens);
 }
 
@@ -208,7 +208,7 @@ TEST(EngineTier, BestEffortTakesWhatHasComeWhenItsTurnComes) {
   EXPECT_TRUE(restarts.tier->waiting.front().cancelled->load());
   restarts.tier->deliver(6);
   world.run();
-  EXPECT_EQ(world.heard[key][0].timings.cached_tokens, 0u);
+  EXPECT_EQ(world.heard[key][0].timings.cached.all, 0u);
   EXPECT_EQ(world.heard[key][0].tokens, uncached(request).tokens);
 }
 
@@ -242,7 +242,7 @@ TEST(EngineTier, RequestsThatArriveTogetherReadTheirSharedBlocksOnce) {
   EXPECT_EQ(restarts.rows(), 5u * (100 - 96 + 4));
   for (const RequestKey& key : keys) {
     EXPECT_EQ(world.heard[key][0].tokens, world.heard[keys[0]][0].tokens);
-    EXPECT_EQ(world.heard[key][0].timings.cached_tokens, 96u);
+    EXPECT_EQ(world.heard[key][0].timings.cached.all, 96u);
   }
 }
 
@@ -264,7 +264,7 @@ TEST(EngineTier, FollowersOfAReadWhoseOwnerIsCancelledReadOn) {
   }
   world.run();
   EXPECT_EQ(world.heard[follower][0].tokens, uncached(request).tokens);
-  EXPECT_EQ(world.heard[follower][0].timings.cached_tokens, 96u);
+  EXPECT_EQ(world.heard[follower][0].timings.cached.all, 96u);
   EXPECT_EQ(restarts.rows(), 100u - 96 + 4);
 }
 
@@ -278,26 +278,26 @@ TEST(EngineTier, NothingIsReadForOtherTenantsSaltsSecretsKindsOrWindows) {
     GenerationRequest other = request;
     other.tenant = tenant;
     other.cache_salt = salt;
-    EXPECT_EQ(restarts.alone(other).timings.cached_tokens, 0u) << tenant << salt;
+    EXPECT_EQ(restarts.alone(other).timings.cached.all, 0u) << tenant << salt;
     restarts.start();
   }
   EngineOptions options = with_room();
   options.cluster_secret = "another";
   restarts.start(options);
-  EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
+  EXPECT_EQ(restarts.alone(request).timings.cached.all, 0u);
   for (const kernels::KvKinds& kinds :
        {kernels::KvKinds{.v = kernels::KvKind::fp32}, kernels::KvKinds{.k_hadamard = true}}) {
     options = with_room();
     options.kv_kinds = kinds;
     restarts.start(options);
-    EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
+    EXPECT_EQ(restarts.alone(request).timings.cached.all, 0u);
   }
   options = with_room();
   options.local_window = 300;
   restarts.start(options);
-  EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 0u);
+  EXPECT_EQ(restarts.alone(request).timings.cached.all, 0u);
   restarts.start();
-  EXPECT_EQ(restarts.alone(request).timings.cached_tokens, 96u);
+  EXPECT_EQ(restarts.alone(request).timings.cached.all, 96u);
 }
 
 TEST(EngineTier, BlocksOfAnotherSizeAreOfNoUse) {
@@ -308,7 +308,7 @@ TEST(EngineTier, BlocksOfAnotherSizeAreOfNoUse) {
     if (stored.block.depth == 3) stored.block.v.pop_back();
   }
   const Heard heard = restarts.alone(request);
-  EXPECT_EQ(heard.timings.cached_tokens_cold, 48u);
+  EXPECT_EQ(heard.timings.cached.cold, 48u);
   EXPECT_EQ(heard.tokens, uncached(request).tokens);
 }
 

@@ -80,6 +80,20 @@ void KvSequence::take(std::span<const BlockId> ids) {
   length_ = published_ * block_tokens;
 }
 
+void KvSequence::take_up_to(int32_t block) {
+  const int32_t end = table_.empty() ? PrefixIndex::k_none : table_.back();
+  const auto had = static_cast<std::ptrdiff_t>(table_.size());
+  OUTRIDER_CHECK(published_ == table_.size(), published_);
+  for (; block != end; block = cache_->index_.parent(block)) {
+    OUTRIDER_CHECK(block != PrefixIndex::k_none);
+    cache_->hold(block);
+    table_.push_back(block);
+  }
+  std::reverse(table_.begin() + had, table_.end());
+  published_ = static_cast<uint32_t>(table_.size());
+  length_ = published_ * cache_->geometry_.block_tokens;
+}
+
 void KvSequence::publish(const BlockId& id, uint64_t owner) {
   OUTRIDER_CHECK((published_ + 1) * cache_->geometry_.block_tokens <= length_, published_, length_);
   PrefixIndex& index = cache_->index_;

@@ -45,6 +45,8 @@ class KvSequence {
   bool append(uint32_t tokens);
   /// Goes on with the blocks that the index has for `ids`: the sequence ends where they begin.
   void take(std::span<const BlockId> ids);
+  /// Goes on with that block of the index and those between: it comes behind what the sequence has.
+  void take_up_to(int32_t block);
   /// The first full block that is not published holds computed keys and values, and its content is
   /// `id`, which names its owner, too: from now on others can take it. Where the index has that
   /// content already, the sequence goes on with the index's block and gives its own back: their

@@ -6,9 +6,17 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/ops.hpp"
 #include "model/block_tier.hpp"
 
 namespace outrider::model {
+
+/// To share.
+inline std::shared_ptr<std::byte> host_memory(kernels::Ops& ops, size_t bytes) {
+  kernels::Ops::Buffer memory = ops.allocate_host(bytes);
+  const auto release = memory.get_deleter();
+  return {memory.release(), release};
+}
 
 /// A tier that keeps everything in a map, and gives what was asked for when the test says so.
 class MemoryTier final : public BlockTier {
@@ -23,24 +31,33 @@ class MemoryTier final : public BlockTier {
   void look() override {
     if (!blind) settle(*offers, *this);
   }
-  std::vector<bool> touch(std::span<const BlockId> chain, bool hint) override {
-    std::vector<bool> wanted;
+  std::vector<TierWants> touch(std::span<const BlockId> chain,
+                               const std::shared_ptr<const TierRetention>& retention) override {
+    std::vector<TierWants> wants;
     for (const BlockId& id : chain) {
       const bool often = ++touches[id] >= 2;
-      wanted.push_back(!stored.contains(id) && (often || hint));
+      const bool wanted = !stored.contains(id) && (often || retention->asked_for());
+      wants.push_back({.warm = wanted && warm != nullptr, .cold = wanted && warm == nullptr});
     }
-    return wanted;
+    return wants;
   }
-  void put(const Digest256& kv_namespace, uint32_t, TierBlock block,
-           const TierRetention& retention) override {
-    const BlockId id = block.id;
-    stored[id] = {kv_namespace, std::move(block), retention};
+  void put(const Digest256& kv_namespace, uint32_t, TierOffer offer) override {
+    const BlockId id = offer.block.id;
+    stored[id] = {kv_namespace, std::move(offer.block), *offer.retention};
+  }
+  std::shared_ptr<std::byte> warm_memory(size_t bytes) override {
+    return warm ? host_memory(*warm, bytes) : nullptr;
   }
   uint64_t room() const override { return room_bytes; }
   void retain(std::vector<BlockId> ids, const TierRetention& retention) override {
     for (const BlockId& id : ids) {
       if (const auto at = stored.find(id); at != stored.end()) at->second.retention = retention;
     }
+  }
+  void forget_warm(const std::optional<std::string>& tenant) override {
+    std::erase_if(stored, [&](const auto& entry) {
+      return warm && (!tenant || entry.second.retention.tenant == *tenant);
+    });
   }
   void load(TierLoad load, TierHandlers handlers) override {
     ++loads;
@@ -66,7 +83,7 @@ class MemoryTier final : public BlockTier {
     while (count-- > 0 && !next.blocks.empty() && !next.cancelled->load()) {
       const std::shared_ptr<TierBlock> block = std::move(next.blocks.front());
       next.blocks.pop_front();
-      blocks.push_back({block, block->k, block->v});
+      blocks.push_back({block->k, block->v, warm ? TierLevel::warm : TierLevel::cold});
     }
     if (!blocks.empty()) next.handlers.blocks(std::move(blocks));
     if (next.blocks.empty() || next.cancelled->load()) end();
@@ -82,7 +99,8 @@ class MemoryTier final : public BlockTier {
     std::shared_ptr<const std::atomic<bool>> cancelled;
   };
   std::shared_ptr<TierOffers> offers;
-  bool blind = false;  ///< it looks at nothing
+  std::shared_ptr<kernels::Ops> warm;  ///< whose memory it is in; null: it is the cold level
+  bool blind = false;                  ///< it looks at nothing
   std::map<BlockId, Stored> stored;
   std::map<BlockId, int> touches;
   std::deque<Pending> waiting;

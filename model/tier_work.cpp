@@ -10,9 +10,12 @@ namespace outrider::model {
 
 namespace {
 
+/// Memory that only these blocks have: a warm tier has its own.
 uint64_t size_of(std::span<const TierLoadedBlock> blocks) {
   uint64_t size = 0;
-  for (const TierLoadedBlock& block : blocks) size += block.k.size() + block.v.size();
+  for (const TierLoadedBlock& block : blocks) {
+    if (block.level != TierLevel::warm) size += block.k.size() + block.v.size();
+  }
   return size;
 }
 
@@ -132,44 +135,108 @@ void TierWork::collect() {
 }
 
 void TierWork::absorb(uint64_t bytes_max) {
+  publish_all();
   collect();
-  uint64_t bytes = 0;
-  while (!arrived_.empty() && bytes < bytes_max) {
+  const uint64_t block_bytes = cache_.geometry().block_bytes();
+  uint64_t copied = 0;
+  uint64_t taken = 0;
+  while (!arrived_.empty() && copied < bytes_max) {
+    if (entering_blocks() * block_bytes >= limits::kv_copies_bytes_max) break;
     const Arrival arrival = std::move(arrived_.front());
     arrived_.pop_front();
-    if (!arrival.blocks.empty()) insert(*arrival.read, arrival.blocks);
-    bytes += size_of(arrival.blocks);
-    if (arrival.done) end(*arrival.read);
+    if (!arrival.blocks.empty()) copied += insert(arrival.read, arrival.blocks) * block_bytes;
+    taken += size_of(arrival.blocks);
+    if (!arrival.done) continue;
+    if (Entering* const entering = entering_of(*arrival.read)) {
+      entering->done = true;
+    } else {
+      end(*arrival.read);
+    }
   }
   const std::lock_guard lock(mailbox_->mutex);
-  mailbox_->bytes -= std::min(mailbox_->bytes, bytes);
+  mailbox_->bytes -= std::min(mailbox_->bytes, taken);
+}
+
+size_t TierWork::entering_blocks() const {
+  size_t blocks = 0;
+  for (const Entering& entering : entering_) blocks += entering.blocks.size();
+  return blocks;
+}
+
+TierWork::Entering* TierWork::entering_of(const TierRead& read) {
+  const auto found = std::ranges::find_if(
+      entering_, [&](const Entering& entering) { return entering.read.get() == &read; });
+  return found == entering_.end() ? nullptr : &*found;
 }
 
 /// As a sequence of its own that ends here: the blocks stay in the index, the youngest idle ones.
-void TierWork::insert(TierRead& read, std::span<const TierLoadedBlock> blocks) {
+/// Returns how many were copied meanwhile.
+size_t TierWork::insert(const std::shared_ptr<TierRead>& read,
+                        std::span<const TierLoadedBlock> blocks) {
+  size_t copied = 0;
   const kernels::KvGeometry& geometry = cache_.geometry();
-  const std::span<const BlockId> chain(read.chain);
+  const std::span<const BlockId> chain(read->chain);
   const uint32_t have = cache_.index().longest(chain);
-  KvSequence sequence(cache_);
+  Entering* entering = entering_of(*read);
+  if (entering == nullptr) {
+    entering = &entering_.emplace_back(Entering{.read = read, .sequence = KvSequence(cache_)});
+  }
+  KvSequence& sequence = entering->sequence;
   for (const TierLoadedBlock& block : blocks) {
-    if (read.next < have && sequence.length() == 0) {
-      ++read.next;  // computed meanwhile
+    if (read->next < have && sequence.length() == 0) {
+      ++read->next;  // computed meanwhile
       continue;
     }
     // Its ancestors may have gone, or all that is left belongs to others: the rest is of no use.
     const bool fits = block.k.size() == geometry.k_bytes() && block.v.size() == geometry.v_bytes();
     const bool holds = sequence.length() != 0;
-    const bool asked = read.next < chain.size();
-    if (read.cancelled->load() || !fits || !asked || (!holds && have < read.next)) {
-      return read.cancelled->store(true);
+    const bool asked = read->next < chain.size();
+    if (read->cancelled->load() || !fits || !asked || (!holds && have < read->next)) {
+      read->cancelled->store(true);
+      break;
     }
-    if (!holds) sequence.take(chain.first(read.next));
-    if (!sequence.append(geometry.block_tokens)) return read.cancelled->store(true);
-    ops_->write_block(geometry, sequence.table().back(), block.k.data(), block.v.data(),
-                      cache_.memory());
-    sequence.publish(chain[read.next++], read.owner);
-    ++read.inserted;
+    if (!holds) sequence.take(chain.first(read->next));
+    if (!sequence.append(geometry.block_tokens)) {
+      read->cancelled->store(true);
+      break;
+    }
+    Entering::Block& next = entering->blocks.emplace_back(Entering::Block{block, nullptr});
+    const int32_t to = sequence.table().back();
+    if (block.level == TierLevel::warm) {
+      next.copy =
+          ops_->start_write_block(geometry, to, block.k.data(), block.v.data(), cache_.memory());
+    } else {
+      ops_->write_block(geometry, to, block.k.data(), block.v.data(), cache_.memory());
+    }
+    if (!next.copy) ++copied;
+    ++read->next;
+  }
+  publish_all();
+  return copied;
+}
+
+/// Those that are there, in the order of their chain.
+void TierWork::publish(Entering& entering) {
+  TierRead& read = *entering.read;
+  while (!entering.blocks.empty()) {
+    const Entering::Block& next = entering.blocks.front();
+    if (next.copy && !next.copy->is_done()) return;
+    entering.sequence.publish(read.chain[entering.sequence.published()], read.owner);
+    ++read.inserted[static_cast<size_t>(next.from.level)];
     ++counters_.read_blocks;
+    entering.blocks.pop_front();
+  }
+}
+
+void TierWork::publish_all() {
+  for (auto at = entering_.begin(); at != entering_.end();) {
+    publish(*at);
+    if (!at->blocks.empty()) {
+      ++at;
+      continue;
+    }
+    if (at->done) end(*at->read);
+    at = entering_.erase(at);
   }
 }
 
@@ -201,24 +268,99 @@ void TierWork::used(std::span<const BlockId> chain, uint32_t first, const BlockI
   tier_->look();
 }
 
-void TierWork::store(uint64_t bytes_max) {
+/// Begins to copy one out; false: it is not in the pool any more, or there is no room for it.
+bool TierWork::start_leaving(const TierOffer& offer) {
   const kernels::KvGeometry& geometry = cache_.geometry();
-  for (uint64_t bytes = 0; bytes < bytes_max; offers_->wanted.pop()) {
+  const int32_t index = cache_.index().find(offer.block.id);
+  if (index == PrefixIndex::k_none) return false;
+  Leaving leaving{.offer = offer, .held = nullptr, .copy = nullptr};
+  TierBlock& block = leaving.offer.block;
+  const size_t k_bytes = geometry.k_bytes();
+  const size_t v_bytes = geometry.v_bytes();
+  std::shared_ptr<std::byte> memory;
+  if (offer.wants.warm) memory = tier_->warm_memory(k_bytes + v_bytes);
+  if (memory) {
+    leaving.copy = ops_->start_read_block(geometry, index, cache_.memory(), memory.get(),
+                                          memory.get() + k_bytes);
+    if (leaving.copy) leaving.held = hold(index);
+    block.k = SharedBytes(memory, {memory.get(), k_bytes});
+    block.v = SharedBytes(memory, {memory.get() + k_bytes, v_bytes});
+  } else {
+    leaving.offer.wants.warm = false;
+    if (!offer.wants.cold) return false;
+    std::vector<std::byte> k(k_bytes), v(v_bytes);
+    ops_->read_block(geometry, index, cache_.memory(), k.data(), v.data());
+    block.k = std::move(k);
+    block.v = std::move(v);
+  }
+  leaving_.push_back(std::move(leaving));
+  return true;
+}
+
+/// Whoever holds a block holds its ancestors: those of the last one that leaves are held already.
+std::shared_ptr<KvSequence> TierWork::hold(int32_t block) const {
+  std::shared_ptr<KvSequence> held = leaving_.empty() ? nullptr : leaving_.back().held;
+  if (!held || held->table().back() != cache_.index().parent(block)) {
+    held = std::make_shared<KvSequence>(cache_);
+  }
+  held->take_up_to(block);
+  return held;
+}
+
+void TierWork::store(uint64_t bytes_max) {
+  const uint64_t block_bytes = cache_.geometry().block_bytes();
+  hand_over();
+  for (uint64_t copied = 0; copied < bytes_max; offers_->wanted.pop()) {
     const TierOffer* next = offers_->wanted.front();
-    if (next == nullptr || tier_->room() < 2 * geometry.block_bytes()) return;  // a record is more
-    const int32_t index = cache_.index().find(next->block.id);
-    if (index == PrefixIndex::k_none) {
+    // A record is more than its block.
+    if (next == nullptr || (next->wants.cold && tier_->room() < 2 * block_bytes)) return;
+    if (leaving_.size() * block_bytes >= limits::kv_copies_bytes_max) return;
+    if (!start_leaving(*next)) {
       ++counters_.lost_blocks;
       continue;
     }
-    TierBlock block = next->block;
-    block.k.resize(geometry.k_bytes());
-    block.v.resize(geometry.v_bytes());
-    ops_->read_block(geometry, index, cache_.memory(), block.k.data(), block.v.data());
-    bytes += geometry.block_bytes();
-    ++counters_.queued_blocks;
-    tier_->put(kv_namespace_, geometry.layers, std::move(block), *next->retention);
+    if (!leaving_.back().copy) copied += block_bytes;
+    hand_over();
   }
+}
+
+/// What is there goes to the tier.
+void TierWork::hand_over() {
+  while (!leaving_.empty()) {
+    Leaving& first = leaving_.front();
+    if (first.copy && !first.copy->is_done()) return;
+    ++counters_.queued_blocks;
+    tier_->put(kv_namespace_, cache_.geometry().layers, std::move(first.offer));
+    leaving_.pop_front();
+  }
+}
+
+void TierWork::finish_copies() {
+  for (const Leaving& leaving : leaving_) {
+    if (leaving.copy) leaving.copy->wait();
+  }
+  for (const Entering& entering : entering_) {
+    for (const Entering::Block& block : entering.blocks) {
+      if (block.copy) block.copy->wait();
+    }
+  }
+  hand_over();
+  publish_all();
+}
+
+void TierWork::forget_warm(const std::optional<std::string>& tenant) {
+  finish_copies();  // what is on its way there, too
+  tier_->forget_warm(tenant);
+}
+
+std::vector<const KvSequence*> TierWork::holders() const {
+  std::vector<const KvSequence*> out;
+  for (const Leaving& leaving : leaving_) {
+    const KvSequence* const held = leaving.held.get();
+    if (held != nullptr && (out.empty() || out.back() != held)) out.push_back(held);
+  }
+  for (const Entering& entering : entering_) out.push_back(&entering.sequence);
+  return out;
 }
 
 }  // namespace outrider::model

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,17 +25,19 @@ namespace outrider::model {
 /// Blocks on their way from the tier into the pool, asked for by one choice. Others that want the
 /// same blocks wait for it, too.
 struct TierRead {
-  std::vector<BlockId> chain;  ///< from the root to the last block asked for
-  uint64_t owner = 0;          ///< of the chain's blocks
-  uint32_t next = 0;           ///< chain[next] is inserted next
-  uint32_t inserted = 0;       ///< blocks
+  std::vector<BlockId> chain;                      ///< from the root to the last block asked for
+  uint64_t owner = 0;                              ///< of the chain's blocks
+  uint32_t next = 0;                               ///< chain[next] is copied into the pool next
+  std::array<uint32_t, k_tier_levels> inserted{};  ///< blocks, by the level they came from
   bool ended = false;
   std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
 };
 
 /// An engine's traffic with the tier below its pool. Blocks come in between steps; what is to go
-/// out is copied a little per step. Belongs to the engine's thread; only the offers and the mailbox
-/// of what was read are shared with the tier's threads.
+/// out is copied a little per step. Copies between a device and the warm level run beside steps:
+/// blocks that are read are found when they are there, and those that are stored stay in the pool
+/// until then. Belongs to the engine's thread; only the offers and the mailbox of what was read are
+/// shared with the tier's threads.
 class TierWork {
  public:
   /// So many blocks may wait for the tier to look at them, and as many to be stored.
@@ -69,10 +73,18 @@ class TierWork {
             const std::function<int32_t(uint32_t)>& token);
   /// Hands blocks to the tier, about `bytes_max` bytes of them, as far as it has room.
   void store(uint64_t bytes_max);
+  /// Waits for the copies under way: the engine has nothing else to do.
+  void finish_copies();
+  /// Behind the pool's index, which forgot the same.
+  void forget_warm(const std::optional<std::string>& tenant);
 
   TierCounters counters() const;
   /// Blocks that the tier has not looked at, or that wait to be stored.
-  size_t outgoing() const { return offers_->made.size() + offers_->wanted.size(); }
+  size_t outgoing() const {
+    return offers_->made.size() + offers_->wanted.size() + leaving_.size();
+  }
+  /// Blocks that copies under way hold.
+  std::vector<const KvSequence*> holders() const;
 
  private:
   struct Arrival {
@@ -90,9 +102,33 @@ class TierWork {
 
     void push(Arrival arrival);
   };
+  /// A block on its way out of the pool, which keeps it.
+  struct Leaving {
+    TierOffer offer;
+    std::shared_ptr<KvSequence> held;  ///< ends with it, or with one behind it; null: it is copied
+    std::unique_ptr<kernels::Copy> copy;  ///< null: likewise
+  };
+  /// Blocks of one read on their way into the pool: of one sequence, which ends with the last.
+  struct Entering {
+    struct Block {
+      TierLoadedBlock from;
+      std::unique_ptr<kernels::Copy> copy;  ///< null: it is there
+    };
+    std::shared_ptr<TierRead> read;
+    KvSequence sequence;
+    std::deque<Block> blocks;  ///< the first ones of the sequence that are not published
+    bool done = false;         ///< nothing more comes
+  };
   void collect();
-  void insert(TierRead& read, std::span<const TierLoadedBlock> blocks);
+  size_t insert(const std::shared_ptr<TierRead>& read, std::span<const TierLoadedBlock> blocks);
+  void publish(Entering& entering);
+  void publish_all();
+  Entering* entering_of(const TierRead& read);
+  size_t entering_blocks() const;
   void end(TierRead& read);
+  bool start_leaving(const TierOffer& offer);
+  std::shared_ptr<KvSequence> hold(int32_t block) const;
+  void hand_over();
   void read_tokens(uint32_t block, const std::function<int32_t(uint32_t)>& token,
                    std::vector<int32_t>& tokens) const;
 
@@ -102,6 +138,8 @@ class TierWork {
   Digest256 kv_namespace_;
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::deque<Arrival> arrived_;
+  std::list<Entering> entering_;
+  std::deque<Leaving> leaving_;
   std::unordered_map<BlockId, std::shared_ptr<TierRead>, BlockIdHash> wanted_;  ///< still to come
   std::shared_ptr<TierOffers> offers_;
   TierCounters counters_;

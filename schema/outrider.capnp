@@ -172,6 +172,8 @@ struct Timings {
   pinsRefusedDevice @7 :UInt64;       # blocks to be pinned for which the pool has no room
   pinsRefusedCold @8 :UInt64;         # the same of the KV store, as far as it had got
   moves @9 :UInt64;                   # times that the request went on at another target
+  cachedTokensWarm @10 :UInt64;       # of the prompt tokens: from the host's memory, for this request
+  cachedTokensPeer @11 :UInt64;       # of the prompt tokens: from another target, likewise
 }
 
 struct PromptTokens {

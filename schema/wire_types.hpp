@@ -21,10 +21,15 @@ typename Inspector::result_type inspect(Inspector& f, RequestKey& x) {
 }
 
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, CachedTokens& x) {
+  return f(caf::meta::type_name("CachedTokens"), x.all, x.warm, x.cold, x.peer);
+}
+
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, RequestTimings& x) {
   return f(caf::meta::type_name("RequestTimings"), x.queue_us, x.prefill_us, x.decode_us,
-           x.prompt_tokens, x.preemptions, x.cached_tokens, x.cached_tokens_cold, x.draft_tokens,
-           x.accepted_tokens, x.pins_refused, x.pins_refused_cold, x.moves);
+           x.prompt_tokens, x.preemptions, x.cached, x.draft_tokens, x.accepted_tokens,
+           x.pins_refused, x.pins_refused_cold, x.moves);
 }
 
 template <class Inspector>

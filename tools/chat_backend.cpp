@@ -38,7 +38,7 @@ class LocalChat final : public ChatBackend {
     const model::Generation& result = results->front();
     ChatStats stats;
     stats.prompt_tokens = result.timings.prompt_tokens;
-    stats.cached_tokens = result.timings.cached_tokens;
+    stats.cached_tokens = result.timings.cached.all;
     stats.answer_tokens = static_cast<uint32_t>(result.tokens.size());
     stats.draft_tokens = result.timings.draft_tokens;
     stats.accepted_draft_tokens = result.timings.accepted_tokens;

@@ -260,7 +260,7 @@ EmbeddedCluster::~EmbeddedCluster() {
 }
 
 TargetSurroundings EmbeddedCluster::surroundings() const {
-  return {clock_, log_, store_, gate_ ? peer_lines(gate_, line_counters_) : actors::PeerLines()};
+  return {clock_, log_, store_, gate_ ? peer_lines(gate_, line_counters_) : actors::PeerLines(), 0};
 }
 
 void EmbeddedCluster::stop() {
@@ -470,6 +470,12 @@ void EmbeddedCluster::update_metrics() {
   metrics_.sessions_open.Set(seen.sessions_open);
   update_member_metrics(seen.members, metrics_);
   if (!state_ || !state_->target) return update_load_metrics(seen.members, metrics_);
+  if (const auto& warm = state_->target->running.warm()) {
+    const kvstore::WarmStats host = warm->stats();
+    metrics_.host_blocks.Set(static_cast<double>(host.blocks));
+    metrics_.host_blocks_total.Set(static_cast<double>(host.slots));
+    raise_to(metrics_.host_evictions, static_cast<double>(host.evicted));
+  }
   const auto loop = state_->target->engine();
   if (!loop) return;
   const actors::EngineSnapshot snapshot = loop->snapshot();
@@ -489,7 +495,9 @@ void EmbeddedCluster::update_metrics() {
   raise_to(metrics_.prefix_cache_pins_denied.of("memory"), static_cast<double>(stats.pins_evicted));
   raise_to(metrics_.prefix_cache_queries, static_cast<double>(stats.prefix_queries));
   raise_to(metrics_.prefix_cache_hits, static_cast<double>(stats.prefix_hits));
+  raise_to(metrics_.prefix_cache_hits_warm, static_cast<double>(stats.prefix_hits_warm));
   raise_to(metrics_.prefix_cache_hits_cold, static_cast<double>(stats.prefix_hits_cold));
+  raise_to(metrics_.prefix_cache_hits_peer, static_cast<double>(stats.prefix_hits_peer));
   raise_to(metrics_.prefix_cache_evictions, static_cast<double>(stats.prefix_evictions));
   update_hint_metrics(stats.hints, metrics_);
 }

@@ -225,6 +225,11 @@ DraftThreads plan_draft_threads(const Settings& settings) {
   return plan;
 }
 
+uint64_t kv_host_bytes(const Settings& settings) {
+  if (settings.text("kv-host-mb") != "auto") return settings.count("kv-host-mb") << 20;
+  return gpu_of(settings.text("device")) ? settings.count("kv-memory-mb") << 20 : 0;
+}
+
 std::optional<uint32_t> gpu_of(const std::string& device) {
   constexpr std::string_view k_gpu = "cuda:";
   if (!device.starts_with(k_gpu)) return std::nullopt;

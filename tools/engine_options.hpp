@@ -63,6 +63,8 @@ DraftThreads plan_draft_threads(const Settings& settings);
 const std::string& draft_device(const Settings& settings);
 /// Of a device "cuda:N"; none: it is "cpu".
 std::optional<uint32_t> gpu_of(const std::string& device);
+/// Of the host, for what the KV pool gives up.
+uint64_t kv_host_bytes(const Settings& settings);
 /// Whether the devices that the settings name are there: a model takes long to read.
 Result<void> check_devices(const Settings& settings);
 

@@ -86,7 +86,7 @@ nlohmann::ordered_json result_json(const model::Generation& result, model::Gener
   out["usage"] = {{"prompt_tokens", timings.prompt_tokens},
                   {"completion_tokens", result.tokens.size()},
                   {"total_tokens", timings.prompt_tokens + result.tokens.size()},
-                  {"prompt_tokens_details", {{"cached_tokens", timings.cached_tokens}}}};
+                  {"prompt_tokens_details", {{"cached_tokens", timings.cached.all}}}};
   out["timings"] = {{"queue_ms", static_cast<double>(timings.queue_us) / 1e3},
                     {"prefill_ms", static_cast<double>(timings.prefill_us) / 1e3},
                     {"decode_ms", static_cast<double>(timings.decode_us) / 1e3},

@@ -47,6 +47,7 @@ const std::vector<std::string>& node_setting_names() {
                                     "max-seqs",
                                     "max-waiting",
                                     "draft-rows",
+                                    "kv-host-mb",
                                     "store-dir",
                                     "store-cap-mb",
                                     "store-quota-mb",

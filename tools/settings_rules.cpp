@@ -27,6 +27,8 @@ bool is_of_a_cluster(const Settings& settings) {
 
 constexpr Need k_needs[] = {
     {"store-", [](const Settings& s) { return !s.text("store-dir").empty(); }, "without store-dir"},
+    {"kv-host-mb", [](const Settings& s) { return s.text("prefix-caching") == "on"; },
+     "with prefix-caching off"},
     {"cluster-secret-",
      [](const Settings& s) { return is_of_a_cluster(s) || !s.text("store-dir").empty(); },
      "without store-dir or cluster"},
@@ -95,9 +97,10 @@ Result<void> check_quotas(const Settings& settings, std::vector<std::string>& wa
 /// Of a gateway: that settings of an engine, which it does not have, have no effect.
 bool is_of_an_engine(const std::string& name) {
   const auto& names = engine_setting_names();
-  return name != "model" && (std::find(names.begin(), names.end(), name) != names.end() ||
-                             name.starts_with("store-") || name.starts_with("draft") ||
-                             name == "max-seqs" || name == "max-waiting" || name == "cluster-nccl");
+  return name != "model" &&
+         (std::find(names.begin(), names.end(), name) != names.end() ||
+          name.starts_with("store-") || name.starts_with("draft") || name == "kv-host-mb" ||
+          name == "max-seqs" || name == "max-waiting" || name == "cluster-nccl");
 }
 
 /// Of a gateway: what it expects of targets.

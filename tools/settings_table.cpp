@@ -328,6 +328,14 @@ std::vector<Setting> drafting_settings() {
 
 std::vector<Setting> store_settings() {
   return {
+      {.name = "kv-host-mb",
+       .kind = Kind::count,
+       .unit = "MiB",
+       .default_value = "auto",
+       .help = "memory of the host that has the blocks that the KV pool gives up; auto: as much as "
+               "kv-memory-mb for a GPU, and for the CPU, whose pool is the host's own, none",
+       .choices = {"auto"},
+       .maximum = 1 << 24},
       {.name = "store-dir",
        .kind = Kind::directory,
        .help = "directory that keeps KV blocks across restarts; empty: none"},
@@ -389,7 +397,7 @@ std::vector<SettingTopic> setting_topics() {
       {"The KV pool", kv_pool_settings()},
       {"Kinds of KV", kv_kinds_settings()},
       {"Drafts", drafting_settings()},
-      {"The KV store", store_settings()},
+      {"Below the KV pool", store_settings()},
       {"The log", logging_settings()},
   };
 }

@@ -65,6 +65,7 @@ Result<PreparedTarget> load_target(const Settings& settings, const std::string& 
                               .warn = words.warn},
                              options));
   TargetSurroundings all = around;
+  all.host_bytes = kv_host_bytes(settings);
   all.lines.nccl.nccl = nccl_for(settings, around.clock, log);
   return prepare_target(std::move(*model), name, options, all);
 }

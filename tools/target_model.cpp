@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <caf/send.hpp>
+#include <new>
 #include <utility>
 
 #include "actors/store_tier.hpp"
+#include "actors/warm_tier.hpp"
 #include "base/hash.hpp"
 #include "base/system.hpp"
 #include "kernels/kv_kind_flags.hpp"
 #include "model/step_costs.hpp"
+#include "model/transformer.hpp"
 
 namespace outrider::tools {
 namespace {
@@ -55,6 +58,30 @@ void announce_costs(const model::StepCosts& costs, schema::Announce& announce) {
   }
 }
 
+/// In memory that the model's device copies from and to at full speed.
+Result<std::shared_ptr<kvstore::WarmStore>> make_warm_store(const model::LoadedModel& model,
+                                                            const model::EngineOptions& options,
+                                                            uint64_t bytes) {
+  const size_t block_bytes =
+      model::kv_geometry(model.config, options.block_tokens, options.kv_kinds).block_bytes();
+  const size_t blocks = bytes / block_bytes;
+  const auto wrong = [&](ErrorCode code, const std::string& why) {
+    return fail(code, "kv-host-mb: " + std::to_string(bytes >> 20) + " MiB " + why, "kv-host-mb");
+  };
+  if (blocks == 0) {
+    return wrong(ErrorCode::invalid_argument,
+                 "hold no block, which takes " + std::to_string(block_bytes) + " bytes");
+  }
+  try {
+    kernels::Ops::Buffer memory = model.ops->allocate_host(blocks * block_bytes);
+    const auto release = memory.get_deleter();
+    return std::make_shared<kvstore::WarmStore>(
+        std::shared_ptr<std::byte>(memory.release(), release), block_bytes, blocks);
+  } catch (const std::bad_alloc&) {
+    return wrong(ErrorCode::io, "cannot be had");
+  }
+}
+
 }  // namespace
 
 Result<PreparedTarget> prepare_target(std::shared_ptr<const model::LoadedModel> model,
@@ -85,6 +112,10 @@ Result<PreparedTarget> prepare_target(std::shared_ptr<const model::LoadedModel> 
     around.store->describe((*engine)->kv_namespace(), describe_blocks(name, options));
     tier = actors::make_store_tier(around.store);
   }
+  if (around.host_bytes > 0 && options.prefix_caching) {
+    OUTRIDER_ASSIGN(prepared.warm, make_warm_store(*model, options, around.host_bytes));
+    tier = actors::make_warm_tier(prepared.warm, std::move(tier));
+  }
   if (around.lines.dial && options.prefix_caching) {
     prepared.lines = around.lines;
     prepared.peers = std::make_shared<actors::PeerTier>(tier, around.lines, around.log);
@@ -100,7 +131,8 @@ Result<PreparedTarget> prepare_target(std::shared_ptr<const model::LoadedModel> 
 
 RunningTarget::RunningTarget(caf::actor_system& system, const schema::RouterHandle& router,
                              PreparedTarget target, const Clock& clock,
-                             std::shared_ptr<spdlog::logger> log) {
+                             std::shared_ptr<spdlog::logger> log)
+    : warm_(std::move(target.warm)) {
   auto engine = std::make_shared<std::unique_ptr<model::Engine>>(std::move(target.engine));
   const auto make = [engine, &clock, log, watched = loop_](actors::EngineListener listener) {
     auto loop = std::make_shared<actors::EngineLoop>(actors::make_stepper(std::move(*engine)),

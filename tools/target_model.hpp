@@ -12,6 +12,7 @@
 #include "base/clock.hpp"
 #include "base/result.hpp"
 #include "kvstore/cold_store.hpp"
+#include "kvstore/warm_store.hpp"
 #include "model/engine.hpp"
 #include "model/loaded_model.hpp"
 #include "schema/messages.hpp"
@@ -22,6 +23,7 @@ namespace outrider::tools {
 struct PreparedTarget {
   std::shared_ptr<const model::LoadedModel> model;
   std::unique_ptr<model::Engine> engine;
+  std::shared_ptr<kvstore::WarmStore> warm;  ///< Null: none.
   schema::Announce announce;
   std::string kv_kind;  ///< as kv_kinds_text writes it
   model::SpeculationOptions speculation;
@@ -40,6 +42,7 @@ struct TargetSurroundings {
   std::shared_ptr<spdlog::logger> log;
   std::shared_ptr<kvstore::ColdStore> store;  ///< Null: none.
   actors::PeerLines lines = {};               ///< To other targets; without a dial there are none.
+  uint64_t host_bytes = 0;                    ///< Of the host, for what the KV pool gives up.
 };
 
 /// The engine's memory, and a probe of the machine's speed. Any thread. `name` is the model's.
@@ -57,12 +60,15 @@ class RunningTarget {
   RunningTarget& operator=(const RunningTarget&) = delete;
 
   const actors::TargetActor& actor() const { return actor_; }
+  /// Null: there is none.
+  const std::shared_ptr<kvstore::WarmStore>& warm() const { return warm_; }
   /// Null once it has stopped.
   std::shared_ptr<actors::EngineLoop> engine() const { return loop_->load().lock(); }
 
  private:
   using Watched = std::atomic<std::weak_ptr<actors::EngineLoop>>;
 
+  std::shared_ptr<kvstore::WarmStore> warm_;
   std::shared_ptr<Watched> loop_ = std::make_shared<Watched>();
   actors::TargetActor actor_;
 };

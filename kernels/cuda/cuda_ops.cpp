@@ -66,6 +66,17 @@ struct CudaRopeTable final : RopeTable {
   bool hadamard = false;
 };
 
+/// Keys and values of a block: a row is those of one head in one layer, keys before values.
+struct BlockRows {
+  explicit BlockRows(const KvGeometry& geometry) {
+    const size_t heads = size_t{geometry.layers} * geometry.kv_heads;
+    const size_t pitch = geometry.head_k_bytes() + geometry.head_v_bytes();
+    k = {.width = geometry.head_k_bytes(), .rows = heads, .pitch = pitch};
+    v = {.width = geometry.head_v_bytes(), .rows = heads, .pitch = pitch};
+  }
+  StridedRows k, v;
+};
+
 class CudaOps final : public Ops, private RowSampler {
  public:
   CudaOps(std::unique_ptr<Device> device, uint32_t threads, std::vector<uint32_t> cpus)
@@ -139,6 +150,12 @@ class CudaOps final : public Ops, private RowSampler {
                   std::byte* v) override;
   void write_block(const KvGeometry& geometry, int32_t block, const std::byte* k,
                    const std::byte* v, std::byte* pool) override;
+  std::unique_ptr<Copy> start_read_block(const KvGeometry& geometry, int32_t block,
+                                         const std::byte* pool, std::byte* k,
+                                         std::byte* v) override;
+  std::unique_ptr<Copy> start_write_block(const KvGeometry& geometry, int32_t block,
+                                          const std::byte* k, const std::byte* v,
+                                          std::byte* pool) override;
 
  private:
   void sample(const float* logits, size_t vocabulary, std::span<const RowDraw> draws,
@@ -434,20 +451,35 @@ void CudaOps::attention(const KvGeometry& geometry, uint32_t layer,
 /// Keys and values of a layer's heads take turns in a block: rows that lie a head apart.
 void CudaOps::read_block(const KvGeometry& geometry, int32_t block, const std::byte* pool,
                          std::byte* k, std::byte* v) {
+  const BlockRows rows(geometry);
   const std::byte* const from = pool + static_cast<size_t>(block) * geometry.block_bytes();
-  const size_t k_bytes = geometry.head_k_bytes(), v_bytes = geometry.head_v_bytes();
-  const size_t heads = size_t{geometry.layers} * geometry.kv_heads;
-  device_->copy_rows_out(k, from, {k_bytes, heads, k_bytes + v_bytes});
-  device_->copy_rows_out(v, from + k_bytes, {v_bytes, heads, k_bytes + v_bytes});
+  device_->copy_rows_out(k, from, rows.k);
+  device_->copy_rows_out(v, from + rows.k.width, rows.v);
 }
 
 void CudaOps::write_block(const KvGeometry& geometry, int32_t block, const std::byte* k,
                           const std::byte* v, std::byte* pool) {
+  const BlockRows rows(geometry);
   std::byte* const to = pool + static_cast<size_t>(block) * geometry.block_bytes();
-  const size_t k_bytes = geometry.head_k_bytes(), v_bytes = geometry.head_v_bytes();
-  const size_t heads = size_t{geometry.layers} * geometry.kv_heads;
-  device_->copy_rows_in(to, k, {k_bytes, heads, k_bytes + v_bytes});
-  device_->copy_rows_in(to + k_bytes, v, {v_bytes, heads, k_bytes + v_bytes});
+  device_->copy_rows_in(to, k, rows.k);
+  device_->copy_rows_in(to + rows.k.width, v, rows.v);
+}
+
+std::unique_ptr<Copy> CudaOps::start_read_block(const KvGeometry& geometry, int32_t block,
+                                                const std::byte* pool, std::byte* k, std::byte* v) {
+  const BlockRows rows(geometry);
+  const std::byte* const from = pool + static_cast<size_t>(block) * geometry.block_bytes();
+  const RowsCopy copies[] = {{k, from, rows.k}, {v, from + rows.k.width, rows.v}};
+  return device_->start_rows_out(copies);
+}
+
+std::unique_ptr<Copy> CudaOps::start_write_block(const KvGeometry& geometry, int32_t block,
+                                                 const std::byte* k, const std::byte* v,
+                                                 std::byte* pool) {
+  const BlockRows rows(geometry);
+  std::byte* const to = pool + static_cast<size_t>(block) * geometry.block_bytes();
+  const RowsCopy copies[] = {{to, k, rows.k}, {to + rows.k.width, v, rows.v}};
+  return device_->start_rows_in(copies);
 }
 
 }  // namespace

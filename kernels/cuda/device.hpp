@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "kernels/cuda/few_rows.hpp"
@@ -29,6 +30,12 @@ struct StridedRows {
   size_t width = 0;  ///< bytes of a row
   size_t rows = 0;
   size_t pitch = 0;
+};
+
+struct RowsCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  StridedRows rows;
 };
 
 /// Products of up to 8 rows by FewRows<type>.
@@ -70,6 +77,11 @@ class Device {
   virtual void copy_within(std::byte* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy_rows_in(std::byte* to, const std::byte* from, const StridedRows& rows) = 0;
   virtual void copy_rows_out(std::byte* to, const std::byte* from, const StridedRows& rows) = 0;
+
+  /// Beside the kernels, begun when all that was started before is done; the host's memory is from
+  /// `allocate_host`. Nobody may change what is read, or look at what is written, until it is done.
+  virtual std::unique_ptr<Copy> start_rows_in(std::span<const RowsCopy> copies) = 0;
+  virtual std::unique_ptr<Copy> start_rows_out(std::span<const RowsCopy> copies) = 0;
 
   /// Between the two kernels are recorded instead of run, and nothing else may be asked for. Null:
   /// there is no memory for the graph.

@@ -144,6 +144,40 @@ class Store(unittest.TestCase):
             self.check_hit(server, ids, answer, kv={"stop_rule": "wait_complete"})
             server.terminate()
 
+    def test_memory_of_the_host_has_what_the_pool_gives_up(self):
+        """A GPU has it unless told otherwise; here, a pool that one prompt fills."""
+        prompts = [prompt(seed) for seed in (11, 12, 13)]
+        flags = ["--ctx", "1200", "--kv-memory-mb", "30"]
+        with Server(binary, model, flags) as plain:
+            answers = [self.ask(plain, ids)[0] for ids in prompts]
+            self.assertEqual(self.ask(plain, prompts[0])[1]["cached_tokens_device"], 0)
+        with Server(binary, model, [*flags, "--kv-host-mb", "80"]) as server:
+            for i, (ids, answer) in enumerate(zip(prompts, answers)):
+                self.assertEqual(self.ask(server, ids)[0], answer)
+                server.wait_until(
+                    lambda: server.metric("outrider_kv_host_blocks") >= (i + 1) * FULL_BLOCKS,
+                    "blocks in memory of the host")
+            for ids, answer in zip(prompts, answers):
+                again, timings = self.ask(server, ids)
+                self.assertEqual(again, answer)
+                self.assertEqual(timings["cached_tokens_warm"], FULL_BLOCKS * BLOCK)
+                self.assertEqual(timings["cached_tokens_device"], 0)
+            self.assertEqual(server.metric("outrider_prefix_cache_hits_warm_total"),
+                             3 * FULL_BLOCKS * BLOCK)
+            self.reset(server, None)
+            self.assertEqual(server.metric("outrider_kv_host_blocks"), 0)
+            self.assertEqual(self.ask(server, prompts[0])[1]["cached_tokens_warm"], 0)
+
+    def test_the_store_takes_from_the_hosts_memory(self):
+        ids = prompt(14)
+        with self.serve("--kv-host-mb", "80") as server:
+            answer = self.store(server, ids)
+            self.assertGreaterEqual(server.metric("outrider_kv_host_blocks"), FULL_BLOCKS)
+            server.terminate()
+        with self.serve("--kv-host-mb", "80") as server:
+            self.check_hit(server, ids, answer)
+            server.terminate()
+
     def reset(self, server, key, body=None):
         status, _, text = server.request("POST", "/reset_prefix_cache", body, bearer(key))
         self.assertEqual(status, 200, text)

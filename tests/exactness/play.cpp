@@ -225,7 +225,7 @@ class Player {
     if (axes_.local_window == 0) return;
     const uint32_t end =
         timings.prompt_tokens + static_cast<uint32_t>(std::max<size_t>(outcome.tokens.size(), 1));
-    const uint32_t first = std::max(timings.cached_tokens, k_chunk_tokens + axes_.local_window - 1);
+    const uint32_t first = std::max(timings.cached.all, k_chunk_tokens + axes_.local_window - 1);
     happened_.far_rows += end - 1 - std::min(end - 1, first);
   }
 

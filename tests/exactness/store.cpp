@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "actors/store_tier.hpp"
+#include "actors/warm_tier.hpp"
 #include "base/check.hpp"
 #include "base/system.hpp"
 
@@ -35,7 +36,14 @@ void HarnessStore::open() {
   const kvstore::Surroundings surroundings = {.clock = clock_,
                                               .wall_time = [] { return UnixTime(); }};
   store_ = std::make_shared<kvstore::ColdStore>(options, surroundings);
-  tier_ = actors::make_store_tier(store_);
+  // For fp32 blocks of 64 tokens of a small model; of tiny ones some, so that they make room.
+  constexpr size_t k_slots = 24;
+  constexpr size_t k_slot_bytes = size_t{4} << 20;
+  const std::shared_ptr<std::byte[]> memory(new std::byte[k_slots * k_slot_bytes]);
+  tier_ = actors::make_warm_tier(
+      std::make_shared<kvstore::WarmStore>(std::shared_ptr<std::byte>(memory, memory.get()),
+                                           k_slot_bytes, k_slots),
+      actors::make_store_tier(store_));
 }
 
 void HarnessStore::begin_batch(bool restart) {
@@ -72,15 +80,17 @@ void HarnessStore::drop(Random& random) {
 }
 
 /// What was used once is worth storing here, so that there is more to find.
-std::vector<bool> HarnessStore::touch(std::span<const BlockId> chain, bool) {
-  return tier_->touch(chain, true);
+std::vector<model::TierWants> HarnessStore::touch(
+    std::span<const BlockId> chain, const std::shared_ptr<const model::TierRetention>&) {
+  static const auto asked =
+      std::make_shared<const model::TierRetention>(model::TierRetention{.tenant = "", .ttl_s = 1});
+  return tier_->touch(chain, asked);
 }
 
-void HarnessStore::put(const Digest256& kv_namespace, uint32_t layers, model::TierBlock block,
-                       const model::TierRetention& retention) {
-  fresh_.insert(block.id);
-  known_.push_back(block.id);
-  tier_->put(kv_namespace, layers, std::move(block), retention);
+void HarnessStore::put(const Digest256& kv_namespace, uint32_t layers, model::TierOffer offer) {
+  fresh_.insert(offer.block.id);
+  known_.push_back(offer.block.id);
+  tier_->put(kv_namespace, layers, std::move(offer));
 }
 
 void HarnessStore::retain(std::vector<BlockId> ids, const model::TierRetention& retention) {

@@ -13,7 +13,8 @@
 
 namespace outrider::exactness {
 
-/// The real store in a directory of its own, below the engines of one batch after the other. So
+/// The real store in a directory of its own, and a little memory of the host before it, below the
+/// engines of one batch after the other. So
 /// that a seed repeats a run, time is taken out of it: a batch finds what earlier batches stored,
 /// nothing expires, and blocks come when `deliver` says so.
 class HarnessStore final : public model::BlockTier {
@@ -30,12 +31,17 @@ class HarnessStore final : public model::BlockTier {
 
   void serve(std::shared_ptr<model::TierOffers> offers) override { offers_ = std::move(offers); }
   void look() override { model::settle(*offers_, *this); }
-  std::vector<bool> touch(std::span<const BlockId> chain, bool hint) override;
-  void put(const Digest256& kv_namespace, uint32_t layers, model::TierBlock block,
-           const model::TierRetention& retention) override;
+  std::vector<model::TierWants> touch(
+      std::span<const BlockId> chain,
+      const std::shared_ptr<const model::TierRetention>& retention) override;
+  void put(const Digest256& kv_namespace, uint32_t layers, model::TierOffer offer) override;
+  std::shared_ptr<std::byte> warm_memory(size_t bytes) override {
+    return tier_->warm_memory(bytes);
+  }
   uint64_t room() const override { return UINT64_MAX; }
   void retain(std::vector<BlockId> ids, const model::TierRetention& retention) override;
   void load(model::TierLoad load, model::TierHandlers handlers) override;
+  void forget_warm(const std::optional<std::string>&) override {}
 
  private:
   struct Read {

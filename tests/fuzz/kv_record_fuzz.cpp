@@ -29,7 +29,7 @@ void read(std::span<const std::byte> bytes) {
   for (const kvstore::TensorView& tensor : record->tensors) {
     for (const std::byte b : tensor.bytes) sum += std::to_integer<uint8_t>(b);
     block.tensors.push_back(
-        {std::string(tensor.name), tensor.layers, {tensor.bytes.begin(), tensor.bytes.end()}});
+        {std::string(tensor.name), tensor.layers, SharedBytes(nullptr, tensor.bytes)});
   }
   const auto again = kvstore::encode(block);
   if (!again || !std::equal(again->begin(), again->end(), bytes.begin(), bytes.end())) std::abort();

@@ -68,7 +68,40 @@ class GpuGraph final : public Graph {
   int device_;
 };
 
-/// One stream of one GPU. Calls come from one thread at a time, but not always the same.
+/// Done when the event is there.
+class GpuCopy final : public Copy {
+ public:
+  explicit GpuCopy(int device) : device_(device) {
+    must(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "event");
+  }
+  GpuCopy(const GpuCopy&) = delete;
+  GpuCopy& operator=(const GpuCopy&) = delete;
+  ~GpuCopy() override {
+    (void)cudaSetDevice(device_);
+    (void)cudaEventSynchronize(done_);
+    (void)cudaEventDestroy(done_);
+  }
+
+  void begun_on(cudaStream_t stream) { must(cudaEventRecord(done_, stream), "record a copy"); }
+  bool is_done() override {
+    must(cudaSetDevice(device_), "select");
+    const cudaError_t state = cudaEventQuery(done_);
+    if (state == cudaErrorNotReady) return false;
+    must(state, "copy");
+    return true;
+  }
+  void wait() override {
+    must(cudaSetDevice(device_), "select");
+    must(cudaEventSynchronize(done_), "copy");
+  }
+
+ private:
+  int device_;
+  cudaEvent_t done_ = nullptr;
+};
+
+/// One stream of kernels of one GPU, and one of copies beside them each way. Calls come from one
+/// thread at a time, but not always the same.
 class GpuDevice final : public Device {
  public:
   GpuDevice(int index, DeviceTraits traits, bool yields, bool overlaps)
@@ -81,12 +114,19 @@ class GpuDevice final : public Device {
                                       yields ? least : greatest),
          "stream");
     queue_.overlaps = overlaps;
+    for (cudaStream_t* const copies : {&copies_in_, &copies_out_}) {
+      must(cudaStreamCreateWithPriority(copies, cudaStreamNonBlocking, least), "stream of copies");
+    }
+    must(cudaEventCreateWithFlags(&started_, cudaEventDisableTiming), "event");
   }
   GpuDevice(const GpuDevice&) = delete;
   GpuDevice& operator=(const GpuDevice&) = delete;
   ~GpuDevice() override {
     (void)cudaSetDevice(index_);
-    (void)cudaStreamDestroy(queue_.stream);
+    for (cudaStream_t const stream : {copies_in_, copies_out_, queue_.stream}) {
+      (void)cudaStreamDestroy(stream);
+    }
+    (void)cudaEventDestroy(started_);
   }
 
   const DeviceTraits& traits() const override { return traits_; }
@@ -141,6 +181,27 @@ class GpuDevice final : public Device {
                            cudaMemcpyDeviceToHost, queue_.stream),
          "copy rows out");
     synchronize();
+  }
+
+  std::unique_ptr<Copy> start_rows_in(std::span<const RowsCopy> copies) override {
+    auto copy = begin_copies(copies_in_);
+    for (const RowsCopy& c : copies) {
+      must(cudaMemcpy2DAsync(c.to, c.rows.pitch, c.from, c.rows.width, c.rows.width, c.rows.rows,
+                             cudaMemcpyHostToDevice, copies_in_),
+           "rows in");
+    }
+    copy->begun_on(copies_in_);
+    return copy;
+  }
+  std::unique_ptr<Copy> start_rows_out(std::span<const RowsCopy> copies) override {
+    auto copy = begin_copies(copies_out_);
+    for (const RowsCopy& c : copies) {
+      must(cudaMemcpy2DAsync(c.to, c.rows.width, c.from, c.rows.pitch, c.rows.width, c.rows.rows,
+                             cudaMemcpyDeviceToHost, copies_out_),
+           "rows out");
+    }
+    copy->begun_on(copies_out_);
+    return copy;
   }
 
   void begin_recording() override {
@@ -203,6 +264,13 @@ class GpuDevice final : public Device {
     select();
     must(cudaMemcpyAsync(to, from, bytes, kind, queue_.stream), "copy");
   }
+  /// Behind everything that was started before.
+  std::unique_ptr<GpuCopy> begin_copies(cudaStream_t stream) {
+    select();
+    must(cudaEventRecord(started_, queue_.stream), "record what copies wait for");
+    must(cudaStreamWaitEvent(stream, started_), "copies wait");
+    return std::make_unique<GpuCopy>(index_);
+  }
   template <class Kernel>
   void start(const Launch& launch, const Kernel& kernel) {
     select();
@@ -212,6 +280,9 @@ class GpuDevice final : public Device {
   int index_;
   DeviceTraits traits_;
   Queue queue_;
+  cudaStream_t copies_in_ = nullptr;
+  cudaStream_t copies_out_ = nullptr;
+  cudaEvent_t started_ = nullptr;  ///< everything up to the last copies
 };
 
 Error unusable(uint32_t index, const std::string& why) {

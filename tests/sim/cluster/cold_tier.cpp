@@ -57,18 +57,19 @@ void ColdTier::look() {
   });
 }
 
-std::vector<bool> ColdTier::touch(std::span<const BlockId> chain, bool hint) {
-  std::vector<bool> wanted = admission_.touch(chain, hint);
+std::vector<model::TierWants> ColdTier::touch(
+    std::span<const BlockId> chain, const std::shared_ptr<const model::TierRetention>& retention) {
+  std::vector<bool> wanted = admission_.touch(chain, retention->asked_for());
   for (size_t i = 0; i < wanted.size(); ++i) {
     const bool is_stored = disk_->records.contains(chain[i]) ||
                            std::ranges::find(writes_, chain[i], &Write::id) != writes_.end();
     wanted[i] = wanted[i] && !is_stored;
   }
-  return wanted;
+  return model::cold_wants(wanted);
 }
 
-void ColdTier::put(const Digest256& kv_namespace, uint32_t layers, model::TierBlock block,
-                   const model::TierRetention&) {
+void ColdTier::put(const Digest256& kv_namespace, uint32_t layers, model::TierOffer offer) {
+  model::TierBlock& block = offer.block;
   kvstore::Block record{.ns = kv_namespace,
                         .id = block.id,
                         .parent = block.parent,
@@ -147,7 +148,8 @@ void ColdTier::read_next(const std::shared_ptr<Read>& read) {
     if (read->next++ == 0) read->first = self->time_.now();
     read->bytes += bytes->size();
     ++self->loaded_;
-    read->handlers.blocks({{bytes, record->tensors[0].bytes, record->tensors[1].bytes}});
+    read->handlers.blocks({{SharedBytes(bytes, record->tensors[0].bytes),
+                            SharedBytes(bytes, record->tensors[1].bytes), model::TierLevel::cold}});
     self->read_next(read);
   });
 }

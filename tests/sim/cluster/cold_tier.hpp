@@ -36,12 +36,15 @@ class ColdTier final : public model::BlockTier, public std::enable_shared_from_t
 
   void serve(std::shared_ptr<model::TierOffers> offers) override { offers_ = std::move(offers); }
   void look() override;
-  std::vector<bool> touch(std::span<const BlockId> chain, bool hint) override;
-  void put(const Digest256& kv_namespace, uint32_t layers, model::TierBlock block,
-           const model::TierRetention& retention) override;
+  std::vector<model::TierWants> touch(
+      std::span<const BlockId> chain,
+      const std::shared_ptr<const model::TierRetention>& retention) override;
+  void put(const Digest256& kv_namespace, uint32_t layers, model::TierOffer offer) override;
+  std::shared_ptr<std::byte> warm_memory(size_t) override { return nullptr; }
   uint64_t room() const override;
   void retain(std::vector<BlockId>, const model::TierRetention&) override {}
   void load(model::TierLoad load, model::TierHandlers handlers) override;
+  void forget_warm(const std::optional<std::string>&) override {}
 
   /// More was put than there was room for, which a store loses.
   bool was_overfull() const { return was_overfull_; }
