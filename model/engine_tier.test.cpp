@@ -300,12 +300,29 @@ TEST(EngineTier, NothingIsReadForOtherTenantsSaltsSecretsKindsOrWindows) {
   EXPECT_EQ(restarts.alone(request).timings.cached.all, 96u);
 }
 
+TEST(EngineTier, WhatCameFromMemoryOfTheHostIsToldApart) {
+  Restarts restarts;
+  restarts.tier->warm = kernels::make_ref_ops();
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  const Heard heard = restarts.alone(request);
+  EXPECT_EQ(heard.timings.cached, (CachedTokens{.all = 96, .warm = 96}));
+  EXPECT_EQ(restarts.world->engine->stats().prefix_hits_warm, 96u);
+  EXPECT_EQ(heard.tokens, uncached(request).tokens);
+  restarts.world->engine->forget_cached("nobody");
+  EXPECT_FALSE(restarts.tier->stored.empty());
+  restarts.world->engine->forget_cached(request.tenant);
+  EXPECT_TRUE(restarts.tier->stored.empty());
+}
+
 TEST(EngineTier, BlocksOfAnotherSizeAreOfNoUse) {
   Restarts restarts;
   const GenerationRequest request = prompt(1, 100);
   restarts.store(request);
   for (auto& [id, stored] : restarts.tier->stored) {
-    if (stored.block.depth == 3) stored.block.v.pop_back();
+    if (stored.block.depth != 3) continue;
+    const SharedBytes& v = stored.block.v;
+    stored.block.v = std::vector<std::byte>(v.begin(), v.end() - 1);
   }
   const Heard heard = restarts.alone(request);
   EXPECT_EQ(heard.timings.cached.cold, 48u);

@@ -260,7 +260,10 @@ EmbeddedCluster::~EmbeddedCluster() {
 }
 
 TargetSurroundings EmbeddedCluster::surroundings() const {
-  return {clock_, log_, store_, gate_ ? peer_lines(gate_, line_counters_) : actors::PeerLines(), 0};
+  return {.clock = clock_,
+          .log = log_,
+          .store = store_,
+          .lines = gate_ ? peer_lines(gate_, line_counters_) : actors::PeerLines()};
 }
 
 void EmbeddedCluster::stop() {

@@ -66,6 +66,7 @@ Result<PreparedTarget> load_target(const Settings& settings, const std::string& 
                              options));
   TargetSurroundings all = around;
   all.host_bytes = kv_host_bytes(settings);
+  all.needs_host_bytes = settings.text("kv-host-mb") != "auto";
   all.lines.nccl.nccl = nccl_for(settings, around.clock, log);
   return prepare_target(std::move(*model), name, options, all);
 }

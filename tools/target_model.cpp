@@ -113,8 +113,14 @@ Result<PreparedTarget> prepare_target(std::shared_ptr<const model::LoadedModel> 
     tier = actors::make_store_tier(around.store);
   }
   if (around.host_bytes > 0 && options.prefix_caching) {
-    OUTRIDER_ASSIGN(prepared.warm, make_warm_store(*model, options, around.host_bytes));
-    tier = actors::make_warm_tier(prepared.warm, std::move(tier));
+    auto warm = make_warm_store(*model, options, around.host_bytes);
+    if (!warm && around.needs_host_bytes) return warm.error();
+    if (warm) {
+      prepared.warm = std::move(*warm);
+      tier = actors::make_warm_tier(prepared.warm, std::move(tier));
+    } else {
+      around.log->warn("{}: what the KV pool gives up is computed again", warm.error().message);
+    }
   }
   if (around.lines.dial && options.prefix_caching) {
     prepared.lines = around.lines;

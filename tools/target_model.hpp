@@ -42,7 +42,8 @@ struct TargetSurroundings {
   std::shared_ptr<spdlog::logger> log;
   std::shared_ptr<kvstore::ColdStore> store;  ///< Null: none.
   actors::PeerLines lines = {};               ///< To other targets; without a dial there are none.
-  uint64_t host_bytes = 0;                    ///< Of the host, for what the KV pool gives up.
+  uint64_t host_bytes = 0;                    ///< Of the host, for what the KV pool gives up,
+  bool needs_host_bytes = false;              ///< which somebody asked for: else it goes without.
 };
 
 /// The engine's memory, and a probe of the machine's speed. Any thread. `name` is the model's.
