@@ -35,7 +35,10 @@ class WarmTier final : public model::BlockTier {
         below_ ? below_->touch(chain, retention) : std::vector<TierWants>(chain.size());
     for (size_t i = 0; i < chain.size(); ++i) {
       wants[i].warm = !here[i];
-      if (wants[i].cold && here[i]) wants[i].cold = !goes_down(chain[i], retention);
+      if (!wants[i].cold || !here[i]) continue;
+      // What is to be kept is offered as if it were new: the engine owes it until there is room.
+      wants[i].cold = !goes_down(chain[i], retention) && retention->asked_for();
+      wants[i].warm = wants[i].cold;
     }
     return wants;
   }
@@ -58,8 +61,9 @@ class WarmTier final : public model::BlockTier {
     }
   }
 
-  std::shared_ptr<std::byte> warm_memory(size_t bytes) override {
-    return bytes <= store_->slot_bytes() ? store_->slot() : nullptr;
+  std::shared_ptr<std::byte> warm_memory(const BlockId& id, size_t bytes) override {
+    if (bytes > store_->slot_bytes() || store_->find(id)) return nullptr;
+    return store_->slot();
   }
 
   uint64_t room() const override { return below_ ? below_->room() : UINT64_MAX; }

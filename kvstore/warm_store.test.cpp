@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <thread>
+#include <utility>
 
 #include "base/philox.hpp"
 #include "kvstore/fixture.test.hpp"
@@ -93,8 +95,11 @@ TEST(WarmStore, WhatIsReadStaysAsItIsUntilItsReaderIsDone) {
   auto second = store->find(block_id(2, 0));
   EXPECT_FALSE(put(*store, 3, 0));
   EXPECT_EQ(store->stats().refused, 1u);
-  first.reset();
-  EXPECT_TRUE(put(*store, 3, 0));
+  EXPECT_EQ(store->stats().blocks, 2u) << "nobody lost it for nothing";
+  second.reset();
+  EXPECT_TRUE(put(*store, 3, 0)) << "the older one is read, the other makes room";
+  EXPECT_EQ(store->touch(chain_ids(2, 1)), std::vector<bool>{false});
+  second = std::exchange(first, nullptr);
   EXPECT_TRUE(is_whole(*second));
   store.reset();
   EXPECT_TRUE(is_whole(*second)) << "its slot outlives the store";
@@ -113,6 +118,21 @@ TEST(WarmStore, ForgetsOneTenantOrAll) {
   EXPECT_EQ(store->stats().blocks, 0u);
   for (uint32_t depth = 0; depth < 8; ++depth) EXPECT_TRUE(put(*store, 3, depth));
   EXPECT_EQ(store->stats().evicted, 0u) << "all slots are free again";
+}
+
+TEST(WarmStore, ThreadsReadWhileOthersBring) {
+  const auto store = make_store(6);
+  std::thread reader([&] {
+    Random random(1);
+    for (int i = 0; i < 20'000; ++i) {
+      const auto found = store->find(block_id(random.below(8), 0));
+      if (found) ASSERT_TRUE(is_whole(*found));
+    }
+  });
+  Random random(2);
+  for (int i = 0; i < 2'000; ++i) put(*store, random.below(8), 0);
+  reader.join();
+  store->check();
 }
 
 /// The same by looking at every block each time.

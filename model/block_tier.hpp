@@ -137,9 +137,10 @@ class BlockTier {
                                        const std::shared_ptr<const TierRetention>& retention) = 0;
   /// `wants` as `touch` said.
   virtual void put(const Digest256& kv_namespace, uint32_t layers, TierOffer offer) = 0;
-  /// For so many bytes of one block that the warm level is to have, from
-  /// `kernels::Ops::allocate_host`: a device copies to it while steps go on. Null: there is none.
-  virtual std::shared_ptr<std::byte> warm_memory(size_t bytes) = 0;
+  /// For so many bytes of this block, which the warm level is to have, from
+  /// `kernels::Ops::allocate_host`: a device copies to it while steps go on. Null: there is none,
+  /// or the block is there.
+  virtual std::shared_ptr<std::byte> warm_memory(const BlockId& id, size_t bytes) = 0;
   /// Bytes of blocks for the cold level that `put` takes now; what comes beyond is lost.
   virtual uint64_t room() const = 0;
   /// Blocks that are stored already, or on their way, are to be kept like that from now on.

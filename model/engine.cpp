@@ -282,6 +282,7 @@ void Engine::evict_cached(uint32_t blocks) {
 CacheReset Engine::forget_cached(const std::optional<std::string>& tenant) {
   const auto owner = tenant ? std::optional(owner_of(*tenant)) : std::nullopt;
   state_->past_outputs.forget(owner);
+  if (state_->tier) state_->tier->finish_copies();  // What comes in is there to be forgotten.
   const KvCache::Reset reset = state_->cache->forget(owner);
   if (state_->tier) state_->tier->forget_warm(tenant);
   return {reset.forgotten, reset.held};

@@ -315,6 +315,25 @@ TEST(EngineTier, WhatCameFromMemoryOfTheHostIsToldApart) {
   EXPECT_TRUE(restarts.tier->stored.empty());
 }
 
+TEST(EngineTier, AStoreWithoutRoomHoldsUpNothingElse) {
+  Restarts restarts;
+  restarts.tier->warm = kernels::make_ref_ops();
+  restarts.tier->is_cold_too = true;
+  restarts.tier->room_bytes = 0;
+  GenerationRequest kept = prompt(1, 100);
+  kept.kv.ttl_s = 60;
+  EngineWorld& world = *restarts.world;
+  const RequestKey key = world.submit(kept);
+  while (!world.heard[key][0].finish) world.step();
+  world.step();
+  EXPECT_EQ(restarts.tier->stored.size(), 6u) << "in memory of the host";
+  EXPECT_FALSE(world.engine->idle()) << "it owes the store six blocks";
+  EXPECT_EQ(restarts.tier->stored_cold.size(), 0u);
+  restarts.tier->room_bytes = UINT64_MAX;
+  world.run();
+  EXPECT_EQ(restarts.tier->stored_cold.size(), 6u);
+}
+
 TEST(EngineTier, BlocksOfAnotherSizeAreOfNoUse) {
   Restarts restarts;
   const GenerationRequest request = prompt(1, 100);

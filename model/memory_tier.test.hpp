@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -37,15 +38,18 @@ class MemoryTier final : public BlockTier {
     for (const BlockId& id : chain) {
       const bool often = ++touches[id] >= 2;
       const bool wanted = !stored.contains(id) && (often || retention->asked_for());
-      wants.push_back({.warm = wanted && warm != nullptr, .cold = wanted && warm == nullptr});
+      const bool wanted_cold = is_cold_too && retention->asked_for() && !stored_cold.contains(id);
+      wants.push_back(
+          {.warm = wanted && warm != nullptr, .cold = (wanted && warm == nullptr) || wanted_cold});
     }
     return wants;
   }
   void put(const Digest256& kv_namespace, uint32_t, TierOffer offer) override {
     const BlockId id = offer.block.id;
+    if (is_cold_too && offer.wants.cold) stored_cold.insert(id);
     stored[id] = {kv_namespace, std::move(offer.block), *offer.retention};
   }
-  std::shared_ptr<std::byte> warm_memory(size_t bytes) override {
+  std::shared_ptr<std::byte> warm_memory(const BlockId&, size_t bytes) override {
     return warm ? host_memory(*warm, bytes) : nullptr;
   }
   uint64_t room() const override { return room_bytes; }
@@ -100,7 +104,9 @@ class MemoryTier final : public BlockTier {
   };
   std::shared_ptr<TierOffers> offers;
   std::shared_ptr<kernels::Ops> warm;  ///< whose memory it is in; null: it is the cold level
-  bool blind = false;                  ///< it looks at nothing
+  bool is_cold_too = false;            ///< as well as the warm one
+  std::set<BlockId> stored_cold;
+  bool blind = false;  ///< it looks at nothing
   std::map<BlockId, Stored> stored;
   std::map<BlockId, int> touches;
   std::deque<Pending> waiting;

@@ -273,12 +273,15 @@ bool TierWork::start_leaving(const TierOffer& offer) {
   const kernels::KvGeometry& geometry = cache_.geometry();
   const int32_t index = cache_.index().find(offer.block.id);
   if (index == PrefixIndex::k_none) return false;
+  const bool is_leaving = std::ranges::any_of(
+      leaving_, [&](const Leaving& other) { return other.offer.block.id == offer.block.id; });
+  if (is_leaving && !offer.wants.cold) return true;
   Leaving leaving{.offer = offer, .held = nullptr, .copy = nullptr};
   TierBlock& block = leaving.offer.block;
   const size_t k_bytes = geometry.k_bytes();
   const size_t v_bytes = geometry.v_bytes();
   std::shared_ptr<std::byte> memory;
-  if (offer.wants.warm) memory = tier_->warm_memory(k_bytes + v_bytes);
+  if (offer.wants.warm) memory = tier_->warm_memory(block.id, k_bytes + v_bytes);
   if (memory) {
     leaving.copy = ops_->start_read_block(geometry, index, cache_.memory(), memory.get(),
                                           memory.get() + k_bytes);
@@ -307,19 +310,53 @@ std::shared_ptr<KvSequence> TierWork::hold(int32_t block) const {
   return held;
 }
 
+/// A record is more than its block.
+bool TierWork::has_room() const {
+  return tier_->room() >= 2 * cache_.geometry().block_bytes();
+}
+
+void TierWork::leave(TierOffer offer) {
+  if (!start_leaving(offer)) ++counters_.lost_blocks;
+}
+
+/// To the cold level, from wherever they are by now.
+void TierWork::pay_owed() {
+  constexpr int k_of_a_step = 16;
+  for (int i = 0; i < k_of_a_step && !owed_.empty() && has_room(); ++i) {
+    TierOffer offer = std::move(owed_.front());
+    owed_.pop_front();
+    offer.wants = tier_->touch({&offer.block.id, 1}, offer.retention).front();
+    offer.wants.warm = false;
+    if (offer.wants.cold) leave(std::move(offer));
+  }
+}
+
+/// Until there is room; too many are lost.
+void TierWork::owe(const TierOffer& offer) {
+  if (owed_.size() < limits::kv_outgoing_blocks_max) {
+    owed_.push_back(offer);
+  } else {
+    ++counters_.lost_blocks;
+  }
+}
+
+/// A store that is slow holds up what goes to it, and nothing else.
 void TierWork::store(uint64_t bytes_max) {
   const uint64_t block_bytes = cache_.geometry().block_bytes();
   hand_over();
+  pay_owed();
   for (uint64_t copied = 0; copied < bytes_max; offers_->wanted.pop()) {
     const TierOffer* next = offers_->wanted.front();
-    // A record is more than its block.
-    if (next == nullptr || (next->wants.cold && tier_->room() < 2 * block_bytes)) return;
-    if (leaving_.size() * block_bytes >= limits::kv_copies_bytes_max) return;
-    if (!start_leaving(*next)) {
-      ++counters_.lost_blocks;
-      continue;
+    if (next == nullptr || leaving_.size() * block_bytes >= limits::kv_copies_bytes_max) return;
+    TierOffer offer = *next;
+    if (offer.wants.cold && !has_room()) {
+      if (!offer.wants.warm) return;
+      offer.wants.cold = false;
+      if (offer.retention->asked_for()) owe(offer);
     }
-    if (!leaving_.back().copy) copied += block_bytes;
+    const size_t before = leaving_.size();
+    leave(std::move(offer));
+    if (leaving_.size() > before && !leaving_.back().copy) copied += block_bytes;
     hand_over();
   }
 }
@@ -349,7 +386,6 @@ void TierWork::finish_copies() {
 }
 
 void TierWork::forget_warm(const std::optional<std::string>& tenant) {
-  finish_copies();  // what is on its way there, too
   tier_->forget_warm(tenant);
 }
 

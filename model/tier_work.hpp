@@ -81,7 +81,7 @@ class TierWork {
   TierCounters counters() const;
   /// Blocks that the tier has not looked at, or that wait to be stored.
   size_t outgoing() const {
-    return offers_->made.size() + offers_->wanted.size() + leaving_.size();
+    return offers_->made.size() + offers_->wanted.size() + leaving_.size() + owed_.size();
   }
   /// Blocks that copies under way hold.
   std::vector<const KvSequence*> holders() const;
@@ -127,6 +127,10 @@ class TierWork {
   size_t entering_blocks() const;
   void end(TierRead& read);
   bool start_leaving(const TierOffer& offer);
+  void leave(TierOffer offer);
+  void owe(const TierOffer& offer);
+  void pay_owed();
+  bool has_room() const;
   std::shared_ptr<KvSequence> hold(int32_t block) const;
   void hand_over();
   void read_tokens(uint32_t block, const std::function<int32_t(uint32_t)>& token,
@@ -140,6 +144,7 @@ class TierWork {
   std::deque<Arrival> arrived_;
   std::list<Entering> entering_;
   std::deque<Leaving> leaving_;
+  std::deque<TierOffer> owed_;  ///< To the cold level, which has no room: to be kept as asked for.
   std::unordered_map<BlockId, std::shared_ptr<TierRead>, BlockIdHash> wanted_;  ///< still to come
   std::shared_ptr<TierOffers> offers_;
   TierCounters counters_;

@@ -1,5 +1,7 @@
 #include "tools/engine_options.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -227,7 +229,12 @@ DraftThreads plan_draft_threads(const Settings& settings) {
 
 uint64_t kv_host_bytes(const Settings& settings) {
   if (settings.text("kv-host-mb") != "auto") return settings.count("kv-host-mb") << 20;
-  return gpu_of(settings.text("device")) ? settings.count("kv-memory-mb") << 20 : 0;
+  if (!gpu_of(settings.text("device"))) return 0;
+  constexpr uint64_t k_pools = 4;
+  constexpr uint64_t k_share = 4;
+  const auto pages = static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
+  const uint64_t memory = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return std::min(k_pools * (settings.count("kv-memory-mb") << 20), memory / k_share);
 }
 
 std::optional<uint32_t> gpu_of(const std::string& device) {

@@ -332,8 +332,10 @@ std::vector<Setting> store_settings() {
        .kind = Kind::count,
        .unit = "MiB",
        .default_value = "auto",
-       .help = "memory of the host that has the blocks that the KV pool gives up; auto: as much as "
-               "kv-memory-mb for a GPU, and for the CPU, whose pool is the host's own, none",
+       .help =
+           "memory of the host that has the KV pool's blocks and those that it gave up; auto: for "
+           "a GPU four times kv-memory-mb, up to a quarter of the host's; for the CPU, whose "
+           "pool is the host's own, none",
        .choices = {"auto"},
        .maximum = 1 << 24},
       {.name = "store-dir",
@@ -397,7 +399,7 @@ std::vector<SettingTopic> setting_topics() {
       {"The KV pool", kv_pool_settings()},
       {"Kinds of KV", kv_kinds_settings()},
       {"Drafts", drafting_settings()},
-      {"Below the KV pool", store_settings()},
+      {"The KV store", store_settings()},
       {"The log", logging_settings()},
   };
 }
