@@ -47,6 +47,9 @@ class MemoryTier final : public BlockTier {
   void put(const Digest256& kv_namespace, uint32_t, TierOffer offer) override {
     const BlockId id = offer.block.id;
     if (is_cold_too && offer.wants.cold) stored_cold.insert(id);
+    for (SharedBytes* bytes : {&offer.block.k, &offer.block.v}) {  // As a store does: others' wait.
+      *bytes = std::vector<std::byte>(bytes->begin(), bytes->end());
+    }
     stored[id] = {kv_namespace, std::move(offer.block), *offer.retention};
   }
   std::shared_ptr<std::byte> warm_memory(const BlockId&, size_t bytes) override {
