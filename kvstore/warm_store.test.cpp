@@ -185,7 +185,7 @@ class NaiveStore {
 };
 
 TEST(WarmStore, DoesWhatANaiveOneDoes) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const size_t slots = 1 + random.below(24);
