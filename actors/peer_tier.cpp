@@ -80,8 +80,8 @@ void PeerTier::put(const Digest256& kv_namespace, uint32_t layers, model::TierOf
   if (below_) below_->put(kv_namespace, layers, std::move(offer));
 }
 
-std::shared_ptr<std::byte> PeerTier::warm_memory(const BlockId& id, size_t bytes) {
-  return below_ ? below_->warm_memory(id, bytes) : nullptr;
+model::WarmRoom PeerTier::warm_room(const BlockId& id, size_t bytes) {
+  return below_ ? below_->warm_room(id, bytes) : model::WarmRoom{};
 }
 
 uint64_t PeerTier::room() const {

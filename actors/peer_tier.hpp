@@ -38,7 +38,7 @@ class PeerTier final : public model::BlockTier {
       std::span<const BlockId> chain,
       const std::shared_ptr<const model::TierRetention>& retention) override;
   void put(const Digest256& kv_namespace, uint32_t layers, model::TierOffer offer) override;
-  std::shared_ptr<std::byte> warm_memory(const BlockId& id, size_t bytes) override;
+  model::WarmRoom warm_room(const BlockId& id, size_t bytes) override;
   uint64_t room() const override;
   void retain(std::vector<BlockId> ids, const model::TierRetention& retention) override;
   void load(model::TierLoad load, model::TierHandlers handlers) override;

@@ -305,7 +305,7 @@ class EmptyTier final : public model::BlockTier {
     return std::vector<model::TierWants>(chain.size());
   }
   void put(const Digest256&, uint32_t, model::TierOffer) override {}
-  std::shared_ptr<std::byte> warm_memory(const BlockId&, size_t) override { return nullptr; }
+  model::WarmRoom warm_room(const BlockId&, size_t) override { return {}; }
   uint64_t room() const override { return 0; }
   void retain(std::vector<BlockId>, const model::TierRetention&) override {}
   void forget_warm(const std::optional<std::string>&) override {}

@@ -71,7 +71,7 @@ class StoreTier final : public model::BlockTier {
                                     .pins_refused = retention.pins_refused});
   }
 
-  std::shared_ptr<std::byte> warm_memory(const BlockId&, size_t) override { return nullptr; }
+  model::WarmRoom warm_room(const BlockId&, size_t) override { return {}; }
 
   uint64_t room() const override { return store_->put_room(); }
 

@@ -61,9 +61,10 @@ class WarmTier final : public model::BlockTier {
     }
   }
 
-  std::shared_ptr<std::byte> warm_memory(const BlockId& id, size_t bytes) override {
-    if (bytes > store_->slot_bytes() || store_->find(id)) return nullptr;
-    return store_->slot();
+  model::WarmRoom warm_room(const BlockId& id, size_t bytes) override {
+    if (store_->find(id)) return {.memory = nullptr, .is_there = true};
+    if (bytes > store_->slot_bytes()) return {};
+    return {.memory = store_->slot()};
   }
 
   uint64_t room() const override { return below_ ? below_->room() : UINT64_MAX; }

@@ -26,7 +26,7 @@ class WarmTierTest : public testing::Test {
     return tier_->touch(chain, std::make_shared<model::TierRetention>(how));
   }
   bool put(uint32_t depth, TierWants wants) {
-    const std::shared_ptr<std::byte> memory = tier_->warm_memory(id_of(depth), k_bytes);
+    const std::shared_ptr<std::byte> memory = tier_->warm_room(id_of(depth), k_bytes).memory;
     if (!memory) return false;
     std::fill_n(memory.get(), k_bytes, std::byte(depth));
     model::TierOffer offer{.block = {.id = id_of(depth),
@@ -83,6 +83,7 @@ TEST_F(WarmTierTest, EachBlockIsWantedOnceAndGoesDownFromHere) {
   ASSERT_TRUE(put(1, {.warm = true, .cold = true}));
   EXPECT_EQ(below_->stored.size(), 2u);
   EXPECT_FALSE(put(1, {.warm = true})) << "it is here: nobody makes room for it";
+  EXPECT_TRUE(tier_->warm_room(id_of(1), k_bytes).is_there);
   EXPECT_EQ(store_->stats().evicted, 0u);
 }
 

@@ -47,9 +47,9 @@ prometheus::Histogram& histogram_of(prometheus::Registry& registry, const std::s
 }
 
 bool is_of_an_engine(const prometheus::MetricFamily& family) {
-  constexpr std::string_view k_names[] = {"outrider_engine_", "vllm:num_preemptions_",
+  constexpr std::string_view k_names[] = {"outrider_engine_",   "vllm:num_preemptions_",
                                           "vllm:prefix_cache_", "outrider_prefix_cache_",
-                                          "outrider_kv_host_"};
+                                          "outrider_kv_host_",  "outrider_kv_tier_"};
   return std::ranges::any_of(k_names,
                              [&](std::string_view name) { return family.name.starts_with(name); });
 }
@@ -145,6 +145,9 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
                                      "KV blocks that the prefix cache gave up for memory.")),
       host_evictions(counter("outrider_kv_host_evictions_total",
                              "KV blocks that memory of the host gave up for others.")),
+      tier_lost(counter("outrider_kv_tier_lost_total",
+                        "KV blocks that were to be kept below the pool and are not: evicted before "
+                        "their turn, no room for them, or too many waited.")),
       prefix_cache_pins_denied(labelled(
           "outrider_prefix_cache_pins_denied_total",
           "KV blocks that were to be pinned and were not (share: enough are) or no longer (memory: "

@@ -158,6 +158,7 @@ class ServingMetrics {
   prometheus::Counter& prefix_cache_hits_peer;  ///< another target
   prometheus::Counter& prefix_cache_evictions;
   prometheus::Counter& host_evictions;
+  prometheus::Counter& tier_lost;            ///< blocks
   LabelledCounter prefix_cache_pins_denied;  ///< blocks, by reason
   prometheus::Counter& drafts;               ///< steps of a sequence that verified hints
   prometheus::Counter& draft_tokens;         ///< hints verified

@@ -112,6 +112,12 @@ struct TierLoadedBlock {
   TierLevel level = TierLevel::cold;
 };
 
+/// Where the warm level wants to have a block's bytes.
+struct WarmRoom {
+  std::shared_ptr<std::byte> memory;  ///< From `kernels::Ops::allocate_host`; null: there is none.
+  bool is_there = false;              ///< It has the block.
+};
+
 /// `blocks` with the next ones, any number of times, then `done` once: on any thread, one call at a
 /// time. A load that reads nothing calls `done` before `load` returns.
 struct TierHandlers {
@@ -137,10 +143,9 @@ class BlockTier {
                                        const std::shared_ptr<const TierRetention>& retention) = 0;
   /// `wants` as `touch` said.
   virtual void put(const Digest256& kv_namespace, uint32_t layers, TierOffer offer) = 0;
-  /// For so many bytes of this block, which the warm level is to have, from
-  /// `kernels::Ops::allocate_host`: a device copies to it while steps go on. Null: there is none,
-  /// or the block is there.
-  virtual std::shared_ptr<std::byte> warm_memory(const BlockId& id, size_t bytes) = 0;
+  /// For so many bytes of this block, which the warm level is to have: a device copies to it while
+  /// steps go on.
+  virtual WarmRoom warm_room(const BlockId& id, size_t bytes) = 0;
   /// Bytes of blocks for the cold level that `put` takes now; what comes beyond is lost.
   virtual uint64_t room() const = 0;
   /// Blocks that are stored already, or on their way, are to be kept like that from now on.

@@ -67,7 +67,7 @@ struct ChoiceUpdate {
 struct TierCounters {
   uint64_t read_blocks = 0;     ///< Inserted into the pool.
   uint64_t queued_blocks = 0;   ///< Handed to the tier.
-  uint64_t lost_blocks = 0;     ///< Evicted before their turn, or too many waited.
+  uint64_t lost_blocks = 0;     ///< Evicted before their turn, no room, or too many waited.
   uint64_t waiting_blocks = 0;  ///< Now: it has not looked at them, or they wait for their turn.
 };
 

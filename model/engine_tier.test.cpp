@@ -315,6 +315,25 @@ TEST(EngineTier, WhatCameFromMemoryOfTheHostIsToldApart) {
   EXPECT_TRUE(restarts.tier->stored.empty());
 }
 
+TEST(EngineTier, WhatMemoryOfTheHostHasByNowIsNotLost) {
+  Restarts restarts;
+  restarts.tier->warm = kernels::make_ref_ops();
+  restarts.tier->blind = true;
+  GenerationRequest kept = prompt(1, 100);
+  kept.kv.ttl_s = 60;
+  EngineWorld& world = *restarts.world;
+  for (int i = 0; i < 2; ++i) {
+    const RequestKey key = world.submit(kept);
+    while (!world.heard[key][0].finish) world.step();
+  }
+  restarts.tier->blind = false;
+  restarts.tier->look();  // at both uses of each block, before any of them is there
+  world.run();
+  EXPECT_EQ(restarts.tier->stored.size(), 6u);
+  EXPECT_EQ(world.engine->stats().tier.queued_blocks, 6u);
+  EXPECT_EQ(world.engine->stats().tier.lost_blocks, 0u);
+}
+
 TEST(EngineTier, AStoreWithoutRoomHoldsUpNothingElse) {
   Restarts restarts;
   restarts.tier->warm = kernels::make_ref_ops();

@@ -52,8 +52,10 @@ class MemoryTier final : public BlockTier {
     }
     stored[id] = {kv_namespace, std::move(offer.block), *offer.retention};
   }
-  std::shared_ptr<std::byte> warm_memory(const BlockId&, size_t bytes) override {
-    return warm ? host_memory(*warm, bytes) : nullptr;
+  WarmRoom warm_room(const BlockId& id, size_t bytes) override {
+    if (!warm) return {};
+    if (stored.contains(id)) return {.memory = nullptr, .is_there = true};
+    return {.memory = host_memory(*warm, bytes)};
   }
   uint64_t room() const override { return room_bytes; }
   void retain(std::vector<BlockId> ids, const TierRetention& retention) override {

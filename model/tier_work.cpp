@@ -280,9 +280,10 @@ bool TierWork::start_leaving(const TierOffer& offer) {
   TierBlock& block = leaving.offer.block;
   const size_t k_bytes = geometry.k_bytes();
   const size_t v_bytes = geometry.v_bytes();
-  std::shared_ptr<std::byte> memory;
-  if (offer.wants.warm) memory = tier_->warm_memory(block.id, k_bytes + v_bytes);
-  if (memory) {
+  WarmRoom warm;
+  if (offer.wants.warm) warm = tier_->warm_room(block.id, k_bytes + v_bytes);
+  if (warm.is_there && !offer.wants.cold) return true;
+  if (const auto& memory = warm.memory) {
     leaving.copy = ops_->start_read_block(geometry, index, cache_.memory(), memory.get(),
                                           memory.get() + k_bytes);
     if (leaving.copy) leaving.held = hold(index);

@@ -498,6 +498,7 @@ void EmbeddedCluster::update_metrics() {
   raise_to(metrics_.prefix_cache_pins_denied.of("memory"), static_cast<double>(stats.pins_evicted));
   raise_to(metrics_.prefix_cache_queries, static_cast<double>(stats.prefix_queries));
   raise_to(metrics_.prefix_cache_hits, static_cast<double>(stats.prefix_hits));
+  raise_to(metrics_.tier_lost, static_cast<double>(stats.tier.lost_blocks));
   raise_to(metrics_.prefix_cache_hits_warm, static_cast<double>(stats.prefix_hits_warm));
   raise_to(metrics_.prefix_cache_hits_cold, static_cast<double>(stats.prefix_hits_cold));
   raise_to(metrics_.prefix_cache_hits_peer, static_cast<double>(stats.prefix_hits_peer));

@@ -470,7 +470,7 @@ std::unique_ptr<Copy> CudaOps::start_read_block(const KvGeometry& geometry, int3
   const BlockRows rows(geometry);
   const std::byte* const from = pool + static_cast<size_t>(block) * geometry.block_bytes();
   const RowsCopy copies[] = {{k, from, rows.k}, {v, from + rows.k.width, rows.v}};
-  return device_->start_rows_out(copies);
+  return device_->start_rows(CopyTo::host, copies);
 }
 
 std::unique_ptr<Copy> CudaOps::start_write_block(const KvGeometry& geometry, int32_t block,
@@ -479,7 +479,7 @@ std::unique_ptr<Copy> CudaOps::start_write_block(const KvGeometry& geometry, int
   const BlockRows rows(geometry);
   std::byte* const to = pool + static_cast<size_t>(block) * geometry.block_bytes();
   const RowsCopy copies[] = {{to, k, rows.k}, {to + rows.k.width, v, rows.v}};
-  return device_->start_rows_in(copies);
+  return device_->start_rows(CopyTo::device, copies);
 }
 
 }  // namespace

@@ -32,6 +32,8 @@ struct StridedRows {
   size_t pitch = 0;
 };
 
+enum class CopyTo : uint8_t { device, host };
+
 struct RowsCopy {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
@@ -80,8 +82,7 @@ class Device {
 
   /// Beside the kernels, begun when all that was started before is done; the host's memory is from
   /// `allocate_host`. Nobody may change what is read, or look at what is written, until it is done.
-  virtual std::unique_ptr<Copy> start_rows_in(std::span<const RowsCopy> copies) = 0;
-  virtual std::unique_ptr<Copy> start_rows_out(std::span<const RowsCopy> copies) = 0;
+  virtual std::unique_ptr<Copy> start_rows(CopyTo to, std::span<const RowsCopy> copies) = 0;
 
   /// Between the two kernels are recorded instead of run, and nothing else may be asked for. Null:
   /// there is no memory for the graph.

@@ -119,11 +119,27 @@ class EmulatedDevice final : public Device {
     });
   }
 
-  std::unique_ptr<Copy> start_rows_in(std::span<const RowsCopy> copies) override {
-    return start_rows(copies, true);
-  }
-  std::unique_ptr<Copy> start_rows_out(std::span<const RowsCopy> copies) override {
-    return start_rows(copies, false);
+  std::unique_ptr<Copy> start_rows(CopyTo to, std::span<const RowsCopy> copies) override {
+    check_idle();
+    const bool in = to == CopyTo::device;
+    on_device([&] {
+      for (const RowsCopy& copy : copies) {
+        const size_t step = in ? copy.rows.pitch : copy.rows.width;
+        for (size_t i = 0; i < copy.rows.rows; ++i) {
+          std::memset(copy.to + i * step, 0xFF, copy.rows.width);
+        }
+      }
+    });
+    std::vector<RowsCopy> all(copies.begin(), copies.end());
+    return std::make_unique<LateCopy>([this, in, all = std::move(all)] {
+      for (const RowsCopy& copy : all) {
+        if (in) {
+          copy_rows_in(copy.to, copy.from, copy.rows);
+        } else {
+          copy_rows_out(copy.to, copy.from, copy.rows);
+        }
+      }
+    });
   }
 
   void begin_recording() override {
@@ -191,27 +207,6 @@ class EmulatedDevice final : public Device {
     std::function<void()> work_;
     int asked_ = 0;
   };
-  std::unique_ptr<Copy> start_rows(std::span<const RowsCopy> copies, bool in) {
-    check_idle();
-    on_device([&] {
-      for (const RowsCopy& copy : copies) {
-        const size_t step = in ? copy.rows.pitch : copy.rows.width;
-        for (size_t i = 0; i < copy.rows.rows; ++i) {
-          std::memset(copy.to + i * step, 0xFF, copy.rows.width);
-        }
-      }
-    });
-    std::vector<RowsCopy> all(copies.begin(), copies.end());
-    return std::make_unique<LateCopy>([this, in, all = std::move(all)] {
-      for (const RowsCopy& copy : all) {
-        if (in) {
-          copy_rows_in(copy.to, copy.from, copy.rows);
-        } else {
-          copy_rows_out(copy.to, copy.from, copy.rows);
-        }
-      }
-    });
-  }
   /// What a GPU refuses while kernels are recorded, and what cannot be part of a graph here.
   void check_idle() const { OUTRIDER_CHECK(recorded_ == nullptr); }
   void copy(std::byte* to, const std::byte* from, size_t bytes) {

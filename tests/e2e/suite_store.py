@@ -164,6 +164,7 @@ class Store(unittest.TestCase):
                 self.assertEqual(timings["cached_tokens_device"], 0)
             self.assertEqual(server.metric("outrider_prefix_cache_hits_warm_total"),
                              3 * FULL_BLOCKS * BLOCK)
+            self.assertEqual(server.metric("outrider_kv_tier_lost_total"), 0)
             self.reset(server, None)
             self.assertEqual(server.metric("outrider_kv_host_blocks"), 0)
             self.assertEqual(self.ask(server, prompts[0])[1]["cached_tokens_warm"], 0)

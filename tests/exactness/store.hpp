@@ -35,8 +35,8 @@ class HarnessStore final : public model::BlockTier {
       std::span<const BlockId> chain,
       const std::shared_ptr<const model::TierRetention>& retention) override;
   void put(const Digest256& kv_namespace, uint32_t layers, model::TierOffer offer) override;
-  std::shared_ptr<std::byte> warm_memory(const BlockId& id, size_t bytes) override {
-    return tier_->warm_memory(id, bytes);
+  model::WarmRoom warm_room(const BlockId& id, size_t bytes) override {
+    return tier_->warm_room(id, bytes);
   }
   uint64_t room() const override { return UINT64_MAX; }
   void retain(std::vector<BlockId> ids, const model::TierRetention& retention) override;

@@ -183,24 +183,17 @@ class GpuDevice final : public Device {
     synchronize();
   }
 
-  std::unique_ptr<Copy> start_rows_in(std::span<const RowsCopy> copies) override {
-    auto copy = begin_copies(copies_in_);
+  std::unique_ptr<Copy> start_rows(CopyTo to, std::span<const RowsCopy> copies) override {
+    const bool in = to == CopyTo::device;
+    const cudaStream_t stream = in ? copies_in_ : copies_out_;
+    auto copy = begin_copies(stream);
     for (const RowsCopy& c : copies) {
-      must(cudaMemcpy2DAsync(c.to, c.rows.pitch, c.from, c.rows.width, c.rows.width, c.rows.rows,
-                             cudaMemcpyHostToDevice, copies_in_),
-           "rows in");
+      must(cudaMemcpy2DAsync(c.to, in ? c.rows.pitch : c.rows.width, c.from,
+                             in ? c.rows.width : c.rows.pitch, c.rows.width, c.rows.rows,
+                             in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream),
+           "rows beside kernels");
     }
-    copy->begun_on(copies_in_);
-    return copy;
-  }
-  std::unique_ptr<Copy> start_rows_out(std::span<const RowsCopy> copies) override {
-    auto copy = begin_copies(copies_out_);
-    for (const RowsCopy& c : copies) {
-      must(cudaMemcpy2DAsync(c.to, c.rows.width, c.from, c.rows.pitch, c.rows.width, c.rows.rows,
-                             cudaMemcpyDeviceToHost, copies_out_),
-           "rows out");
-    }
-    copy->begun_on(copies_out_);
+    copy->begun_on(stream);
     return copy;
   }
 

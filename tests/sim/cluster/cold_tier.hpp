@@ -40,7 +40,7 @@ class ColdTier final : public model::BlockTier, public std::enable_shared_from_t
       std::span<const BlockId> chain,
       const std::shared_ptr<const model::TierRetention>& retention) override;
   void put(const Digest256& kv_namespace, uint32_t layers, model::TierOffer offer) override;
-  std::shared_ptr<std::byte> warm_memory(const BlockId&, size_t) override { return nullptr; }
+  model::WarmRoom warm_room(const BlockId&, size_t) override { return {}; }
   uint64_t room() const override;
   void retain(std::vector<BlockId>, const model::TierRetention&) override {}
   void load(model::TierLoad load, model::TierHandlers handlers) override;
