@@ -28,6 +28,8 @@ class CostRefresh {
   const StepCosts& hoped() const { return hoped_; }
   /// A step of these sequences, each row sampled, took `time`.
   void observe(std::span<const StepShare> shares, Duration time);
+  /// How much longer than by `costs` the last step took, of those of which enough is known.
+  double pace() const { return pace_; }
   /// Whether steps of about so many rows ran often enough of late.
   bool knows_about(uint32_t rows) const;
   /// The same of no fewer, and of no more.

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/limits.hpp"
 
@@ -27,8 +28,9 @@ constexpr double k_gain_min = 1.08;
 /// does not pay by what is known: hints that came true too rarely, and as many as would pay if rows
 /// were as cheap as can be hoped, often enough in turn for costs to follow.
 constexpr double k_explore_share = 0.005;
-/// Saved up at most, in steps.
+/// Saved up at most, and owed, in steps: a try that somebody disturbed may have cost any number.
 constexpr double k_explore_steps = 128;
+constexpr double k_explore_debt_steps = 8;
 constexpr uint32_t k_hope_every = 16;
 constexpr uint32_t k_tries = 5;
 /// After so many steps with hints in a row there is one without, where it is not known what such
@@ -97,6 +99,7 @@ StepBeside DraftControl::beside(const PromptRows& prompts) const {
 void DraftControl::choose(std::span<const DecodingSequence> sequences, const PromptRows& prompts,
                           uint32_t rows_max, std::vector<uint32_t>& depths) {
   depths.assign(sequences.size(), 0);
+  was_try_ = std::exchange(tried_ns_, 0) > 0;
   if (is_off()) return;
   if (options_.fixed_depth) return choose_fixed(sequences, depths);
   if (is_plain_step_due(static_cast<uint32_t>(sequences.size()), prompts)) return;
@@ -138,22 +141,35 @@ bool DraftControl::is_plain_step_due(uint32_t sequences, const PromptRows& promp
 void DraftControl::try_what_is_hoped(const StepBeside& others, uint32_t rows_max,
                                      std::vector<uint32_t>& depths) {
   if (tries_left_ == 0 && ++steps_ % k_hope_every != 0) return;
+  if (was_try_) return;  // Each is compared with the step before it: one moment is to be no cost.
   choose_depths(candidates_, others, refresh_.hoped(), rows_max, k_gain_min, scratch_,
                 hoped_depths_);
   const auto decoding = static_cast<double>(depths.size());
-  const auto ns = [&](const std::vector<uint32_t>& hints) {
+  const auto ns = [&](const StepCosts& costs, const std::vector<uint32_t>& hints) {
     const uint32_t rows = std::accumulate(hints.begin(), hints.end(), 0u);
-    return refresh_.costs().rows_ns(decoding + rows);
+    return costs.rows_ns(decoding + rows);
   };
-  const double extra = ns(hoped_depths_) - ns(depths);
+  const StepCosts& costs = refresh_.costs();
+  if (ns(costs, hoped_depths_) <= ns(costs, depths)) return;
+  // What is known to be dear may not be: asked for is what is hoped, and charged what it takes.
+  const double hoped = ns(refresh_.hoped(), hoped_depths_) - ns(refresh_.hoped(), depths);
   // Of another load a try may cost more than was saved for it.
-  if (extra <= 0 || to_explore_ns_ < extra * (tries_left_ == 0 ? k_tries : 1)) {
+  if (to_explore_ns_ < hoped * (tries_left_ == 0 ? k_tries : 1)) {
     tries_left_ = 0;
     return;
   }
   tries_left_ = (tries_left_ == 0 ? k_tries : tries_left_) - 1;
-  to_explore_ns_ -= extra;
+  tried_ns_ = ns(costs, hoped_depths_) - ns(costs, depths);
   depths = hoped_depths_;
+}
+
+/// What a try took more than the step would have taken without; no more than was known.
+void DraftControl::charge_try(std::span<const StepShare> shares, Duration time) {
+  const double pace = refresh_.pace();
+  const auto known = static_cast<double>(refresh_.costs().step(shares).count());
+  const double without = (known - tried_ns_) * pace;
+  const auto taken = static_cast<double>(time.count());
+  to_explore_ns_ -= std::clamp(taken - without, -tried_ns_ * pace, tried_ns_ * pace);
 }
 
 bool DraftControl::is_probe_due(Drafts& drafts) {
@@ -193,11 +209,13 @@ void DraftControl::probe(std::span<const DecodingSequence> sequences, const Step
 
 void DraftControl::pass(Duration time) {
   const auto taken = static_cast<double>(time.count());
-  to_explore_ns_ = std::min(to_explore_ns_ + k_explore_share * taken, k_explore_steps * taken);
+  to_explore_ns_ = std::clamp(to_explore_ns_ + k_explore_share * taken,
+                              -k_explore_debt_steps * taken, k_explore_steps * taken);
   came_true_ = 0;
 }
 
 void DraftControl::observe(std::span<const StepShare> shares, Duration time) {
+  if (tried_ns_ > 0) charge_try(shares, time);
   refresh_.observe(shares, time);
   const double came_true = came_true_ / static_cast<double>(shares.size());
   pass(time);

@@ -103,6 +103,7 @@ class DraftControl {
   bool is_plain_step_due(uint32_t sequences, const PromptRows& beside);
   void try_what_is_hoped(const StepBeside& beside, uint32_t rows_max,
                          std::vector<uint32_t>& depths);
+  void charge_try(std::span<const StepShare> shares, Duration time);
   bool is_probe_due(Drafts& drafts);
   void probe(std::span<const DecodingSequence> sequences, const StepBeside& beside,
              uint32_t rows_max, std::vector<uint32_t>& depths);
@@ -114,6 +115,8 @@ class DraftControl {
   double to_explore_ns_ = 0;  ///< What may be lost to find out more.
   uint32_t steps_ = 0;
   uint32_t tries_left_ = 0;
+  double tried_ns_ = 0;        ///< More than without, by what is known; 0: this step is no try.
+  bool was_try_ = false;       ///< The step before.
   uint32_t hinted_steps_ = 0;  ///< Observed in a row.
   uint32_t hinted_rows_ = 0;   ///< Of the last one.
   uint32_t came_true_ = 0;     ///< Hints, since the last step.

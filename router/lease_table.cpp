@@ -28,8 +28,8 @@ const WorkerView* choose_draft(const schema::LeaseDraft& ask, const WorkerTable&
     if (draft.role != schema::Role::draft || draft.tokenizer != ask.tokenizer) continue;
     const auto held = leased.find(id);
     const uint32_t own = held == leased.end() ? 0 : held->second;
-    if (own + ask.runs > draft.sequences) continue;
-    const double taken = std::max(own, worker.load.draft_runs) + ask.runs;
+    if (uint64_t{own} + ask.runs > draft.sequences) continue;
+    const double taken = double{1} * std::max(own, worker.load.draft_runs) + ask.runs;
     const std::tuple cost(taken / draft.sequences, tie(ask, id));
     if (best != nullptr && cost >= least) continue;
     best = &worker;

@@ -80,6 +80,7 @@ TEST_F(Leases, ChooseTheDraftWithTheSmallestShareLeased) {
   EXPECT_EQ(choose_draft(ask_of(1), workers_, leased)->announce.worker, 11u);
   EXPECT_EQ(choose_draft(ask_of(1), workers_, {{11, 40}})->announce.worker, 10u);
   EXPECT_EQ(choose_draft(ask_of(1, 9), workers_, {})->announce.worker, 11u) << "has the room";
+  EXPECT_EQ(choose_draft(ask_of(1, UINT32_MAX), workers_, leased), nullptr);
   schema::LeaseDraft other = ask_of(1);
   other.tokenizer = "other";
   EXPECT_EQ(choose_draft(other, workers_, {}), nullptr);

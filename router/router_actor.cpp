@@ -21,10 +21,17 @@ constexpr size_t k_name_bytes_max = 128;
 constexpr Duration k_hold = milliseconds(limits::control_timeout_ms / 2);
 
 /// A member's word stands in lines of logs.
-void make_plain(std::string& name) {
+std::string plain(std::string name) {
   if (name.size() > k_name_bytes_max) name.resize(k_name_bytes_max);
   std::ranges::replace_if(
       name, [](char c) { return c <= ' ' || c > '~'; }, '?');
+  return name;
+}
+
+std::string in_one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, '?');
+  return text;
 }
 
 }  // namespace
@@ -92,7 +99,7 @@ void RouterState::retry_held() {
 
 void RouterState::announce(const schema::Announce& said) {
   schema::Announce announce = said;
-  make_plain(announce.name);
+  announce.name = plain(announce.name);
   const caf::actor_addr worker = address_of(announce);
   if (!worker) return;
   const auto known = table_.workers().find(announce.worker);
@@ -101,6 +108,7 @@ void RouterState::announce(const schema::Announce& said) {
     if (is_known && address_of(known->second.announce) == worker) remove(announce.worker);
     return;
   }
+  if (is_another(announce.worker, worker)) return;
   self_->demonitor(worker);  // Repeated announcements: one monitor is enough.
   if (announce.role == schema::Role::draft) {
     self_->monitor(announce.draft);
@@ -116,7 +124,7 @@ void RouterState::announce(const schema::Announce& said) {
     ++counted_.joined;
     tell_of_namesakes(announce);
     log_->info("{} joined: {} of {}, context {} tokens", announce.name, to_string(announce.role),
-               announce.model, announce.context_tokens);
+               plain(announce.model), announce.context_tokens);
   }
   drafts_told_.erase(announce.worker);
   if (announce.role == schema::Role::target &&
@@ -126,6 +134,13 @@ void RouterState::announce(const schema::Announce& said) {
   retry_held();
   send(leases_.grant_waiting(table_));
   tell_drafts();
+}
+
+/// An actor is one worker: nobody fills the table and the log with names.
+bool RouterState::is_another(uint64_t worker, const caf::actor_addr& actor) const {
+  return std::ranges::any_of(table_.workers(), [&](const auto& entry) {
+    return entry.first != worker && address_of(entry.second.announce) == actor;
+  });
 }
 
 Result<void> RouterState::check_target(const schema::Announce& announce) const {
@@ -178,7 +193,7 @@ bool RouterState::refuse_worker(const schema::Announce& announce) {
   if (fits) return false;
   ++counted_.refused;
   log_->error("{} {} is refused: {}", schema::to_string(announce.role), announce.name,
-              fits.error().message);
+              in_one_line(fits.error().message));
   const schema::WorkerRefused why{announce.worker, schema::Refusal::of(fits.error())};
   if (drafts) {
     self_->send(announce.draft, why);

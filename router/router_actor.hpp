@@ -51,6 +51,7 @@ class RouterState {
   /// served here, a draft whose tokenizer no target has, had (one that is away for a moment
   /// comes back) or is to have.
   bool refuse_worker(const schema::Announce& announce);
+  bool is_another(uint64_t worker, const caf::actor_addr& actor) const;
   Result<void> check_target(const schema::Announce& announce) const;
   Result<void> check_draft(const schema::Announce& announce) const;
   /// Of those that it has.

@@ -31,6 +31,25 @@ TEST_F(RouterMembers, ForgetsAWorkerThatFallsSilentAndTakesItBack) {
   EXPECT_EQ(workers().size(), 2u);
 }
 
+TEST_F(RouterMembers, OneActorIsOneWorker) {
+  const auto target = worker(1);
+  for (uint64_t id = 2; id < 50; ++id) announce(target, announce_of(id));
+  ASSERT_EQ(workers().size(), 1u);
+  EXPECT_EQ(workers()[0].announce.worker, 1u);
+}
+
+TEST_F(RouterMembers, WhatAMemberIsCalledStaysInItsLineOfTheLog) {
+  const auto target = worker(1);
+  schema::Announce forged = announce_of(1);
+  ++forged.incarnation;
+  forged.model = "m\n2026 E all is lost \xff";
+  announce(target, forged);
+  ASSERT_EQ(workers().size(), 1u);
+  EXPECT_EQ(workers()[0].announce.model, forged.model) << "requests name it";
+  EXPECT_NE(lines_.str().find("of m?2026?E?all?is?lost??, context"), std::string::npos)
+      << lines_.str();
+}
+
 TEST_F(RouterMembers, RefusesADraftOfAnotherTokenizerLoudly) {
   const auto target = worker(1);
   draft(2, "other tokens");

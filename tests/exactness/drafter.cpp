@@ -1,6 +1,7 @@
 #include "tests/exactness/drafter.hpp"
 
 #include <algorithm>
+#include <memory>
 
 namespace outrider::exactness {
 namespace {
@@ -8,6 +9,12 @@ namespace {
 uint64_t hash_of(const Drafter::Text& text, uint32_t said) {
   return model::text_hash(model::text_hash(model::k_empty_text, text.prompt),
                           text.answer.first(said));
+}
+
+/// Requests that are answered exactly ask for no such thing.
+std::shared_ptr<const model::DraftDistribution> certain(int32_t token) {
+  return std::make_shared<model::DraftDistribution>(
+      model::DraftDistribution{{{token, uint16_t{model::k_draft_weights}}}});
 }
 
 }  // namespace
@@ -46,6 +53,7 @@ void Drafter::add_answer(const Text& text, uint32_t from) {
     }
     branches_.push_back({parent, is_known && !random_.chance(lies) ? text.answer[from + i] : lie,
                          static_cast<uint8_t>(random_.below(256))});
+    if (random_.chance(0.1f)) branches_.back().drawn_from = certain(branches_.back().token);
     parent = static_cast<int32_t>(branches_.size()) - 1;
   }
 }

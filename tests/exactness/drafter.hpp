@@ -11,7 +11,8 @@
 namespace outrider::exactness {
 
 /// A drafter that knows the answer, and tells it, or lies: hints that are right, wrong from some
-/// token on, late, ahead of what is known, told twice, of other texts, endless or malformed.
+/// token on, late, ahead of what is known, told twice, of other texts, endless or malformed,
+/// or said to be drawn though nobody verifies by that.
 class Drafter {
  public:
   Drafter(Random& random, uint32_t vocabulary) : random_(random), vocabulary_(vocabulary) {}

@@ -15,12 +15,19 @@
 namespace outrider::exactness {
 namespace {
 
+using std::chrono::milliseconds;
+
 /// Preemptions and parkings of one scene: both may throw work away, and small chunks must win.
 constexpr uint32_t k_blows_max = 64;
 /// Steps after which a scene counts as stuck.
 constexpr uint64_t k_steps_max = 1'000'000;
 /// A step takes up to so long by the engine's clock: pins of some seconds end in most scenes.
 constexpr uint32_t k_step_ms_max = 200;
+/// What a controller is told of rows: some hints pay, others do not.
+const model::StepCosts k_cheap_rows{
+    .rows = {1, 8, 64, 2048},
+    .contexts = {0},
+    .times = {milliseconds(10), milliseconds(12), milliseconds(40), milliseconds(1600)}};
 
 std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::LoadedModel>& model,
                                            const Axes& axes, uint32_t context_tokens,
@@ -35,12 +42,14 @@ std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::Lo
   options.kv_kinds = axes.kv_kinds;
   options.local_window = axes.local_window;
   options.prefix_caching = axes.prefix_caching;
-  options.speculation = {.ngram = axes.ngram, .depth_max = axes.draft_depth, .fixed_depth = true};
+  options.speculation = {
+      .ngram = axes.ngram, .depth_max = axes.draft_depth, .fixed_depth = axes.fixed_depth};
   const auto geometry = model::kv_geometry(model->config, axes.block_tokens, axes.kv_kinds);
   const uint32_t longest = (context_tokens + axes.block_tokens - 1) / axes.block_tokens;
   options.kv_memory_bytes = uint64_t{longest + axes.spare_blocks + 1} * geometry.block_bytes();
   auto engine = model::Engine::create(model, options, clock);
   OUTRIDER_CHECK(engine.ok(), engine.error().message);
+  engine.value()->set_step_costs(k_cheap_rows);
   return std::move(engine).value();
 }
 

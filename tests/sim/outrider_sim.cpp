@@ -17,7 +17,7 @@ struct Sweep {
   std::vector<double> acceptances = {0.5, 0.6, 0.7, 0.8, 0.9};
   std::vector<double> rtts_ms = {0.05, 0.1, 0.5, 2, 5, 10};
   std::vector<uint32_t> batches = {1, 2, 4, 8, 16, 32, 64, 128, 256};
-  uint64_t seed = 1;
+  Scenario scenario;  ///< All else.
 };
 
 Json play(const Scenario& scenario) {
@@ -35,8 +35,10 @@ Json play_all(const Sweep& sweep) {
   for (const double acceptance : sweep.acceptances) {
     for (const uint32_t batch : sweep.batches) {
       for (const double rtt_ms : sweep.rtts_ms) {
-        Scenario scenario{.batch = batch, .acceptance = acceptance, .rtt_ms = rtt_ms};
-        scenario.seed = sweep.seed;
+        Scenario scenario = sweep.scenario;
+        scenario.batch = batch;
+        scenario.acceptance = acceptance;
+        scenario.rtt_ms = rtt_ms;
         points.push_back(play(scenario));
         scenario.rows = 1;
         points.back()["speedup_one_row"] = simulate(scenario).speedup;
@@ -52,7 +54,10 @@ int run(int argc, char** argv) {
   app.add_option("--acceptance", sweep.acceptances, "That the draft's first guess is right");
   app.add_option("--rtt-ms", sweep.rtts_ms, "Between target and draft");
   app.add_option("--batch", sweep.batches, "Requests that the target decodes at once");
-  app.add_option("--seed", sweep.seed);
+  app.add_option("--seed", sweep.scenario.seed);
+  app.add_option("--tokens", sweep.scenario.tokens, "Of a run: more of them, less chance");
+  app.add_option("--depth-max", sweep.scenario.depth_max, "Hints of a sequence in a step");
+  app.add_flag("!--finds-out", sweep.scenario.always_drafts, "The target tries whether drafts pay");
   CLI11_PARSE(app, argc, argv);
   std::cout << play_all(sweep).dump(1) << "\n";
   return 0;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "model/speculation_options.hpp"
 #include "tests/sim/machine.hpp"
 
 namespace outrider::sim {
@@ -20,6 +21,7 @@ struct Scenario {
   StepModel target = k_target_70b;
   StepModel draft = k_draft_1b;
   bool has_draft = true;
+  uint32_t depth_max = model::SpeculationOptions{}.depth_max;
   bool fixed_depth = false;  ///< As many hints as there are, without the controller.
   /// Drafts are wanted at all times. Else the target finds out whether they pay, as one in service
   /// does whose depth is not fixed: each try the other way costs some tokens.

@@ -44,7 +44,7 @@ TargetSide::TargetSide(const Scenario& scenario, const Texts& texts, EventQueue&
       control_({.fixed_depth = scenario.fixed_depth}),
       feed_({.target = k_target,
              .tokenizer = k_tokenizer,
-             .depth_max = scenario.has_draft ? model::SpeculationOptions{}.depth_max : 0,
+             .depth_max = scenario.has_draft ? scenario.depth_max : 0,
              .duty = {.always = scenario.fixed_depth || scenario.always_drafts}}),
       requests_(scenario.batch) {
   IdleTarget idle(scenario_.target);
@@ -114,7 +114,7 @@ void TargetSide::begin_step() {
   for (Request& request : requests_) {
     model::Drafts& drafts = *request.drafts;
     const uint32_t room = request.end - drafts.trie.length() - 1;
-    const uint32_t most = std::min(model::SpeculationOptions{}.depth_max, room);
+    const uint32_t most = std::min(scenario_.depth_max, room);
     control_.find_path(drafts, most);
     decoding_.push_back({drafts.trie.length() - 1, &drafts, most});
   }
