@@ -176,7 +176,7 @@ double small_ms(uint32_t rows) {
 /// A machine that others use in half of its moments, or in turns with us.
 class Disturbed final : public StepProbe, public Clock {
  public:
-  Disturbed(double (*ms)(uint32_t), uint64_t seed) : ms_(ms), random_(seed) {}
+  Disturbed(double (*of_rows)(uint32_t), uint64_t seed) : ms_(of_rows), random_(seed) {}
 
   /// What a step takes in the moment of the last one.
   double ms(uint32_t rows) const { return ms_(rows) * slower_; }

@@ -79,6 +79,41 @@ TEST(EngineTier, BlocksGoDownWhenTheyAreUsedASecondTime) {
   }
 }
 
+TEST(EngineTier, EachBlockKnowsItsPlaceInItsChain) {
+  Restarts restarts;
+  GenerationRequest request = prompt(1, 100);
+  request.kv.pin = true;
+  request.stop.max_tokens =
+      40;  // offered by two steps of the prompt, and by the answer's one by one
+  restarts.alone(request);
+  std::map<uint32_t, BlockId> chain;
+  for (const auto& [id, stored] : restarts.tier->stored) chain[stored.block.depth] = id;
+  ASSERT_EQ(chain.size(), 8u);
+  for (uint32_t depth = 1; depth < 8; ++depth) {
+    ASSERT_TRUE(chain.contains(depth)) << depth;
+    EXPECT_EQ(restarts.tier->stored[chain[depth]].block.parent, chain[depth - 1]) << depth;
+  }
+  EXPECT_FALSE(restarts.tier->stored.contains(restarts.tier->stored[chain[0]].block.parent));
+}
+
+TEST(EngineTier, RoomForABlockAloneIsNoRoom) {
+  Restarts restarts;
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  const TierBlock& any = restarts.tier->stored.begin()->second.block;
+  const uint64_t block_bytes = any.k.size() + any.v.size();
+  restarts.tier->stored.clear();
+  restarts.tier->room_bytes = 2 * block_bytes - 1;
+  EngineWorld& world = *restarts.world;
+  const RequestKey key = world.submit(request);
+  while (!world.heard[key][0].finish) world.step();
+  world.step();
+  EXPECT_EQ(restarts.tier->stored.size(), 0u) << "a record is more than its block";
+  restarts.tier->room_bytes = 2 * block_bytes;
+  world.run();
+  EXPECT_EQ(restarts.tier->stored.size(), 6u);
+}
+
 TEST(EngineTier, BlocksWaitInThePoolUntilTheTierHasRoom) {
   Restarts restarts;
   restarts.tier->room_bytes = 0;
@@ -226,6 +261,20 @@ TEST(EngineTier, StopRulesBecomeTheStoresBounds) {
   EXPECT_EQ(restarts.tier->timeout, std::nullopt);
 }
 
+TEST(EngineTier, APeerIsToldTheTokensBeforeTheBlocksThatItIsAskedFor) {
+  Restarts restarts;
+  GenerationRequest request = prompt(1, 100);
+  GenerationRequest beginning = request;
+  beginning.prompt.resize(40);
+  restarts.alone(beginning);
+  request.kv_peer = 7;
+  restarts.alone(request);
+  ASSERT_TRUE(restarts.tier->peer);
+  EXPECT_EQ(restarts.tier->peer->worker, 7u);
+  EXPECT_EQ(restarts.tier->peer->before,
+            std::vector<int32_t>(request.prompt.begin(), request.prompt.begin() + 32));
+}
+
 TEST(EngineTier, RequestsThatArriveTogetherReadTheirSharedBlocksOnce) {
   Restarts restarts;
   const GenerationRequest request = prompt(1, 100);
@@ -266,6 +315,23 @@ TEST(EngineTier, FollowersOfAReadWhoseOwnerIsCancelledReadOn) {
   EXPECT_EQ(world.heard[follower][0].tokens, uncached(request).tokens);
   EXPECT_EQ(world.heard[follower][0].timings.cached.all, 96u);
   EXPECT_EQ(restarts.rows(), 100u - 96 + 4);
+}
+
+TEST(EngineTier, WhatCameForARequestThatIsGoneDoesNotEnter) {
+  Restarts restarts;
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  EngineWorld& world = *restarts.world;
+  const RequestKey key = world.submit(request);
+  world.step();
+  restarts.tier->deliver(2);
+  world.engine->cancel(key);
+  world.step();
+  EXPECT_EQ(world.engine->stats().tier.read_blocks, 0u);
+  restarts.tier->deliver(2);
+  world.run();
+  EXPECT_EQ(world.engine->stats().tier.read_blocks, 0u);
+  EXPECT_EQ(restarts.alone(request).tokens, uncached(request).tokens);
 }
 
 TEST(EngineTier, NothingIsReadForOtherTenantsSaltsSecretsKindsOrWindows) {
@@ -367,6 +433,34 @@ TEST(EngineTier, BlocksOfAnotherSizeAreOfNoUse) {
   EXPECT_EQ(heard.tokens, uncached(request).tokens);
 }
 
+TEST(EngineTier, WhatCameAndIsNotTakenHasABoundAndIsForgottenWhenItIsTaken) {
+  Restarts restarts;
+  const GenerationRequest request = prompt(1, 100);
+  restarts.store(request);
+  EngineWorld& world = *restarts.world;
+  constexpr size_t half = limits::kv_arrivals_bytes_max / 2;
+  const std::shared_ptr<std::byte[]> memory(new std::byte[half]);  // nobody looks at it
+  const SharedBytes large(memory, {memory.get(), half});
+  for (const bool too_many : {false, false, false, true}) {
+    world.engine->evict_cached(1000);
+    const RequestKey key = world.submit(request);
+    world.step();
+    MemoryTier::Pending& load = restarts.tier->waiting.front();
+    load.blocks[0]->k = large;
+    load.blocks[1]->k = large;
+    const std::shared_ptr<const std::atomic<bool>> cancelled = load.cancelled;
+    restarts.tier->deliver(1);
+    ASSERT_FALSE(cancelled->load());
+    if (too_many) restarts.tier->deliver(1);
+    EXPECT_EQ(cancelled->load(), too_many);
+    while (!world.engine->idle()) {
+      world.step();
+      while (!restarts.tier->waiting.empty()) restarts.tier->deliver(1);
+    }
+    EXPECT_EQ(world.heard[key][0].timings.cached.all, 0u) << "of another size";
+  }
+}
+
 TEST(EngineTier, AnEngineThatGoesLeavesItsReadsToThemselves) {
   Restarts restarts;
   const GenerationRequest request = prompt(1, 100);
@@ -377,7 +471,9 @@ TEST(EngineTier, AnEngineThatGoesLeavesItsReadsToThemselves) {
   restarts.world->engine->on_arrival([&] { ++wakes; });
   restarts.tier->deliver(1);
   EXPECT_EQ(wakes, 1);
+  const auto cancelled = restarts.tier->waiting.front().cancelled;
   restarts.start();
+  EXPECT_TRUE(cancelled->load()) << "nobody wants the rest";
   restarts.tier->deliver(10);
   EXPECT_EQ(wakes, 1);
   EXPECT_TRUE(restarts.tier->waiting.empty());

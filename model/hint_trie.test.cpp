@@ -96,17 +96,34 @@ TEST(HintTrie, WhatWasDrawnIsVerifiedWhetherOrNotTheTextExpectsItToo) {
     ASSERT_EQ(drawn_path(trie).size(), 1u) << drawn << ": no hint of the text follows as drawn";
     EXPECT_EQ(drawn_path(trie)[0].token, drawn);
   }
-  // Where one of them would find no room neither is.
-  for (const int32_t drawn : {10, 2000}) {
-    HintTrie trie = trie_of_text();
-    std::vector<HintBranch> siblings;
-    for (size_t i = 0; i < k_hint_siblings_max; ++i) {
-      siblings.push_back({-1, 10 + static_cast<int32_t>(i), 100});
+  // Where one of them would find no room neither is; where there is room for one more both are.
+  for (const size_t room : {0, 1}) {
+    for (const int32_t drawn : {10, 800}) {
+      HintTrie trie = trie_of_text();
+      std::vector<HintBranch> siblings;
+      for (size_t i = 0; i < k_hint_siblings_max - room; ++i) {
+        siblings.push_back({-1, 10 + static_cast<int32_t>(i), 100});
+      }
+      trie.insert({3, hash_after({}), siblings, HintSource{0}});
+      const std::vector<HintBranch> draw = {{-1, drawn, 9, odds(drawn)}};
+      trie.insert({3, hash_after({}), draw, HintSource{2}});
+      EXPECT_EQ(drawn_path(trie).size(), room) << drawn;
     }
-    trie.insert({3, hash_after({}), siblings, HintSource{0}});
-    const std::vector<HintBranch> draw = {{-1, drawn, 9, odds(drawn)}};
-    trie.insert({3, hash_after({}), draw, HintSource{2}});
-    EXPECT_TRUE(drawn_path(trie).empty()) << drawn;
+  }
+}
+
+TEST(HintTrie, NorIsItWhereNoMoreTokensFitAnywhere) {
+  for (const uint32_t room : {0u, 1u}) {
+    for (const int32_t drawn : {10, 800}) {  // One that is there, and one that would be new.
+      HintTrie trie = trie_of_text();
+      for (int32_t i = 0; trie.size() < k_hint_nodes_max - room; ++i) {
+        ASSERT_EQ(trie.insert({3, hash_after({}), chain({10 + i / 30, i}, 1), HintSource{0}}),
+                  HintOutcome::used);
+      }
+      const std::vector<HintBranch> draw = {{-1, drawn, 9, odds(drawn)}};
+      trie.insert({3, hash_after({}), draw, HintSource{2}});
+      EXPECT_EQ(drawn_path(trie).size(), room) << drawn;
+    }
   }
 }
 
@@ -133,6 +150,23 @@ TEST(HintTrie, LateHintsCountForWhatIsNotCommittedYet) {
       << "before it began";
 }
 
+TEST(HintTrie, AHintMayBeLateByAsManyTokensAsPathsAreDeep) {
+  HintTrie trie = trie_of_text();
+  Path more;
+  for (uint32_t i = 0; i < k_hint_depth_max; ++i) {
+    more.push_back(10 + static_cast<int32_t>(i));
+    trie.commit(more.back());
+  }
+  more.push_back(99);
+  EXPECT_EQ(trie.insert({3, hash_after({}), chain(more, 9), HintSource{0}}), HintOutcome::used);
+  EXPECT_EQ(best_path(trie), (Steps{{99, 9, HintSource{0}}}));
+  EXPECT_EQ(trie.insert({3, hash_after({5}), chain(more, 9), HintSource{0}}), HintOutcome::mismatch)
+      << "another text of that length";
+  trie.commit(99);
+  EXPECT_EQ(trie.insert({3, hash_after({}), chain(more, 9), HintSource{0}}), HintOutcome::absent)
+      << "no more of them are kept";
+}
+
 TEST(HintTrie, HintsThatRunAheadContinueHints) {
   HintTrie trie = trie_of_text();
   EXPECT_EQ(trie.insert({4, hash_after({10}), chain({11}, 9), HintSource{0}}), HintOutcome::absent);
@@ -146,10 +180,12 @@ TEST(HintTrie, MalformedHintsChangeNothing) {
   HintTrie trie = trie_of_text();
   const HintBranch forward[] = {{1, 10, 9}, {-1, 11, 9}};
   const HintBranch negative[] = {{-1, 10, 9}, {0, -2, 9}};
+  const HintBranch own[] = {{-1, 10, 9}, {1, 11, 9}};
   const HintBranch below[] = {{-2, 10, 9}};
   const std::vector<HintBranch> endless(k_hint_nodes_max + 1, HintBranch{-1, 1, 1});
   EXPECT_EQ(trie.insert({3, hash_after({}), forward, HintSource{0}}), HintOutcome::malformed);
   EXPECT_EQ(trie.insert({3, hash_after({}), negative, HintSource{0}}), HintOutcome::malformed);
+  EXPECT_EQ(trie.insert({3, hash_after({}), own, HintSource{0}}), HintOutcome::malformed);
   EXPECT_EQ(trie.insert({3, hash_after({}), below, HintSource{0}}), HintOutcome::malformed);
   EXPECT_EQ(trie.insert({3, hash_after({}), endless, HintSource{0}}), HintOutcome::malformed);
   EXPECT_EQ(trie.size(), 0u);

@@ -72,6 +72,7 @@ class MemoryTier final : public BlockTier {
     ++loads;
     recompute = load.recompute;
     timeout = load.timeout;
+    peer = load.peer;
     Pending pending{std::move(handlers), {}, std::move(load.cancelled)};
     for (const TierLoad::Wanted& wanted : load.blocks) {
       const auto at = stored.find(wanted.id);
@@ -116,6 +117,7 @@ class MemoryTier final : public BlockTier {
   std::map<BlockId, int> touches;
   std::deque<Pending> waiting;
   std::optional<Duration> recompute, timeout;  ///< of the last load
+  std::optional<TierPeer> peer;                ///< likewise
   uint32_t loads = 0;
   uint64_t room_bytes = UINT64_MAX;
 };

@@ -134,6 +134,51 @@ TEST(Rejection, ADraftDrawsFromTheMostProbable) {
   }
 }
 
+TEST(Rejection, ADraftDrawsFromNoMoreThanItMaySay) {
+  const std::vector<float> logits(5000, 1.0f);
+  SamplingParams params;
+  params.top_k = 2 * k_draft_tokens_max;
+  SampleScratch scratch;
+  const auto drafted = draft_token({logits, params, 3, 1}, scratch);
+  EXPECT_EQ(drafted->drawn_from.entries.size(), k_draft_tokens_max);
+  EXPECT_TRUE(drafted->drawn_from.is_valid_for(drafted->id));
+}
+
+TEST(Rejection, WhatIsTooRareToBeSaidIsNotDrawn) {
+  // Together once in a thousand draws, each less often than one of the weights says.
+  std::vector<float> logits(k_draft_tokens_max, -11.25f);
+  logits[5] = 0;
+  SampleScratch scratch;
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    const auto drafted = draft_token({logits, {}, 3, i}, scratch);
+    ASSERT_EQ(drafted->id, 5) << "seed 3 position " << i;
+    ASSERT_EQ(drafted->drawn_from, (DraftDistribution{{{5, k_draft_weights}}}));
+  }
+}
+
+TEST(Rejection, TheMostProbableGetsWhatRoundingLeaves) {
+  // Shares of 17625.07 and 47909.93.
+  const std::vector<SampleScratch::Candidate> candidates = {{.score = -1, .id = 3},
+                                                            {.score = 0, .id = 7}};
+  EXPECT_EQ(distribution_of(candidates), (DraftDistribution{{{3, 17'625}, {7, 47'910}}}));
+}
+
+TEST(Rejection, ADraftKnowsPenaltiesAndWhatIsForbidden) {
+  SamplingParams params;
+  params.frequency_penalty = 1;
+  TokenCounts counts;
+  counts.add_output(1);
+  counts.add_output(1);
+  const int32_t forbidden[] = {4};
+  const SampleRow row = {
+      .logits = k_draft, .params = params, .seed = 3, .counts = &counts, .forbidden = forbidden};
+  SampleScratch scratch;
+  const DraftDistribution expected = distribution_of(*surviving(row, scratch));
+  ASSERT_EQ(expected.weight(4), 0u);
+  ASSERT_LT(expected.weight(1), distribution_of(kept(k_draft, {})).weight(1) / 2);
+  EXPECT_EQ(draft_token(row, scratch)->drawn_from, expected);
+}
+
 TEST(Rejection, ADraftMostlyExpectsWhatARowWithoutHintsSays) {
   // Each draws for itself, with the same noise: far more often the same than by chance.
   SampleScratch scratch;
@@ -161,6 +206,10 @@ TEST(Rejection, WhatADraftCannotHaveDrawnFromIsKnown) {
   EXPECT_FALSE((DraftDistribution{{{3, 5}, {3, k_draft_weights - 5}}}).is_valid_for(3)) << "twice";
   EXPECT_FALSE((DraftDistribution{{{3, 0}, {7, k_draft_weights}}}).is_valid_for(7)) << "none of 3";
   EXPECT_FALSE((DraftDistribution{{{-1, 5}, {7, k_draft_weights - 5}}}).is_valid_for(7));
+  DraftDistribution many;
+  for (uint32_t id = 0; id <= k_draft_tokens_max; ++id) many.entries.push_back({int32_t(id), 1});
+  many.entries[0].weight = k_draft_weights - k_draft_tokens_max;
+  EXPECT_FALSE(many.is_valid_for(0)) << "one entry too many";
 }
 
 TEST(Rejection, GreedyIsTheSampler) {

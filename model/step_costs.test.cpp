@@ -201,7 +201,9 @@ TEST(StepCosts, KnowThatAnotherTileBeginsBehindTheTable) {
       const double more = expected - to_ms(device.take(device.rows_most(), 0));
       const double said = costs.rows_ns(rows) / 1e6;
       EXPECT_LT(said, 1.05 * expected) << row_us << ", rows " << rows;
-      if (more > 0) EXPECT_GT(said, expected - 0.6 * more) << row_us << ", rows " << rows;
+      if (more > 0) {
+        EXPECT_GT(said, expected - 0.6 * more) << row_us << ", rows " << rows;
+      }
     }
   }
 }
