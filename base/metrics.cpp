@@ -165,10 +165,11 @@ ServingMetrics::ServingMetrics(const std::string& model_name)
                                "Drafted tokens that were verified, by who drafted.", "source")),
       accepted_tokens_of(labelled("outrider_accepted_draft_tokens_total",
                                   "Of these, those that were the answer's.", "source")),
-      hints(labelled(
-          "outrider_hints_total",
-          "Drafts that came (one names tokens of one way to go on), by what was found of them.",
-          "outcome")) {
+      hints(labelled("outrider_hints_total",
+                     "Drafts that came (one names tokens of one way to go on), by what was found "
+                     "of them; used: "
+                     "taken in, verified or not.",
+                     "outcome")) {
   requests(model_name);
 }
 
