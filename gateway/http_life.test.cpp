@@ -326,13 +326,17 @@ TEST(HttpGateway, AForcedStopDoesNotWaitForReadersThatTakeNothing) {
   stuck.send_request("POST", k_text_path, R"({"prompt":"x","stream":true,"logprobs":20})");
   stopped.run_until([&] { return !stopped.backend.sessions.empty(); });
   auto& session = stopped.backend.sessions[0];
-  uint64_t said = 0;
-  while (stopped.backend.say(session, "some words of text") ==
-         schema::ClientStream::Level::flowing) {
-    if (++said % 8 == 0) {  // so that the socket fills before the channel does
+  uint32_t resumed = 0;
+  do {
+    resumed = session.resumed;
+    while (stopped.backend.say(session, "some words of text") ==
+           schema::ClientStream::Level::flowing) {
+    }
+    // The gateway goes on as long as the socket takes what it writes.
+    for (int round = 0; round < 20 && session.resumed == resumed; ++round) {
       stopped.io.provider->getTimer().afterDelay(1 * kj::MILLISECONDS).wait(stopped.io.waitScope);
     }
-  }
+  } while (session.resumed != resumed);
   EXPECT_FALSE(stopped.gateway->drain().wait(stopped.io.waitScope));
   stopped.gateway->stop().wait(stopped.io.waitScope);
   EXPECT_EQ(stopped.gateway->open_requests(), 1u);
