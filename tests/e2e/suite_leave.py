@@ -18,7 +18,7 @@ import make_tiny_model  # noqa: E402
 
 binary = model = None  # set by run_e2e
 FLAGS = ["--ctx", "512", "--threads", "1"]
-PROMPT_TOKENS = 300  # long to compute beside what their keys and values take on a line
+PROMPT_TOKENS = 300
 STREAMS = 6
 
 
@@ -31,7 +31,9 @@ class Leave(unittest.TestCase):
         draw = random.Random(2627)
         cls.bodies = [{"prompt": tokens(draw, PROMPT_TOKENS), "max_tokens": 200, "ignore_eos": True,
                        "seed": i, "temperature": 0.9 if i % 2 else 0, "logprobs": 2,
-                       "n": 2 if i == 0 else 1, "return_token_ids": True} for i in range(STREAMS)]
+                       "n": 2 if i == 0 else 1, "return_token_ids": True,
+                       "kv": {"stop_rule": "wait_complete"}}  # whatever computing would take here
+                      for i in range(STREAMS)]
 
     @classmethod
     def tearDownClass(cls):
