@@ -99,7 +99,7 @@ StepBeside DraftControl::beside(const PromptRows& prompts) const {
 void DraftControl::choose(std::span<const DecodingSequence> sequences, const PromptRows& prompts,
                           uint32_t rows_max, std::vector<uint32_t>& depths) {
   depths.assign(sequences.size(), 0);
-  was_try_ = std::exchange(tried_ns_, 0) > 0;
+  tried_ns_ = 0;
   if (is_off()) return;
   if (options_.fixed_depth) return choose_fixed(sequences, depths);
   if (is_plain_step_due(static_cast<uint32_t>(sequences.size()), prompts)) return;
@@ -212,6 +212,7 @@ void DraftControl::pass(Duration time) {
   to_explore_ns_ = std::clamp(to_explore_ns_ + k_explore_share * taken,
                               -k_explore_debt_steps * taken, k_explore_steps * taken);
   came_true_ = 0;
+  was_try_ = std::exchange(tried_ns_, 0) > 0;
 }
 
 void DraftControl::observe(std::span<const StepShare> shares, Duration time) {
