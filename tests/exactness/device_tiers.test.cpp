@@ -30,16 +30,21 @@ GenerationRequest prompt(uint64_t seed, uint32_t tokens) {
   return request;
 }
 
+size_t block_bytes_of(const model::EngineOptions& options,
+                      const std::shared_ptr<kernels::Ops>& ops) {
+  const auto loaded = model::load_model("tests/support/models/tiny-llama.gguf", ops);
+  OUTRIDER_CHECK(loaded.ok(), loaded.error().message);
+  return model::kv_geometry((*loaded)->config, options.block_tokens, options.kv_kinds)
+      .block_bytes();
+}
+
 /// An emulated device, so many blocks of the host's memory beside it, and an engine whose pool
 /// holds one long request and a little more.
 struct World {
   explicit World(size_t warm_blocks)
       : ops(kernels::cuda::make_ops(kernels::cuda::make_emulated_device(), 1)) {
     model::EngineOptions options = DeviceEngine::small();
-    const auto loaded = model::load_model("tests/support/models/tiny-llama.gguf", ops);
-    OUTRIDER_CHECK(loaded.ok(), loaded.error().message);
-    const size_t block_bytes =
-        model::kv_geometry((*loaded)->config, options.block_tokens, options.kv_kinds).block_bytes();
+    const size_t block_bytes = block_bytes_of(options, ops);
     options.context_tokens = 96;
     options.kv_memory_bytes = 7 * block_bytes;  // six, and one that stays zero
     engine = std::make_unique<DeviceEngine>(ops, options);
@@ -127,10 +132,7 @@ struct Scripted {
   explicit Scripted(bool with_tier, uint32_t blocks = 32)
       : ops(kernels::cuda::make_ops(kernels::cuda::make_emulated_device(), 1)) {
     model::EngineOptions options = DeviceEngine::small();
-    const auto loaded = model::load_model("tests/support/models/tiny-llama.gguf", ops);
-    OUTRIDER_CHECK(loaded.ok(), loaded.error().message);
-    const size_t block_bytes =
-        model::kv_geometry((*loaded)->config, options.block_tokens, options.kv_kinds).block_bytes();
+    const size_t block_bytes = block_bytes_of(options, ops);
     options.context_tokens = std::min(192u, blocks * options.block_tokens);
     options.kv_memory_bytes = (blocks + 1) * block_bytes;  // and one that stays zero
     engine = std::make_unique<DeviceEngine>(ops, options);
