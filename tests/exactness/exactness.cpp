@@ -31,8 +31,8 @@ int run(const Options& options, bool verbose) {
   std::printf(
       "  %llu steps, %llu preemptions, %llu parkings, %llu strangers cancelled, "
       "%llu resumptions, %llu cached tokens, %llu blocks from the store, "
-      "%llu restarts of it, %llu evictions, %llu hints verified, %llu came true, %llu hints of a "
-      "draft model, %llu requests "
+      "%llu restarts of it, %llu evictions, %llu hints verified, %llu came true, %llu verified as "
+      "the controller chose, %llu hints of a draft model, %llu requests "
       "with other KV than fp16, %llu with a "
       "window, %llu rows whose window began behind the first chunk, %llu pins ended; %.1f s\n",
       static_cast<unsigned long long>(happened.steps),
@@ -46,6 +46,7 @@ int run(const Options& options, bool verbose) {
       static_cast<unsigned long long>(happened.evictions),
       static_cast<unsigned long long>(happened.drafted),
       static_cast<unsigned long long>(happened.accepted),
+      static_cast<unsigned long long>(happened.chosen),
       static_cast<unsigned long long>(happened.model_hints),
       static_cast<unsigned long long>(happened.other_kinds),
       static_cast<unsigned long long>(happened.windowed),

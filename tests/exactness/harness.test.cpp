@@ -57,22 +57,7 @@ Report must_run(const Options& options) {
 }
 
 TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
-  uint64_t preemptions = 0;
-  uint64_t parkings = 0;
-  uint64_t strangers = 0;
-  uint64_t resumptions = 0;
-  uint64_t cached_tokens = 0;
-  uint64_t evictions = 0;
-  uint64_t read_blocks = 0;
-  uint64_t bounded_plans = 0;
-  uint64_t drafted = 0;
-  uint64_t accepted = 0;
-  uint64_t model_hints = 0;
-  uint64_t windowed = 0;
-  uint64_t far_rows = 0;
-  uint64_t ended_pins = 0;
-  uint64_t other_kinds = 0;
-  uint64_t turned_keys = 0;
+  Disturbances happened;
   for (const std::string name : {"tiny-llama", "tiny-qwen2"}) {
     Options options = tiny(name, 1, 96);
     const LongerModel longer(options.model);
@@ -84,39 +69,26 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
     EXPECT_EQ(report.tally.requests, 96u);
     EXPECT_GT(report.tally.tokens, 500u);
     EXPECT_GT(report.tally.logprobs, 500u);
-    preemptions += report.disturbances.preemptions;
-    parkings += report.disturbances.parkings;
-    strangers += report.disturbances.strangers;
-    resumptions += report.disturbances.resumptions;
-    cached_tokens += report.disturbances.cached_tokens;
-    evictions += report.disturbances.evictions;
-    read_blocks += report.disturbances.read_blocks;
-    bounded_plans += report.disturbances.bounded_plans;
-    drafted += report.disturbances.drafted;
-    accepted += report.disturbances.accepted;
-    model_hints += report.disturbances.model_hints;
-    windowed += report.disturbances.windowed;
-    far_rows += report.disturbances.far_rows;
-    ended_pins += report.disturbances.ended_pins;
-    other_kinds += report.disturbances.other_kinds;
-    turned_keys += report.disturbances.turned_keys;
+    happened += report.disturbances;
   }
-  EXPECT_GT(preemptions, 0u);
-  EXPECT_GT(parkings, 0u);
-  EXPECT_GT(strangers, 0u);
-  EXPECT_GT(resumptions, 0u);
-  EXPECT_GT(cached_tokens, 500u);
-  EXPECT_GT(evictions, 0u);
-  EXPECT_GT(read_blocks, 0u);
-  EXPECT_GT(bounded_plans, 0u);
-  EXPECT_GT(accepted, 100u);
-  EXPECT_GT(drafted, accepted);
-  EXPECT_GT(model_hints, 100u);
-  EXPECT_GT(windowed, 0u);
-  EXPECT_GT(far_rows, 100u);
-  EXPECT_GT(ended_pins, 0u);
-  EXPECT_GT(other_kinds, 0u);
-  EXPECT_GT(turned_keys, 0u);
+  EXPECT_GT(happened.preemptions, 0u);
+  EXPECT_GT(happened.parkings, 0u);
+  EXPECT_GT(happened.strangers, 0u);
+  EXPECT_GT(happened.resumptions, 0u);
+  EXPECT_GT(happened.cached_tokens, 500u);
+  EXPECT_GT(happened.evictions, 0u);
+  EXPECT_GT(happened.read_blocks, 0u);
+  EXPECT_GT(happened.bounded_plans, 0u);
+  EXPECT_GT(happened.accepted, 100u);
+  EXPECT_GT(happened.drafted, happened.accepted);
+  EXPECT_GT(happened.chosen, 20u);
+  EXPECT_GT(happened.drafted, happened.chosen);
+  EXPECT_GT(happened.model_hints, 100u);
+  EXPECT_GT(happened.windowed, 0u);
+  EXPECT_GT(happened.far_rows, 100u);
+  EXPECT_GT(happened.ended_pins, 0u);
+  EXPECT_GT(happened.other_kinds, 0u);
+  EXPECT_GT(happened.turned_keys, 0u);
 }
 
 /// A back end whose products depend, by a few parts in a million, on the number of rows.

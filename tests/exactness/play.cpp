@@ -105,6 +105,7 @@ class Player {
     happened_.ended_pins += stats.pins_ended;
     happened_.drafted += stats.hints.draft_tokens;
     happened_.accepted += stats.hints.accepted_tokens;
+    if (!axes_.fixed_depth) happened_.chosen += stats.hints.draft_tokens;
     happened_.restarts += axes_.restart_store ? 1 : 0;
     happened_.bounded_plans += axes_.decode_plan.bounds_nothing() ? 0 : 1;
     if (axes_.local_window != 0) happened_.windowed += outcomes_.size();
@@ -272,6 +273,7 @@ Disturbances& Disturbances::operator+=(const Disturbances& other) {
   bounded_plans += other.bounded_plans;
   drafted += other.drafted;
   accepted += other.accepted;
+  chosen += other.chosen;
   model_hints += other.model_hints;
   windowed += other.windowed;
   far_rows += other.far_rows;

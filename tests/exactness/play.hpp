@@ -26,6 +26,7 @@ struct Disturbances {
   uint64_t bounded_plans = 0;  ///< Batches under a decode plan.
   uint64_t drafted = 0;        ///< Hints that were verified.
   uint64_t accepted = 0;       ///< Of these, those that came true.
+  uint64_t chosen = 0;         ///< Of those verified, where the controller chose how many.
   uint64_t model_hints = 0;    ///< Of a draft model, that were of use when they came.
   uint64_t windowed = 0;       ///< Requests with a window.
   uint64_t far_rows = 0;       ///< Rows whose window began behind the first chunk of attention.
