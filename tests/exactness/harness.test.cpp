@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -56,39 +58,61 @@ Report must_run(const Options& options) {
   return std::move(report).value();
 }
 
+/// What is to happen so often at least, or nothing is proved of it.
+struct Wanted {
+  const char* name;
+  uint64_t Disturbances::*count;
+  uint64_t at_least;
+};
+constexpr Wanted k_wanted[] = {
+    {"preemptions", &Disturbances::preemptions, 1},
+    {"parkings", &Disturbances::parkings, 1},
+    {"strangers", &Disturbances::strangers, 1},
+    {"resumptions", &Disturbances::resumptions, 1},
+    {"cached tokens", &Disturbances::cached_tokens, 500},
+    {"evictions", &Disturbances::evictions, 1},
+    {"blocks from the store", &Disturbances::read_blocks, 1},
+    {"batches under a decode plan", &Disturbances::bounded_plans, 1},
+    {"hints that came true", &Disturbances::accepted, 100},
+    {"hints verified as the controller chose", &Disturbances::chosen, 20},
+    {"hints of a draft model", &Disturbances::model_hints, 100},
+    {"requests with a window", &Disturbances::windowed, 1},
+    {"rows whose window began behind the first chunk", &Disturbances::far_rows, 100},
+    {"pins that ended", &Disturbances::ended_pins, 1},
+    {"requests with other KV than fp16", &Disturbances::other_kinds, 1},
+    {"requests with turned keys", &Disturbances::turned_keys, 1},
+};
+
+bool all_happened(const Disturbances& happened) {
+  return std::ranges::all_of(
+      k_wanted, [&](const Wanted& wanted) { return happened.*wanted.count >= wanted.at_least; });
+}
+
+/// What a seed draws depends on the machine's instruction sets: one more where something is
+/// missing.
 TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
+  constexpr uint64_t k_seeds_max = 8;
   Disturbances happened;
-  for (const std::string name : {"tiny-llama", "tiny-qwen2"}) {
-    Options options = tiny(name, 1, 96);
-    const LongerModel longer(options.model);
-    options.model = longer.path();
-    options.limits.far_every = 6;
-    const Report report = must_run(options);
-    EXPECT_THAT(report.failures, IsEmpty()) << name << ": " << to_string(report.tally);
-    EXPECT_TRUE(report.tally.exact());
-    EXPECT_EQ(report.tally.requests, 96u);
-    EXPECT_GT(report.tally.tokens, 500u);
-    EXPECT_GT(report.tally.logprobs, 500u);
-    happened += report.disturbances;
+  for (uint64_t seed = 1; seed <= k_seeds_max && !all_happened(happened); ++seed) {
+    for (const std::string name : {"tiny-llama", "tiny-qwen2"}) {
+      Options options = tiny(name, seed, 96);
+      const LongerModel longer(options.model);
+      options.model = longer.path();
+      options.limits.far_every = 6;
+      const Report report = must_run(options);
+      EXPECT_THAT(report.failures, IsEmpty()) << name << ": " << to_string(report.tally);
+      EXPECT_TRUE(report.tally.exact());
+      EXPECT_EQ(report.tally.requests, 96u);
+      EXPECT_GT(report.tally.tokens, 500u);
+      EXPECT_GT(report.tally.logprobs, 500u);
+      happened += report.disturbances;
+    }
   }
-  EXPECT_GT(happened.preemptions, 0u);
-  EXPECT_GT(happened.parkings, 0u);
-  EXPECT_GT(happened.strangers, 0u);
-  EXPECT_GT(happened.resumptions, 0u);
-  EXPECT_GT(happened.cached_tokens, 500u);
-  EXPECT_GT(happened.evictions, 0u);
-  EXPECT_GT(happened.read_blocks, 0u);
-  EXPECT_GT(happened.bounded_plans, 0u);
-  EXPECT_GT(happened.accepted, 100u);
+  for (const Wanted& wanted : k_wanted) {
+    EXPECT_GE(happened.*wanted.count, wanted.at_least) << wanted.name;
+  }
   EXPECT_GT(happened.drafted, happened.accepted);
-  EXPECT_GT(happened.chosen, 20u);
   EXPECT_GT(happened.drafted, happened.chosen);
-  EXPECT_GT(happened.model_hints, 100u);
-  EXPECT_GT(happened.windowed, 0u);
-  EXPECT_GT(happened.far_rows, 100u);
-  EXPECT_GT(happened.ended_pins, 0u);
-  EXPECT_GT(happened.other_kinds, 0u);
-  EXPECT_GT(happened.turned_keys, 0u);
 }
 
 /// A back end whose products depend, by a few parts in a million, on the number of rows.
