@@ -4,21 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <numeric>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 namespace outrider {
 namespace {
-
-std::string read_all(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 std::vector<uint32_t> affinity_cpus() {
   std::vector<uint32_t> cpus;
@@ -36,25 +27,9 @@ std::vector<uint32_t> affinity_cpus() {
 
 /// Of version 1: quota and period stand in files of their own.
 std::string quota_and_period(const std::string& group) {
-  std::string quota = read_all(group + "/cpu.cfs_quota_us");
+  std::string quota = text_of_file(group + "/cpu.cfs_quota_us");
   if (!quota.empty() && quota.back() == '\n') quota.pop_back();
-  return quota + ' ' + read_all(group + "/cpu.cfs_period_us");
-}
-
-/// One line of /proc/self/cgroup: "number:controllers:path", without controllers for version 2.
-struct GroupLine {
-  std::string controllers;
-  std::string path;
-};
-std::optional<GroupLine> parse_group(const std::string& line) {
-  const size_t first = line.find(':');
-  const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-  if (second == std::string::npos || line.substr(second + 1, 1) != "/") return std::nullopt;
-  return GroupLine{line.substr(first + 1, second - first - 1), line.substr(second + 1)};
-}
-
-bool has_cpu(const std::string& controllers) {
-  return (',' + controllers + ',').find(",cpu,") != std::string::npos;
+  return quota + ' ' + text_of_file(group + "/cpu.cfs_period_us");
 }
 
 }  // namespace
@@ -70,30 +45,13 @@ std::optional<uint32_t> quota_cpus(std::string_view cpu_max) {
   return static_cast<uint32_t>(std::min<uint64_t>((quota - 1) / period + 1, UINT32_MAX));
 }
 
-std::optional<uint32_t> cgroup_quota(const std::string& proc_self_cgroup, const std::string& root) {
+std::optional<uint32_t> cgroup_quota(std::span<const ControlGroup> groups) {
   std::optional<uint32_t> least;
-  const auto see = [&](const std::optional<uint32_t>& quota) {
+  for (const ControlGroup& group : groups) {
+    const auto quota =
+        quota_cpus(group.is_first_version ? quota_and_period(group.directory)
+                                          : text_of_file(group.directory + "/cpu.max"));
     if (quota) least = std::min(*quota, least.value_or(*quota));
-  };
-  // A container may not see where its group lies, but it sees it as the root.
-  std::vector<GroupLine> groups = {{"", "/"}, {"cpu", "/"}};
-  std::istringstream lines{proc_self_cgroup};
-  for (std::string line; std::getline(lines, line);) {
-    if (auto group = parse_group(line)) groups.push_back(std::move(*group));
-  }
-  for (auto& [controllers, path] : groups) {
-    const bool is_first_version = has_cpu(controllers);
-    if (!is_first_version && !controllers.empty()) continue;
-    while (true) {
-      if (is_first_version) {
-        see(quota_cpus(quota_and_period(root + "/cpu" + path)));
-        see(quota_cpus(quota_and_period(root + '/' + controllers + path)));
-      } else {
-        see(quota_cpus(read_all(root + path + "/cpu.max")));
-      }
-      if (path.empty() || path == "/") break;
-      path.resize(path.rfind('/'));
-    }
   }
   return least;
 }
@@ -105,7 +63,7 @@ UsableCpus usable_cpus() {
   usable.threads = usable.order.cores;
   usable.why = std::to_string(usable.order.cores) + " physical cores of " +
                std::to_string(allowed.size()) + " CPUs";
-  if (const auto quota = cgroup_quota(read_all("/proc/self/cgroup"), "/sys/fs/cgroup")) {
+  if (const auto quota = cgroup_quota(own_control_groups("cpu"))) {
     usable.threads = std::max(1u, std::min(usable.threads, *quota));
     usable.why += ", quota " + std::to_string(*quota);
   }

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "base/control_groups.hpp"
 #include "base/cpu_topology.hpp"
 
 namespace outrider {
@@ -21,9 +23,8 @@ UsableCpus usable_cpus();
 /// CPUs of a cgroup v2 `cpu.max` ("200000 100000": 2; rounded up), nothing for "max" or nonsense.
 std::optional<uint32_t> quota_cpus(std::string_view cpu_max);
 
-/// The least quota, in CPUs, of the control groups that the text of /proc/self/cgroup names and of
-/// those above them: `cpu.max` of version 2, `cpu.cfs_quota_us` and `cpu.cfs_period_us` of version
-/// 1. `root` is where they are mounted.
-std::optional<uint32_t> cgroup_quota(const std::string& proc_self_cgroup, const std::string& root);
+/// The least quota, in CPUs, of these groups: `cpu.max` of version 2, `cpu.cfs_quota_us` and
+/// `cpu.cfs_period_us` of version 1.
+std::optional<uint32_t> cgroup_quota(std::span<const ControlGroup> groups);
 
 }  // namespace outrider

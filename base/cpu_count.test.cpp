@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
-#include "base/system.hpp"
+#include "base/control_groups.test.hpp"
 
 namespace outrider {
 namespace {
@@ -25,24 +23,11 @@ TEST(CpuCount, NoQuotaAndNonsenseAreNoLimit) {
   }
 }
 
-/// A directory with control groups, gone with it.
-class Groups {
- public:
-  Groups() : root_(testing::TempDir() + "outrider-cgroup-" + std::to_string(random_bits())) {}
-  ~Groups() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  void write(const std::string& file, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(root_ + file).parent_path());
-    std::ofstream(root_ + file) << text;
-  }
+/// Of groups of its own.
+struct Groups : testing_support::ControlGroups {
   std::optional<uint32_t> quota(const std::string& proc_self_cgroup) const {
-    return cgroup_quota(proc_self_cgroup, root_);
+    return cgroup_quota(of(proc_self_cgroup, "cpu"));
   }
-
- private:
-  std::string root_;
 };
 
 TEST(CpuCount, TheLeastQuotaOfAGroupAndThoseAboveItCounts) {

@@ -33,9 +33,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 
+import arguments  # noqa: E402
 from server import Server  # noqa: E402
-
-PROMPTS = json.loads((ROOT / "bench/speculation_prompts.json").read_text())
 
 
 class Proxy:
@@ -142,7 +141,7 @@ class Client:
 
     @property
     def prompts(self):
-        return [p for p in PROMPTS if p["class"] in self.args.classes.split(",")]
+        return [p for p in arguments.PROMPTS if p["class"] in self.args.classes.split(",")]
 
     def ratio(self, state, pairs):
         ratios = []
@@ -205,17 +204,20 @@ def seconds_until_used(client, server, begun):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--draft", required=True)
-    parser.add_argument("--binary", default=str(ROOT / "build/release/outrider"))
-    parser.add_argument("--streams", type=int, default=1)
+                                     formatter_class=arguments.Help)
+    parser.add_argument("--model", required=True, type=arguments.existing, help="GGUF file of the target")
+    parser.add_argument("--draft", required=True, type=arguments.existing, help="of the draft")
+    parser.add_argument("--binary", type=arguments.existing, default=str(ROOT / "build/release/outrider"),
+                        help="outrider")
+    parser.add_argument("--streams", type=arguments.count, default=1, help="requests at once")
     parser.add_argument("--seconds", type=float, default=10, help="of a window, at least")
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--draft-threads", type=int, default=1)
-    parser.add_argument("--classes", default="code,edit")
+    parser.add_argument("--pairs", type=arguments.count, default=3,
+                        help="windows with drafts and without, in turns, for each state")
+    parser.add_argument("--tokens", type=arguments.count, default=64, help="of an answer")
+    parser.add_argument("--threads", type=arguments.count, default=1, help="of the target")
+    parser.add_argument("--draft-threads", type=arguments.count, default=1, help="of the draft")
+    parser.add_argument("--classes", type=arguments.classes, default="code,edit",
+                        help="of the prompts, by commas")
     parser.add_argument("--loss", type=int, default=0, help="percent of packets; needs root and nft")
     parser.add_argument("--flags", nargs="*", default=[], help="of the server, without dashes")
     args = parser.parse_args()

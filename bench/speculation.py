@@ -26,10 +26,12 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
+import arguments
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROMPTS = ROOT / "bench/speculation_prompts.json"
 START_S = 120
 
 
@@ -38,8 +40,8 @@ class Server:
 
     def __init__(self, args, spec, port):
         self.spec, self.port = spec, port
-        self.process = subprocess.Popen(self.command(args), stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL)
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(self.command(args), stdout=subprocess.DEVNULL, stderr=self.log)
 
     def command(self, args):
         return ([args.binary, "serve", "--model", args.model, "--rpc", "off", "--spec", self.spec,
@@ -63,7 +65,9 @@ class Server:
             except OSError:
                 pass
             time.sleep(0.1)
-        sys.exit(f"spec {self.spec}: the server did not start")
+        self.log.seek(0)
+        said = self.log.read().splitlines()[-8:]
+        sys.exit("\n".join([f"spec {self.spec}: the server did not start:", *said]))
 
     def cpu_s(self):
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -124,27 +128,29 @@ def run_class(server, asked, concurrency, args, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--draft", help="draft model of the servers with spec auto or draft")
-    parser.add_argument("--binary", default=ROOT / "build/release/outrider")
+                                     formatter_class=arguments.Help)
+    parser.add_argument("--model", required=True, type=arguments.existing, help="GGUF file")
+    parser.add_argument("--draft", type=arguments.existing,
+                        help="draft model of the servers with spec auto or draft")
+    parser.add_argument("--binary", type=arguments.existing, default=ROOT / "build/release/outrider",
+                        help="outrider")
     parser.add_argument("--spec", default="auto", help="values of --spec to compare with off")
-    parser.add_argument("--concurrency", default="1,8,32")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=192)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--classes", help="only these, by commas")
+    parser.add_argument("--concurrency", type=arguments.counts, default="1,8,32",
+                        help="streams at once, by commas")
+    parser.add_argument("--rounds", type=arguments.count, default=3, help="in turns, medians of them")
+    parser.add_argument("--tokens", type=arguments.count, default=192, help="of an answer")
+    parser.add_argument("--threads", type=arguments.count, default=2, help="of a server")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy")
+    parser.add_argument("--classes", type=arguments.classes, help="only these, by commas")
     parser.add_argument("--prefill", action="store_true", help="the time is of prompts as well")
     parser.add_argument("--cpu", action="store_true",
                         help="by the servers' CPU time: for machines that do other things")
-    parser.add_argument("--llama-server", help="path of llama.cpp's llama-server, to compare with")
+    parser.add_argument("--llama-server", type=arguments.existing, help="path of llama.cpp's llama-server, to compare with")
     parser.add_argument("--llama-draft-max", default="0,4", help="lengths of its drafts")
-    parser.add_argument("--port", type=int, default=9750)
+    parser.add_argument("--port", type=arguments.count, default=9750, help="of the first server")
     parser.add_argument("--flags", nargs="*", default=[], help="of all servers, without dashes")
     args = parser.parse_args()
-    prompts = json.loads(PROMPTS.read_text())
-    classes = list(dict.fromkeys(prompt["class"] for prompt in prompts))
+    classes = list(dict.fromkeys(prompt["class"] for prompt in arguments.PROMPTS))
     if args.classes:
         classes = [name for name in classes if name in args.classes.split(",")]
     specs = ["off"] + args.spec.split(",")
@@ -160,7 +166,7 @@ def main():
         print("|---" * (2 + len(specs)) + "|")
         for concurrency in map(int, args.concurrency.split(",")):
             for name in classes:
-                of_class = [prompt for prompt in prompts if prompt["class"] == name]
+                of_class = [prompt for prompt in arguments.PROMPTS if prompt["class"] == name]
                 speeds = {server: [] for server in servers}
                 for seed in range(args.rounds):
                     plain = None

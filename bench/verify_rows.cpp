@@ -164,9 +164,11 @@ int main(int argc, char** argv) {
   CLI::App app("What verifying hints costs", "verify_rows");
   outrider::Flags flags;
   app.add_option("--model", flags.model, "GGUF file")->required();
-  app.add_option("--threads", flags.threads)->check(CLI::Range(1, 1024));
+  app.option_defaults()->always_capture_default();
+  app.add_option("--threads", flags.threads, "of a step")->check(CLI::Range(1, 1024));
   app.add_option("--steps", flags.steps, "of each number of rows")->check(CLI::Range(1, 500));
-  app.add_option("--rounds", flags.rounds)->check(CLI::Range(1, 100));
+  app.add_option("--rounds", flags.rounds, "through all numbers of rows")
+      ->check(CLI::Range(1, 100));
   app.add_option("--rows", flags.rows, "of a step, by commas")
       ->delimiter(',')
       ->check(CLI::Range(1u, outrider::k_rows_max));

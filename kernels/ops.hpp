@@ -220,7 +220,8 @@ class Ops {
   /// Takes what such a step needs besides its activations: none allocates then. Throws
   /// std::bad_alloc.
   virtual void reserve(const StepSizes& sizes) = 0;
-  /// Returns when everything that was asked for is done: until then a device may still compute.
+  /// Returns when everything that was asked for is done but copies that were begun: until then a
+  /// device may still compute.
   virtual void wait() = 0;
 
   /// Before the calls of a step. False: it runs without them, as one like it did.
@@ -266,8 +267,8 @@ class Ops {
   virtual void write_block(const KvGeometry& geometry, int32_t block, const std::byte* k,
                            const std::byte* v, std::byte* pool) = 0;
   /// The same two between the pool and memory from `allocate_host`, begun behind everything that
-  /// was asked for before. Until such a copy is done nobody changes what it reads, nor looks at
-  /// what it writes. Null: it is done.
+  /// was asked for before but other such copies. Until such a copy is done nobody changes what it
+  /// reads, nor looks at what it writes. Null: it is done.
   virtual std::unique_ptr<Copy> start_read_block(const KvGeometry& geometry, int32_t block,
                                                  const std::byte* pool, std::byte* k,
                                                  std::byte* v) {

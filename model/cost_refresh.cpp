@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <tuple>
 
 namespace outrider::model {
 namespace {
@@ -24,9 +26,11 @@ constexpr float k_factor_max = 64.0f;
 /// chance would make them free, and by the last two go all steps beyond the table: of many
 /// sequences, where hints that are next to never true would be verified by the hundred.
 constexpr double k_growth_left = 0.5;
+/// The same between rows that ran of late: what is wrong then may be what was measured.
+constexpr double k_growth_known = 0.25;
 /// No row costs that much of a step of one, which has read the weights already: that was measured
 /// while others computed.
-constexpr double k_row_share_max = 0.6;
+constexpr double k_row_share_max = 0.3;
 
 float clamped(double factor) {
   return std::clamp(static_cast<float>(factor), k_factor_min, k_factor_max);
@@ -70,6 +74,10 @@ void CostRefresh::observe(std::span<const StepShare> shares, Duration time) {
     cell.factors[i] = clamped(taken / pace_);
     cell.seen_at[i] = observations_;
     known = median_of_late(cell);
+  } else {  // what is known of it is confirmed
+    for (size_t i = 0; i < cell.size(); ++i) {
+      if (is_late(cell, i)) cell.seen_at[i] = observations_;
+    }
   }
   last_ = at;
   ++observations_;
@@ -193,38 +201,77 @@ std::vector<double> CostRefresh::factors(bool late_only) {
   return out;
 }
 
-StepCosts CostRefresh::scaled(bool late_only) {
-  std::vector<double> slower = factors(late_only);
-  const size_t width = measured_.rows.size();
-  std::vector<bool> has_own;
-  for (size_t i = 0; i < width; ++i) has_own.push_back(late_ones(i, i) >= k_samples_min);
-  const auto least_growth = [&](size_t at) {
-    const size_t i = at % width;
-    return times(measured_.times[at] - measured_.times[at - 1],
-                 k_growth_left * std::min(slower[i], slower[i - 1]));
+/// Cells in the order in which they are believed: first those that are known by steps of late, then
+/// those that ever ran, each time the one that ran last first, and then those that never did.
+std::vector<size_t> CostRefresh::by_trust() const {
+  struct Trust {
+    bool is_known = false;
+    uint64_t last_seen = 0;
   };
-  StepCosts out = measured_;
-  for (size_t row = 0; row < measured_.times.size(); row += width) {
-    for (size_t i = 0; i < width; ++i) out.times[row + i] = times(out.times[row + i], slower[i]);
-    // What is guessed of fewer rows, or was long ago, is to raise nothing that ran.
-    bool is_below_own = has_own[width - 1];
-    for (size_t i = width - 1; i-- > 0;) {
-      Duration& time = out.times[row + i];
-      const Duration as_measured = measured_.times[row + i];
-      const Duration next = std::max(out.times[row + i + 1] - least_growth(row + i + 1),
-                                     times(as_measured, k_factor_min));
-      if (is_below_own && !has_own[i] && next < time) {
-        time = next;
-        slower[i] = std::min(slower[i], ratio(time, as_measured));
-      }
-      is_below_own = is_below_own || has_own[i];
+  std::vector<Trust> trust;
+  for (size_t at = 0; at < cells_.size(); ++at) {
+    uint64_t last_seen = 0;
+    for (size_t i = 0; i < cells_[at].size(); ++i) {
+      last_seen = std::max(last_seen, cells_[at].seen_at[i] + 1);
     }
-    for (size_t i = 1; i < width; ++i) {
-      Duration& time = out.times[row + i];
-      const Duration before = out.times[row + i - 1];
-      time = std::max(time, before + least_growth(row + i));
+    trust.push_back({late_ones(at, at) >= k_samples_min, last_seen});
+  }
+  std::vector<size_t> order(cells_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
+    return std::tie(trust[a].is_known, trust[a].last_seen) >
+           std::tie(trust[b].is_known, trust[b].last_seen);
+  });
+  return order;
+}
+
+/// Makes of what was measured what is believed: as much longer as each cell says. Where two of them
+/// contradict each other, as fewer rows take longer, the one that is trusted first is right.
+void CostRefresh::reconcile(std::span<const double> slower, std::span<const size_t> by_trust,
+                            const std::vector<bool>& known, std::span<Duration> inout) const {
+  const std::vector<Duration> measured(inout.begin(), inout.end());
+  std::vector<double> factor(slower.begin(), slower.end());
+  std::vector<bool> is_set(inout.size());
+  for (const size_t i : by_trust) {
+    size_t left = i, right = i;
+    while (left > 0 && !is_set[left]) --left;
+    while (right + 1 < inout.size() && !is_set[right]) ++right;
+    double least = factor[i];
+    if (is_set[left]) least = std::min(least, factor[left]);
+    if (is_set[right]) least = std::min(least, factor[right]);
+    const auto growth = [&](size_t from, size_t to) {
+      const double share = known[from] && known[to] ? k_growth_known : k_growth_left;
+      return times(measured[to] - measured[from], share * least);
+    };
+    Duration lowest = times(measured[i], k_factor_min);
+    if (is_set[left]) lowest = inout[left] + growth(left, i);
+    Duration highest = Duration::max();
+    if (is_set[right]) highest = inout[right] - growth(i, right);
+    Duration time = std::max(lowest, std::min(highest, times(measured[i], slower[i])));
+    if (is_set[left] && is_set[right] && lowest > highest) {  // those two are nearer to each other
+      const double part = ratio(measured[i] - measured[left], measured[right] - measured[left]);
+      time = inout[left] + times(inout[right] - inout[left], part);
+    }
+    inout[i] = time;
+    factor[i] = ratio(time, measured[i]);
+    is_set[i] = true;
+  }
+}
+
+StepCosts CostRefresh::scaled(bool late_only) {
+  const std::vector<double> slower = factors(late_only);
+  const std::vector<size_t> order = by_trust();
+  const size_t width = cells_.size();
+  std::vector<bool> known;
+  for (size_t i = 0; i < width; ++i) known.push_back(late_ones(i, i) >= k_samples_min);
+  StepCosts out = measured_;
+  for (size_t row = 0; row < out.times.size(); row += width) {
+    const std::span of_context = std::span(out.times).subspan(row, width);
+    reconcile(slower, order, known, of_context);
+    for (size_t i = 1; late_only && i < width; ++i) {
+      if (known[i]) continue;
       const double dear = k_row_share_max * (measured_.rows[i] - measured_.rows[i - 1]);
-      if (late_only && !has_own[i]) time = std::min(time, before + times(out.times[row], dear));
+      of_context[i] = std::min(of_context[i], of_context[i - 1] + times(of_context[0], dear));
     }
   }
   // As measured: never less than with a shorter context.

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "model/step_costs.hpp"
@@ -30,6 +32,8 @@ class CostRefresh {
   void observe(std::span<const StepShare> shares, Duration time);
   /// How much longer than by `costs` the last step took, of those of which enough is known.
   double pace() const { return pace_; }
+  /// The same on average of late.
+  double usual_pace() const { return std::exp(log_pace_); }
   /// Whether steps of about so many rows ran often enough of late.
   bool knows_about(uint32_t rows) const;
   /// The same of no fewer, and of no more.
@@ -53,6 +57,9 @@ class CostRefresh {
   std::optional<double> median_of_late(const Cell& cell);
   std::optional<double> of_cell(size_t cell, bool late_only, std::span<const size_t> counted);
   std::vector<double> factors(bool late_only);
+  std::vector<size_t> by_trust() const;
+  void reconcile(std::span<const double> slower, std::span<const size_t> by_trust,
+                 const std::vector<bool>& known, std::span<Duration> inout) const;
   StepCosts scaled(bool late_only);
   size_t cell_of(uint32_t rows) const;
   void follow_pace();

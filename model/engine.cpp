@@ -182,7 +182,7 @@ void Engine::set_parked(RequestKey key, bool parked) {
 }
 
 bool Engine::idle() const {
-  return state_->requests.empty() && (!state_->tier || state_->tier->outgoing() == 0);
+  return state_->requests.empty() && (!state_->tier || state_->tier->idle());
 }
 
 std::span<const ChoiceUpdate> Engine::step() {
@@ -282,7 +282,7 @@ void Engine::evict_cached(uint32_t blocks) {
 CacheReset Engine::forget_cached(const std::optional<std::string>& tenant) {
   const auto owner = tenant ? std::optional(owner_of(*tenant)) : std::nullopt;
   state_->past_outputs.forget(owner);
-  if (state_->tier) state_->tier->finish_copies();  // What comes in is there to be forgotten.
+  if (state_->tier) state_->tier->drop_reads(owner);
   const KvCache::Reset reset = state_->cache->forget(owner);
   if (state_->tier) state_->tier->forget_warm(tenant);
   return {reset.forgotten, reset.held};

@@ -386,6 +386,27 @@ void TierWork::finish_copies() {
   publish_all();
 }
 
+void TierWork::drop_reads(std::optional<uint64_t> owner) {
+  finish_copies();
+  const auto is_meant = [&](const TierRead& read) { return !owner || read.owner == *owner; };
+  std::vector<std::shared_ptr<TierRead>> reads;
+  for (const auto& [id, read] : wanted_) {
+    if (is_meant(*read)) reads.push_back(read);
+  }
+  // What comes from now on comes without blocks; what came before is there when it is collected.
+  for (const auto& read : reads) read->cancelled->store(true);
+  collect();
+  uint64_t dropped = 0;
+  std::erase_if(arrived_, [&](const Arrival& arrival) {
+    if (!is_meant(*arrival.read)) return false;
+    dropped += size_of(arrival.blocks);
+    return true;
+  });
+  for (const auto& read : reads) end(*read);
+  const std::lock_guard lock(mailbox_->mutex);
+  mailbox_->bytes -= std::min(mailbox_->bytes, dropped);
+}
+
 void TierWork::forget_warm(const std::optional<std::string>& tenant) {
   tier_->forget_warm(tenant);
 }

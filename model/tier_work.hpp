@@ -75,6 +75,9 @@ class TierWork {
   void store(uint64_t bytes_max);
   /// Waits for the copies under way: the engine has nothing else to do.
   void finish_copies();
+  /// Ends the copies under way, and drops what else reads of an owner's blocks (without one: all
+  /// reads) bring: the pool's index is to forget the same. Who waits for such a read computes.
+  void drop_reads(std::optional<uint64_t> owner);
   /// Behind the pool's index, which forgot the same.
   void forget_warm(const std::optional<std::string>& tenant);
 
@@ -83,6 +86,8 @@ class TierWork {
   size_t outgoing() const {
     return offers_->made.size() + offers_->wanted.size() + leaving_.size() + owed_.size();
   }
+  /// Nothing waits for a step.
+  bool idle() const { return outgoing() == 0 && entering_.empty(); }
   /// Blocks that copies under way hold.
   std::vector<const KvSequence*> holders() const;
 

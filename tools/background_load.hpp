@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -30,7 +31,13 @@ class BackgroundLoad {
     loaded_ = kj::mv(pair.promise);
     done_ = kj::mv(pair.fulfiller);
     thread_ = std::thread([this, load = std::move(load)] {
-      result_.emplace(load(stop_));
+      try {
+        result_.emplace(load(stop_));
+      } catch (const std::bad_alloc&) {
+        result_.emplace(fail(ErrorCode::io,
+                             "no memory left to load with: a smaller KV pool leaves more",
+                             "kv_memory"));
+      }
       ended_.set_value();
       done_->fulfill();
     });

@@ -28,6 +28,16 @@ TEST(BackgroundLoad, AStopThatComesAsTheLoadEndsIsHeard) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+TEST(BackgroundLoad, MemoryThatRunsOutIsItsError) {
+  const auto io = kj::setupAsyncIo();
+  BackgroundLoad<int> loading(
+      [](const std::atomic<bool>&) -> Result<int> { throw std::bad_alloc(); });
+  const Result<int>* loaded = loading.wait(io.waitScope, kj::NEVER_DONE);
+  ASSERT_NE(loaded, nullptr);
+  ASSERT_FALSE(loaded->ok());
+  EXPECT_EQ(loaded->error().field, "kv_memory");
+}
+
 TEST(BackgroundLoad, ThatIsToldToStopSaysWhetherItHas) {
   const auto io = kj::setupAsyncIo();
   std::promise<void> go_on;

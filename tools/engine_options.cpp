@@ -1,7 +1,5 @@
 #include "tools/engine_options.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +9,7 @@
 #include "base/check.hpp"
 #include "base/cpu_count.hpp"
 #include "base/limits.hpp"
+#include "base/memory_limit.hpp"
 #include "base/regular_file.hpp"
 #include "base/system.hpp"
 #include "base/utf8.hpp"
@@ -232,9 +231,7 @@ uint64_t kv_host_bytes(const Settings& settings) {
   if (!gpu_of(settings.text("device"))) return 0;
   constexpr uint64_t k_pools = 4;
   constexpr uint64_t k_share = 4;
-  const auto pages = static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
-  const uint64_t memory = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  return std::min(k_pools * (settings.count("kv-memory-mb") << 20), memory / k_share);
+  return std::min(k_pools * (settings.count("kv-memory-mb") << 20), usable_memory() / k_share);
 }
 
 std::optional<uint32_t> gpu_of(const std::string& device) {

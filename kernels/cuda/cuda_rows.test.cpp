@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
+#include "base/half.hpp"
 #include "kernels/cuda/host_ops.test.hpp"
 #include "kernels/test_support.hpp"
 
@@ -67,6 +70,43 @@ TEST_P(RowsOn, EmbedReadsTheDequantisedRows) {
       const size_t row = static_cast<size_t>(ids[i / cols]);
       ASSERT_EQ(out[i], all[row * cols + i % cols]) << weight_type_info(type)->name << ' ' << i;
     }
+  }
+}
+
+/// A factor larger than all weights of the row, which only zeros are multiplied by.
+TEST_P(RowsOn, EmbedOfFactorsThatCountForNothing) {
+  struct Case {
+    WeightType type;
+    size_t cols;
+    std::vector<uint8_t> row;
+  };
+  const auto put = [](std::vector<uint8_t>& row, size_t at, float value) {
+    const uint16_t bits = float_to_half(value);
+    std::memcpy(&row.at(at), &bits, sizeof(bits));
+  };
+  Case codes{WeightType::q4_0, 64, std::vector<uint8_t>(2 * 18, 0x88)};  // each nibble says 0
+  put(codes.row, 0, 0.05f);
+  codes.row[2] = 0x98;
+  put(codes.row, 18, 1000.0f);
+  Case offsets{WeightType::q4_k, 256, std::vector<uint8_t>(144, 0x11)};
+  std::fill_n(offsets.row.begin() + 4, 12, 0);  // the minima's bytes say 0
+  for (const size_t scale : {4, 5, 6, 7, 12, 13, 14, 15}) offsets.row[scale] = 1;
+  put(offsets.row, 0, 0.01f);
+  put(offsets.row, 2, 1000.0f);
+  Case scales{WeightType::q4_k, 512, offsets.row};
+  put(scales.row, 2, 0.0f);
+  scales.row.insert(scales.row.end(), scales.row.begin(), scales.row.begin() + 144);
+  std::fill_n(scales.row.begin() + 144 + 4, 12, 0);
+  put(scales.row, 144, 1000.0f);
+  for (const Case& c : {codes, offsets, scales}) {
+    const auto* const weights = reinterpret_cast<const std::byte*>(c.row.data());
+    std::vector<float> expected(c.cols);
+    dequantize(c.type, weights, c.cols, expected.data());
+    ASSERT_TRUE(std::ranges::any_of(expected, [](float weight) { return weight != 0; }));
+    const auto matrix = ops_->pack({c.type, weights, 1, c.cols});
+    std::vector<float> out(c.cols);
+    ops_->embed(*matrix, std::vector<int32_t>{0}, out.data());
+    EXPECT_EQ(out, expected) << weight_type_info(c.type)->name;
   }
 }
 

@@ -80,8 +80,9 @@ class Device {
   virtual void copy_rows_in(std::byte* to, const std::byte* from, const StridedRows& rows) = 0;
   virtual void copy_rows_out(std::byte* to, const std::byte* from, const StridedRows& rows) = 0;
 
-  /// Beside the kernels, begun when all that was started before is done; the host's memory is from
-  /// `allocate_host`. Nobody may change what is read, or look at what is written, until it is done.
+  /// Beside the kernels, begun when all that was started before is done but such copies; the host's
+  /// memory is from `allocate_host`. Nobody may change what is read, or look at what is written,
+  /// until it is done.
   virtual std::unique_ptr<Copy> start_rows(CopyTo to, std::span<const RowsCopy> copies) = 0;
 
   /// Between the two kernels are recorded instead of run, and nothing else may be asked for. Null:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "base/check.hpp"
 #include "base/half.hpp"
@@ -145,7 +146,18 @@ void put_scales(const BlockCodes& block, float factor, size_t k, uint32_t output
   }
 }
 
-/// No product of a code and a scale, no offset and no sum of the two is larger.
+/// The block as `split` gives it, but for factors that only zeros are multiplied by: those may be
+/// larger than all weights of the row and would not fit into a half.
+void read_block(BlockSplitter split, const std::byte* from, size_t count, BlockCodes& block) {
+  split(from, block);
+  const auto any = [](const auto* values, size_t size) {
+    return std::any_of(values, values + size, [](int value) { return value != 0; });
+  };
+  if (!any(block.code, count) || !any(block.scale, std::size(block.scale))) block.d = 0;
+  if (!any(block.offset, std::size(block.offset))) block.m = 0;
+}
+
+/// No product of a code and a scale, no offset, no sum of the two and no factor is larger.
 float largest_of(const BlockCodes& block, size_t count) {
   int code = 0, scale = 0, offset = 0;
   for (size_t i = 0; i < count; ++i) code = std::max(code, std::abs(int{block.code[i]}));
@@ -164,12 +176,12 @@ void pack_coded_row(WeightType type, const std::byte* row, size_t cols, uint32_t
   uint32_t largest = 0;
   const std::byte* from = row;
   for (size_t k = 0; k < cols; k += info.block_elements, from += info.block_bytes) {
-    split(from, block);
+    read_block(split, from, info.block_elements, block);
     largest = std::max(largest, std::bit_cast<uint32_t>(largest_of(block, info.block_elements)));
   }
   const float factor = out.put_row_scale(output, largest);
   for (size_t k = 0; k < cols; k += info.block_elements, row += info.block_bytes) {
-    split(row, block);
+    read_block(split, row, info.block_elements, block);
     for (size_t i = 0; i < info.block_elements; ++i) {
       out.put_code(output, k + i, static_cast<uint32_t>(block.code[i] + zero));
     }

@@ -192,8 +192,9 @@ struct Swiglu {
 };
 
 /// out[i, :] = table[ids[i], :], exactly the values of `dequantize`: products of codes and scales
-/// are exact in float, the sum is rounded once. A thread takes a group of 32 k, of which it reads
-/// each lane's share.
+/// are exact in float, the sum is rounded once. But in a row with a weight of 2^15 or more, scales
+/// of less than 2^-14 may be rounded. A thread takes a group of 32 k, of which it reads each lane's
+/// share.
 struct Embed {
   static constexpr uint32_t k_threads = 128;
 

@@ -18,9 +18,9 @@ std::byte* DeviceScratch::take_bytes(size_t bytes) {
     device_.synchronize();  // nothing that runs still uses the old
     memory_.reset();
     size_ = 0;
+    ++growths_;  // What points to the old is void, whether there is memory for more or not.
     memory_ = device_.allocate(larger);
     size_ = larger;
-    ++growths_;
   }
   return memory_.get();
 }

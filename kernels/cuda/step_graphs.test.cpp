@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <string>
 
 #include "kernels/cuda/host_ops.test.hpp"
+#include "kernels/cuda/staging.hpp"
 
 namespace outrider::kernels::cuda {
 namespace {
@@ -64,6 +66,18 @@ TEST_P(GraphsOn, ArgumentsStayAndMemoryIsReadWhenAGraphRuns) {
   set<float>(x, {1, 2, 30, 40});
   device_->replay(*graph);
   EXPECT_EQ(get(out, 2), (std::vector<float>{40, 30}));
+}
+
+/// Graphs point to the old memory, which is gone in any case.
+TEST(DeviceScratch, CountsGrowthThatFindsNoMemory) {
+  const auto device = make_emulated_device();
+  uint64_t growths = 0;
+  DeviceScratch scratch(*device, growths);
+  scratch.take<std::byte>(1 << 20);
+  EXPECT_EQ(growths, 1u);
+  EXPECT_THROW(scratch.take<std::byte>(size_t{1} << 60), std::bad_alloc);
+  EXPECT_EQ(growths, 2u);
+  EXPECT_NE(scratch.take<std::byte>(1 << 10), nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, GraphsOn, ::testing::Values("emulated", "gpu"),

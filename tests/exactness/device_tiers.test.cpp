@@ -278,6 +278,19 @@ TEST(DeviceTiers, WhatIsForgottenWhileItEntersIsNotInThePoolAfterwards) {
   EXPECT_EQ(world.stats().prefix_hits, 0u);
 }
 
+TEST(DeviceTiers, WhatIsForgottenBeforeItEntersIsNotInThePoolAfterwards) {
+  Scripted world(true);
+  world.store(kept(1, 52));
+  world.submit(kept(1, 52));
+  world.step();
+  ASSERT_FALSE(world.tier->waiting.empty());
+  world.deliver(2);  // and no step looks at them; the third is still to come
+  world.engine->engine->forget_cached(std::nullopt);
+  world.run();
+  EXPECT_EQ(world.stats().tier.read_blocks, 0u);
+  EXPECT_EQ(world.stats().prefix_hits, 0u);
+}
+
 TEST(DeviceTiers, WhatOthersComputeWhileBlocksEnterChangesNoBits) {
   Scripted with(true);
   Scripted without(false);

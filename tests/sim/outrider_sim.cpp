@@ -1,9 +1,13 @@
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
+#include "model/hint_trie.hpp"
 #include "tests/sim/simulation.hpp"
 
 /// The sweep that docs/speculation-simulated.md shows, as JSON; report.py makes tables and the plot
@@ -51,14 +55,30 @@ Json play_all(const Sweep& sweep) {
 int run(int argc, char** argv) {
   Sweep sweep;
   CLI::App app("Drafts that ride ahead, in virtual time: a sweep as JSON");
-  app.add_option("--acceptance", sweep.acceptances, "That the draft's first guess is right");
-  app.add_option("--rtt-ms", sweep.rtts_ms, "Between target and draft");
-  app.add_option("--batch", sweep.batches, "Requests that the target decodes at once");
-  app.add_option("--seed", sweep.scenario.seed);
-  app.add_option("--tokens", sweep.scenario.tokens, "Of a run: more of them, less chance");
-  app.add_option("--depth-max", sweep.scenario.depth_max, "Hints of a sequence in a step");
-  app.add_flag("!--finds-out", sweep.scenario.always_drafts, "The target tries whether drafts pay");
+  app.option_defaults()->always_capture_default();
+  // Of CLI11 a range has "nan", too.
+  const CLI::Validator a_number(
+      [](const std::string& text) {
+        return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number: " + text : "";
+      },
+      "");
+  app.add_option("--acceptance", sweep.acceptances, "That the draft's first guess is right")
+      ->check(CLI::Range(0.0, 1.0))
+      ->check(a_number);
+  app.add_option("--rtt-ms", sweep.rtts_ms, "Between target and draft")
+      ->check(CLI::Range(0.0, 1e4))
+      ->check(a_number);
+  app.add_option("--batch", sweep.batches, "Requests that the target decodes at once")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--seed", sweep.scenario.seed, "Of everything random");
+  app.add_option("--tokens", sweep.scenario.tokens, "Of a run: more of them, less chance")
+      ->check(CLI::Range(1000, 10'000'000));
+  app.add_option("--depth-max", sweep.scenario.depth_max, "Hints of a sequence in a step")
+      ->check(CLI::Range(0u, model::k_hint_depth_max));
+  bool finds_out = false;
+  app.add_flag("--finds-out", finds_out, "The target tries whether drafts pay");
   CLI11_PARSE(app, argc, argv);
+  sweep.scenario.always_drafts = !finds_out;
   std::cout << play_all(sweep).dump(1) << "\n";
   return 0;
 }

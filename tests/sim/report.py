@@ -2,10 +2,10 @@
 """Tables and plot of a sweep: report.py SWEEP.json writes docs/speculation-simulated.svg and the tables
 between the marks of docs/speculation-simulated.md. SWEEP.json is the output of outrider_sim."""
 
+import argparse
 import json
 import math
 import pathlib
-import sys
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 MARKS = ("<!-- tables: tests/sim/report.py -->\n", "<!-- end of tables -->\n")
@@ -104,8 +104,12 @@ def plot(points):
 
 
 def main():
-    listed = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sweep", type=pathlib.Path, metavar="SWEEP.json")
+    listed = json.loads(parser.parse_args().sweep.read_text(encoding="utf-8"))
     points = {(point["acceptance"], point["batch"], point["rtt_ms"]): point for point in listed}
+    if not all(prediction[:3] in points for prediction in PREDICTIONS):
+        parser.error("this is not the whole sweep")
     slowest = min(listed, key=lambda point: min(point["speedup"], point["speedup_one_row"]))
     print("lowest:", slowest)
     (DOCS / "speculation-simulated.svg").write_text(plot(points), encoding="utf-8")

@@ -18,12 +18,21 @@ Ops::Buffer owned(cudaError_t error, void* data, void (*release)(std::byte*)) {
   return Ops::Buffer(static_cast<std::byte*>(data), release);
 }
 
-/// On the GPU that has it: a thread that chose none would make a context on the first one. Waits
-/// for what runs there.
-void free_of_device(std::byte* data) {
+/// A thread that chose none would make a context on the first GPU.
+void select_device_of(const std::byte* data) {
   cudaPointerAttributes where;
   if (cudaPointerGetAttributes(&where, data) == cudaSuccess) (void)cudaSetDevice(where.device);
+}
+
+void free_of_device(std::byte* data) {
+  select_device_of(data);
+  (void)cudaDeviceSynchronize();  // cudaFree may wait for what runs there, and need not
   (void)cudaFree(data);
+}
+
+void free_of_host(std::byte* data) {
+  select_device_of(data);
+  (void)cudaFreeHost(data);
 }
 
 void load_kernels(size_t shared_bytes_max) {
@@ -144,7 +153,7 @@ class GpuDevice final : public Device {
     select();
     void* data = nullptr;
     const cudaError_t error = cudaMallocHost(&data, bytes > 0 ? bytes : 1);
-    return owned(error, data, [](std::byte* p) { (void)cudaFreeHost(p); });
+    return owned(error, data, free_of_host);
   }
   void synchronize() override {
     select();
@@ -322,7 +331,8 @@ Result<std::unique_ptr<Device>> open_device(uint32_t index, bool yields) {
       .numerics = "sm" + std::to_string(10 * properties.major + properties.minor),
       .multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount),
       .shared_bytes_max = properties.sharedMemPerBlockOptin};
-  const bool overlaps = properties.major >= 9;
+  // Kernels wait for the one before them only in code that was compiled for such a GPU.
+  const bool overlaps = properties.major >= 9 && code.ptxVersion >= 90;
   return std::unique_ptr<Device>(
       std::make_unique<GpuDevice>(number, std::move(traits), yields, overlaps));
 }
