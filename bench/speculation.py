@@ -145,7 +145,8 @@ def main():
     parser.add_argument("--prefill", action="store_true", help="the time is of prompts as well")
     parser.add_argument("--cpu", action="store_true",
                         help="by the servers' CPU time: for machines that do other things")
-    parser.add_argument("--llama-server", type=arguments.existing, help="path of llama.cpp's llama-server, to compare with")
+    parser.add_argument("--llama-server", type=arguments.existing,
+                        help="path of llama.cpp's llama-server, to compare with")
     parser.add_argument("--llama-draft-max", default="0,4", help="lengths of its drafts")
     parser.add_argument("--port", type=arguments.count, default=9750, help="of the first server")
     parser.add_argument("--flags", nargs="*", default=[], help="of all servers, without dashes")

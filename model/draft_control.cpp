@@ -171,7 +171,8 @@ void DraftControl::charge_try(std::span<const StepShare> shares, Duration time) 
   const auto known = static_cast<double>(refresh_.costs().step(shares).count());
   const double without = (known - tried_ns_) * pace;
   const double least = -tried_ns_ * std::min(pace, refresh_.usual_pace());
-  to_explore_ns_ -= std::clamp(static_cast<double>(time.count()) - without, least, tried_ns_ * pace);
+  to_explore_ns_ -=
+      std::clamp(static_cast<double>(time.count()) - without, least, tried_ns_ * pace);
 }
 
 bool DraftControl::is_probe_due(Drafts& drafts) {
