@@ -34,6 +34,7 @@ void TargetState::start(TargetActor::pointer self, TargetSetup setup) {
   setup.drafts.tokenizer = announce_.tokenizer;
   if (announce_.sequences > 0) setup.drafts.sequences = announce_.sequences;
   drafts_ = DraftFeed(std::move(setup.drafts));
+  told_of_idle_drafts_ = setup.is_a_draft;
   schema::survive_unknown_messages(self_, [this](const caf::error& error) {
     log_->warn("{}: a message was not understood: {}", announce_.name,
                self_->system().render(error));

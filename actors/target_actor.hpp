@@ -40,6 +40,7 @@ struct TargetSetup {
   size_t routers = 1;           ///< That it is to find; it ends when all of them refuse it.
   EngineFactory engine;
   DraftFeed::Options drafts;  ///< By models. Without a depth there are none.
+  bool is_a_draft = false;    ///< Which answers for its own model: nobody expects drafts for it.
   PeerLines lines;            ///< Without a dial there are none.
   std::shared_ptr<PeerTier>
       peers;  ///< Below the engine's pool; null: it takes no blocks of others.

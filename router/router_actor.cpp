@@ -136,7 +136,7 @@ void RouterState::announce(const schema::Announce& said) {
   tell_drafts();
 }
 
-/// An actor is one worker: nobody fills the table and the log with names.
+/// An actor is one worker: nobody fills the table with names.
 bool RouterState::is_another(uint64_t worker, const caf::actor_addr& actor) const {
   return std::ranges::any_of(table_.workers(), [&](const auto& entry) {
     return entry.first != worker && address_of(entry.second.announce) == actor;

@@ -75,6 +75,7 @@ RunningDraft::RunningDraft(caf::actor_system& system, const schema::RouterHandle
                                                                    .routers = draft.routers,
                                                                    .engine = answers,
                                                                    .drafts = {},
+                                                                   .is_a_draft = true,
                                                                    .log = log});
 }
 

@@ -296,8 +296,11 @@ Result<void> EmbeddedCluster::add_draft(const DraftModel& draft, Prepared& prepa
   if (!made) return made.error();
   // Two models of one name could not be told apart.
   made->answers = draft.name != prepared.target.announce.model;
-  log_->info("draft model {}: context {} tokens, {}, {}", draft.name, made->announce.context_tokens,
+  const bool must_prove_itself = draft.competes && !prepared.target.speculation.fixed_depth;
+  log_->info("draft model {}: context {} tokens, {}{}, {}", draft.name,
+             made->announce.context_tokens,
              draft.competes ? "on cores that the model uses too" : "on cores of its own",
+             must_prove_itself ? " (first tried after some 4000 steps)" : "",
              made->answers ? "served by its name, too" : "not served: it has the model's name");
   const uint32_t context = prepared.target.announce.context_tokens;
   if (made->announce.context_tokens < context) {

@@ -47,7 +47,7 @@ std::string runs_text(const nlohmann::json& load) {
   const bool is_wanted = member_of(load, "drafting") == true;
   if (number_of(load, "draft_runs") == 0 && !is_wanted) return "";
   return "  draft models: for " + counted_of(load, "draft_runs", "choice") +
-         (is_wanted ? "; they pay now\n" : "\n");
+         (is_wanted ? "; wanted now\n" : "\n");
 }
 
 std::string member_text(const nlohmann::json& member) {

@@ -99,7 +99,7 @@ TEST(InspectCluster, TellsWhoDraftsAndWhatBecameOfIt) {
               HasSubstr("drafts by what targets have: 4 of 9 tokens came true\n"));
   EXPECT_THAT(cluster_text(nlohmann::json::parse(
                   R"({"members":[{"load":{"draft_runs":1,"drafting":true}}]})")),
-              HasSubstr("  draft models: for 1 choice; they pay now\n"));
+              HasSubstr("  draft models: for 1 choice; wanted now\n"));
   EXPECT_THAT(cluster_text(nlohmann::json::parse(R"({"drafts":null})")),
               testing::Not(HasSubstr("drafts")));
 }

@@ -143,6 +143,17 @@ class NodeSuite(unittest.TestCase):
             self.assertIn("tokenizer", server.log())
             self.assertEqual(drafts(server), [])
 
+    def test_a_draft_joins_a_server_that_has_one_of_its_own(self):
+        with tempfile.TemporaryDirectory(prefix="outrider-e2e-node-") as directory:
+            small = pathlib.Path(directory) / "small.gguf"
+            small.write_bytes(make_tiny_model.tiny_llama(2))
+            with Server(binary, model, [*DRAFTING, "--draft", str(small)]) as server:
+                with draft_node(cluster_port(server)):
+                    server.wait_until(lambda: len(drafts(server)) == 2, "both drafts")
+                    self.expect_hints(server, self.plain(), "two drafts")
+                self.assertEqual(server.terminate(), 0)
+                self.assertNotIn("keeps it from using", server.log())
+
     def test_a_target_of_another_process_serves_like_the_servers_own(self):
         plain = self.plain()
         flags = ["--ctx", "512"]
