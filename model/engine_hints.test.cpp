@@ -430,20 +430,22 @@ TEST(EngineHints, HintsThatCameWhileNothingCouldPayAreOfUseLater) {
 }
 
 TEST(EngineHints, WhereHintsBeginToPayForManyTheirTextsAreIndexedOverSomeSteps) {
+  constexpr uint32_t k_many = 40;  // for fewer it is hoped, and tried, that they do
   EngineOptions options = ngram();
   options.context_tokens = 512;
-  options.kv_memory_bytes = uint64_t{32} << 20;
+  options.kv_memory_bytes = uint64_t{64} << 20;
+  options.sequences = k_many;
   EngineWorld world(options);
   world.engine->set_step_costs(step_costs(false));
   GenerationRequest request = repeating();
   request.prompt.assign(450, 5);
-  for (int i = 0; i < 8; ++i) world.submit(request);
-  while (world.engine->stats().generated_tokens < 16) world.step();
+  for (uint32_t i = 0; i < k_many; ++i) world.submit(request);
+  while (world.engine->stats().generated_tokens < 2 * k_many) world.step();
   world.engine->set_step_costs(step_costs(true));
   world.step();
   EXPECT_EQ(world.engine->stats().hints.drafts, 5u);
   world.step();
-  EXPECT_EQ(world.engine->stats().hints.drafts, 5u + 8u);
+  EXPECT_EQ(world.engine->stats().hints.drafts, 5u + 10u);
   world.run();
 }
 
