@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <tuple>
 
 namespace outrider::model {
@@ -56,7 +55,7 @@ CostRefresh::CostRefresh(const StepCosts& measured)
     cells_[i].to =
         static_cast<size_t>(std::ranges::upper_bound(rows, rows[i] + near) - rows.begin()) - 1;
   }
-  if (!rows.empty()) hoped_ = scaled(true);
+  if (!rows.empty()) hoped_ = scaled(true, trust());
 }
 
 void CostRefresh::observe(std::span<const StepShare> shares, Duration time) {
@@ -201,75 +200,72 @@ std::vector<double> CostRefresh::factors(bool late_only) {
   return out;
 }
 
-/// Cells in the order in which they are believed: first those that are known by steps of late, then
-/// those that ever ran, each time the one that ran last first, and then those that never did.
-std::vector<size_t> CostRefresh::by_trust() const {
-  struct Trust {
-    bool is_known = false;
-    uint64_t last_seen = 0;
-  };
-  std::vector<Trust> trust;
-  for (size_t at = 0; at < cells_.size(); ++at) {
-    uint64_t last_seen = 0;
-    for (size_t i = 0; i < cells_[at].size(); ++i) {
-      last_seen = std::max(last_seen, cells_[at].seen_at[i] + 1);
-    }
-    trust.push_back({late_ones(at, at) >= k_samples_min, last_seen});
+/// First those that are known by steps of late, then those that ever ran, each time the one that
+/// ran last first, and then those that never did.
+CostRefresh::Trust CostRefresh::trust() const {
+  const size_t size = cells_.size();
+  Trust out;
+  std::vector<uint64_t> last_seen;
+  for (size_t at = 0; at < size; ++at) {
+    const auto seen_at = std::span(cells_[at].seen_at).first(cells_[at].size());
+    last_seen.push_back(seen_at.empty() ? 0 : 1 + *std::ranges::max_element(seen_at));
+    out.is_known.push_back(late_ones(at, at) >= k_samples_min);
+    out.order.push_back(at);
+    out.left.push_back(at == 0 ? size : at - 1);
+    out.right.push_back(at + 1);
   }
-  std::vector<size_t> order(cells_.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
-    return std::tie(trust[a].is_known, trust[a].last_seen) >
-           std::tie(trust[b].is_known, trust[b].last_seen);
+  std::ranges::stable_sort(out.order, [&](size_t a, size_t b) {
+    return std::tuple(out.is_known[a], last_seen[a]) > std::tuple(out.is_known[b], last_seen[b]);
   });
-  return order;
+  // Who is trusted less leaves first: those beside it are then the ones that are trusted more.
+  for (auto it = out.order.rbegin(); it != out.order.rend(); ++it) {
+    const size_t at = *it;
+    if (out.left[at] < size) out.right[out.left[at]] = out.right[at];
+    if (out.right[at] < size) out.left[out.right[at]] = out.left[at];
+  }
+  return out;
 }
 
 /// Makes of what was measured what is believed: as much longer as each cell says. Where two of them
 /// contradict each other, as fewer rows take longer, the one that is trusted first is right.
-void CostRefresh::reconcile(std::span<const double> slower, std::span<const size_t> by_trust,
-                            const std::vector<bool>& known, std::span<Duration> inout) const {
+void CostRefresh::reconcile(std::span<const double> slower, const Trust& trust,
+                            std::span<Duration> inout) {
   const std::vector<Duration> measured(inout.begin(), inout.end());
   std::vector<double> factor(slower.begin(), slower.end());
-  std::vector<bool> is_set(inout.size());
-  for (const size_t i : by_trust) {
-    size_t left = i, right = i;
-    while (left > 0 && !is_set[left]) --left;
-    while (right + 1 < inout.size() && !is_set[right]) ++right;
+  for (const size_t i : trust.order) {
+    const size_t left = trust.left[i], right = trust.right[i];
+    const bool has_left = left < inout.size(), has_right = right < inout.size();
     double least = factor[i];
-    if (is_set[left]) least = std::min(least, factor[left]);
-    if (is_set[right]) least = std::min(least, factor[right]);
+    if (has_left) least = std::min(least, factor[left]);
+    if (has_right) least = std::min(least, factor[right]);
     const auto growth = [&](size_t from, size_t to) {
-      const double share = known[from] && known[to] ? k_growth_known : k_growth_left;
-      return times(measured[to] - measured[from], share * least);
+      const bool both_known = trust.is_known[from] && trust.is_known[to];
+      return times(measured[to] - measured[from],
+                   (both_known ? k_growth_known : k_growth_left) * least);
     };
     Duration lowest = times(measured[i], k_factor_min);
-    if (is_set[left]) lowest = inout[left] + growth(left, i);
+    if (has_left) lowest = inout[left] + growth(left, i);
     Duration highest = Duration::max();
-    if (is_set[right]) highest = inout[right] - growth(i, right);
+    if (has_right) highest = inout[right] - growth(i, right);
     Duration time = std::max(lowest, std::min(highest, times(measured[i], slower[i])));
-    if (is_set[left] && is_set[right] && lowest > highest) {  // those two are nearer to each other
+    if (has_left && has_right && lowest > highest) {  // those two are nearer to each other
       const double part = ratio(measured[i] - measured[left], measured[right] - measured[left]);
       time = inout[left] + times(inout[right] - inout[left], part);
     }
     inout[i] = time;
     factor[i] = ratio(time, measured[i]);
-    is_set[i] = true;
   }
 }
 
-StepCosts CostRefresh::scaled(bool late_only) {
+StepCosts CostRefresh::scaled(bool late_only, const Trust& trust) {
   const std::vector<double> slower = factors(late_only);
-  const std::vector<size_t> order = by_trust();
   const size_t width = cells_.size();
-  std::vector<bool> known;
-  for (size_t i = 0; i < width; ++i) known.push_back(late_ones(i, i) >= k_samples_min);
   StepCosts out = measured_;
   for (size_t row = 0; row < out.times.size(); row += width) {
     const std::span of_context = std::span(out.times).subspan(row, width);
-    reconcile(slower, order, known, of_context);
+    reconcile(slower, trust, of_context);
     for (size_t i = 1; late_only && i < width; ++i) {
-      if (known[i]) continue;
+      if (trust.is_known[i]) continue;
       const double dear = k_row_share_max * (measured_.rows[i] - measured_.rows[i - 1]);
       of_context[i] = std::min(of_context[i], of_context[i - 1] + times(of_context[0], dear));
     }
@@ -283,8 +279,9 @@ StepCosts CostRefresh::scaled(bool late_only) {
 
 void CostRefresh::refresh() {
   follow_pace();
-  costs_ = scaled(false);
-  hoped_ = scaled(true);
+  const Trust now = trust();
+  costs_ = scaled(false, now);
+  hoped_ = scaled(true, now);
 }
 
 }  // namespace outrider::model

@@ -15,7 +15,7 @@ namespace outrider::model {
 /// of how much longer recent steps of so many rows took. A machine that others use is slow at
 /// times: each step is compared with the one before, and what slows all rows alike changes no cost
 /// next to another. All of them follow it slowly. Plain value; an observation costs next to
-/// nothing, each eighth one some medians of 15.
+/// nothing, each eighth one a pass over the table: some 50 us.
 class CostRefresh {
  public:
   CostRefresh() = default;
@@ -49,6 +49,13 @@ class CostRefresh {
     size_t from = 0, to = 0;                   ///< Cells of about as many rows, itself included.
     size_t size() const { return count < k_window ? count : k_window; }
   };
+  /// Whom to believe where cells contradict each other.
+  struct Trust {
+    std::vector<size_t> order;  ///< The cells, the most trusted first.
+    /// Of each the next ones that are trusted more; none: the number of cells.
+    std::vector<size_t> left, right;
+    std::vector<bool> is_known;  ///< By steps of late.
+  };
   bool is_late(const Cell& cell, size_t i) const;
   size_t late_ones(size_t from, size_t to) const;
   std::vector<size_t> counted(bool late_only) const;
@@ -57,10 +64,10 @@ class CostRefresh {
   std::optional<double> median_of_late(const Cell& cell);
   std::optional<double> of_cell(size_t cell, bool late_only, std::span<const size_t> counted);
   std::vector<double> factors(bool late_only);
-  std::vector<size_t> by_trust() const;
-  void reconcile(std::span<const double> slower, std::span<const size_t> by_trust,
-                 const std::vector<bool>& known, std::span<Duration> inout) const;
-  StepCosts scaled(bool late_only);
+  Trust trust() const;
+  static void reconcile(std::span<const double> slower, const Trust& trust,
+                        std::span<Duration> inout);
+  StepCosts scaled(bool late_only, const Trust& trust);
   size_t cell_of(uint32_t rows) const;
   void follow_pace();
   void refresh();
