@@ -34,16 +34,28 @@ constexpr Glance k_glances[] = {{6, 0.6}, {12, 0.8}};
 /// Drafting must gain so much before it begins, and so little before it ends.
 constexpr double k_gain_to_begin = 1.03;
 constexpr double k_gain_to_stay = 1.0;
+/// A step counts as no more than so many medians.
+constexpr int k_stall = 4;
 /// Steps of another number of streams before they count as a load of their own.
 constexpr uint32_t k_load_steps = 8;
 
 }  // namespace
 
 void DraftDuty::Window::add(const StepReport& step) {
-  ++steps;
   promising += step.hints_could_pay ? 1 : 0;
   tokens += step.tokens;
-  time += step.time;
+  times.push_back(step.time);
+}
+
+Duration DraftDuty::Window::time() const {
+  if (times.empty()) return Duration(0);
+  std::vector<Duration> sorted = times;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  const Duration longest = k_stall * *middle;
+  Duration sum{0};
+  for (const Duration each : times) sum += std::min(each, longest);
+  return sum;
 }
 
 void DraftDuty::set_available(bool available) {
@@ -91,13 +103,13 @@ void DraftDuty::wait(Load& load, const StepReport& step) {
   if (step.hints_could_pay) load.until_try -= step.time;
   if (++load.steps <= k_switch_steps || !step.decodes_only) return;
   load.now.add(step);
-  if (load.now.steps < k_window_steps) return;
+  if (load.now.steps() < k_window_steps) return;
   load.last = std::exchange(load.now, {});
   if (!load.begun) {
     load.begun = true;
-    if (options_.competes) load.until_try = k_first_pause * load.last.time;
+    if (options_.competes) load.until_try = k_first_pause * load.last.time();
   }
-  const double promising = static_cast<double>(load.last.promising) / load.last.steps;
+  const double promising = double{1} * load.last.promising / static_cast<double>(load.last.steps());
   if (load.pays && promising < k_promising_to_stay) {
     load.pays = false;
     load.steps = 0;
@@ -115,18 +127,21 @@ void DraftDuty::wait(Load& load, const StepReport& step) {
   load.ready = false;
   load.steps = 0;
   load.tried = {};
-  load.spent = Duration(0);
+  load.beside_prompts = Duration(0);
 }
 
 double DraftDuty::gain_of(const Load& load) {
-  if (load.now.steps == 0 || load.last.steps == 0) return 1;
+  if (load.now.steps() == 0 || load.last.steps() == 0) return 1;
   const double gain = load.now.rate() / load.last.rate();
   return load.pays ? 1 / gain : gain;
 }
 
 void DraftDuty::attempt(Load& load, const StepReport& step, bool ready) {
-  load.spent += step.time;
-  if (step.decodes_only) load.tried.add(step);
+  if (step.decodes_only) {
+    load.tried.add(step);
+  } else {
+    load.beside_prompts += step.time;
+  }
   const bool drafts = !load.pays;
   const bool waits = drafts && !load.ready && !ready;
   if (++load.steps <= k_switch_steps) return;
@@ -136,14 +151,14 @@ void DraftDuty::attempt(Load& load, const StepReport& step, bool ready) {
   }
   if (step.decodes_only) load.now.add(step);
   const double gain = gain_of(load);
-  const bool is_measured = load.now.steps >= k_window_steps;
+  const bool is_measured = load.now.steps() >= k_window_steps;
   if (waits) {
     // What waiting for drafts costs is known; what they would bring is not.
     if (load.steps > k_warmup_steps_max) conclude(load, std::min(gain, 1.0));
     return;
   }
   const bool is_slow = drafts && std::ranges::any_of(k_glances, [&](const Glance& glance) {
-                         return load.now.steps >= glance.steps && gain < glance.gain;
+                         return load.now.steps() >= glance.steps && gain < glance.gain;
                        });
   if (is_slow || is_measured) {
     conclude(load, gain);
@@ -161,13 +176,14 @@ void DraftDuty::conclude(Load& load, double gain) {
 void DraftDuty::end_try(Load& load, double gain) {
   // Of the tokens of the faster way, those that the other one would not give, or did not.
   double cost = load.pays ? 1 - 1 / gain : 1 - gain;
-  if (!load.pays && load.tried.steps > 0) {
+  if (!load.pays && load.tried.steps() > 0) {
     cost = std::max(cost, 1 - load.tried.rate() / load.last.rate());  // With the wait for drafts.
   }
+  const Duration spent = load.tried.time() + load.beside_prompts;
   load.tries = false;
   load.steps = 0;
   load.now = load.last = {};
-  load.until_try = Duration(static_cast<Duration::rep>(static_cast<double>(load.spent.count()) *
+  load.until_try = Duration(static_cast<Duration::rep>(static_cast<double>(spent.count()) *
                                                        std::max(k_pause_min, cost / k_cost_max)));
 }
 

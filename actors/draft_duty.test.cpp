@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace outrider::actors {
 namespace {
 
@@ -19,6 +21,7 @@ struct FakeTarget {
   uint32_t steps_to_come = 5;
   bool could_pay = true;
   bool decodes_only = true;
+  Duration stall{0};  ///< Of the next step: others have the machine.
 
   uint64_t tokens = 0;
   Duration elapsed{0};
@@ -35,7 +38,7 @@ struct FakeTarget {
       waited_ = on ? waited_ + 1 : 0;
       const bool ready = waited_ > steps_to_come;
       StepReport step{streams, streams * (ready ? tokens_of_drafted : 1), decodes_only,
-                      on ? drafted : plain, could_pay};
+                      (on ? drafted : plain) + std::exchange(stall, {}), could_pay};
       tokens += step.tokens;
       elapsed += step.time;
       if (on) on_for += step.time;
@@ -141,6 +144,53 @@ TEST(DraftDuty, ATryCostsAShareOfTheTimeInWhichHintsCouldPay) {
     if (target.could_pay) tokens += target.tokens - before;
   }
   EXPECT_GT(tokens, 0.97 * 250 * 100);
+}
+
+TEST(DraftDuty, AStalledStepOfATryDecidesNothing) {
+  for (const Duration stall : {Duration(seconds(1)), Duration(seconds(10))}) {
+    FakeTarget target;
+    while (!target.duty.on()) target.run(milliseconds(1));
+    target.run(milliseconds(100));
+    target.stall = stall;
+    target.run(milliseconds(1));
+    target.run(seconds(3));
+    EXPECT_TRUE(target.duty.on()) << to_seconds(stall) << " s";
+  }
+}
+
+TEST(DraftDuty, AStalledStepBeforeATryMakesNoDraftLookFast) {
+  const auto on_for = [](Duration stall, int at) {
+    FakeTarget target;
+    target.drafted = milliseconds(30);
+    for (int i = 0; i < at; ++i) target.run(milliseconds(1));
+    target.stall = stall;
+    target.run(milliseconds(1));
+    const Duration before = target.on_for;
+    target.run(seconds(60));
+    return to_seconds(target.on_for - before);
+  };
+  for (const int at : {5, 20}) {
+    EXPECT_LT(on_for(seconds(10), at), 1.3 * on_for(Duration(0), at)) << at;
+  }
+}
+
+TEST(DraftDuty, AStalledStepOfAPlainTryMakesNoPlainDecodingLookSlow) {
+  const auto on_for = [](Duration stall) {
+    FakeTarget target;
+    target.run(seconds(10));
+    EXPECT_TRUE(target.duty.on());
+    while (target.duty.on()) target.run(milliseconds(1));  // it tries to go without
+    target.run(milliseconds(100));
+    target.stall = stall;
+    target.run(milliseconds(1));
+    while (!target.duty.on()) target.run(milliseconds(1));
+    target.tokens_of_drafted = 1;
+    target.drafted = milliseconds(20);
+    const Duration before = target.on_for;
+    target.run(seconds(60));
+    return to_seconds(target.on_for - before);
+  };
+  EXPECT_LT(on_for(seconds(10)), 1.3 * on_for(Duration(0)));
 }
 
 TEST(DraftDuty, FindsThatItNoLongerPays) {
