@@ -195,7 +195,10 @@ std::vector<double> CostRefresh::factors(bool late_only) {
     const size_t to = std::min(right, known.size() - 1);
     const double part =
         from == to ? 0 : (double{1} * rows - known[from]) / (double{1} * known[to] - known[from]);
-    out.push_back(std::lerp(of_known[from], of_known[to], part));
+    const double factor = std::lerp(of_known[from], of_known[to], part);
+    // A stair that nobody measured makes those behind it look dear, and it may be the last.
+    const bool is_hope = late_only && known[to] != rows;
+    out.push_back(is_hope ? std::min(factor, 1.0) : factor);
   }
   return out;
 }

@@ -313,6 +313,9 @@ TEST(CostRefresh, RowsBetweenTwoThatContradictWhatWasMeasuredAreBetweenThem) {
   for (const StepCosts* costs : {&refresh.costs(), &refresh.hoped()}) {
     EXPECT_TRUE(std::ranges::is_sorted(costs->times.begin(), costs->times.begin() + 4));
     EXPECT_LT(costs->times[3], std::chrono::microseconds(1400));
+    const auto added = [&](size_t at) { return to_ms(costs->times[at] - costs->times[0]); };
+    EXPECT_NEAR(added(1) / added(3), 0.2 / 1.4, 0.001) << "as they were measured";
+    EXPECT_NEAR(added(2) / added(3), 0.6 / 1.4, 0.001);
   }
 }
 

@@ -24,14 +24,11 @@ constexpr uint32_t k_probe_rows = 256;
 /// What hints must promise: less is within what costs and chances are known to, and where a step is
 /// full of rows they never promise much.
 constexpr double k_gain_min = 1.08;
-/// What is never run is never measured again. So for that share of the time something is run that
-/// does not pay by what is known: hints that came true too rarely, and as many as would pay if rows
-/// were as cheap as can be hoped, often enough in turn for costs to follow.
-constexpr double k_explore_share = 0.005;
-/// Saved up at most, and owed, in steps: a try that somebody disturbed may have cost any number.
+/// What is explored are hints that came true too rarely, and as many as would pay if rows were as
+/// cheap as can be hoped, often enough in turn for costs to follow. The time for it is saved up and
+/// owed, in steps, to that bound: a try that somebody disturbed may have cost any number.
 constexpr double k_explore_steps = 128;
 constexpr double k_explore_debt_steps = 8;
-constexpr uint32_t k_hope_every = 16;
 constexpr uint32_t k_tries = 5;
 /// After so many steps with hints in a row there is one without, where it is not known what such
 /// steps take of late: what hints cost is the difference.
@@ -70,15 +67,17 @@ void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
     step.confidence = k_drawn_confidence;
     step.source = HintSource::draft_model;
   }
-  if (drafts.path.empty()) drafts.trie.best_path(depth, drafts.path);
   const Acceptance& all = others_of(drafts);
+  const auto chance_of = [&](HintSource source, uint8_t confidence) {
+    const float others =
+        all.probability(source, confidence, float{1} * confidence / 255, k_all_weight);
+    return drafts.acceptance.probability(source, confidence, others, k_own_weight);
+  };
+  if (drafts.path.empty()) drafts.trie.best_path(depth, chance_of, drafts.path);
   float survives = 1;
   bool believed = true;
   for (const HintTrie::Step& step : drafts.path) {
-    const float others = all.probability(step.source, step.confidence,
-                                         float{1} * step.confidence / 255, k_all_weight);
-    const float chance =
-        drafts.acceptance.probability(step.source, step.confidence, others, k_own_weight);
+    const float chance = chance_of(step.source, step.confidence);
     believed = believed && chance >= options_.accept_min;
     if (believed) ++drafts.wanted;
     survives = believed ? survives * chance : 0;
@@ -140,7 +139,7 @@ bool DraftControl::is_plain_step_due(uint32_t sequences, const PromptRows& promp
 
 void DraftControl::try_what_is_hoped(const StepBeside& others, uint32_t rows_max,
                                      std::vector<uint32_t>& depths) {
-  if (tries_left_ == 0 && ++steps_ % k_hope_every != 0) return;
+  if (tries_left_ == 0 && ++steps_ % options_.explore_every != 0) return;
   if (was_try_) return;  // Each is compared with the step before it: one moment is to be no cost.
   choose_depths(candidates_, others, refresh_.hoped(), rows_max, k_gain_min, scratch_,
                 hoped_depths_);
@@ -161,6 +160,7 @@ void DraftControl::try_what_is_hoped(const StepBeside& others, uint32_t rows_max
   tries_left_ = (tries_left_ == 0 ? k_tries : tries_left_) - 1;
   tried_ns_ = ns(costs, hoped_depths_) - ns(costs, depths);
   depths = hoped_depths_;
+  ++explored_steps_;
 }
 
 /// What a try took more than the step would have taken without, as slow as the one before it; no
@@ -193,12 +193,14 @@ void DraftControl::probe(std::span<const DecodingSequence> sequences, const Step
         std::accumulate(depths.begin(), depths.end(), static_cast<double>(depths.size()));
     return std::max(costs.rows_ns(rows + 1) - costs.rows_ns(rows), others.row_ns);
   };
+  ++since_probe_;
   // Asked once for all sequences, and only if a probe is due.
   std::optional<bool> pays;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Drafts* drafts = sequences[i].drafts;
     if (drafts == nullptr || drafts->path.empty() || depths[i] > 0) continue;
-    if (!is_probe_due(*drafts)) continue;
+    // A row that begins another tile costs more than is known, and beside prompts nobody learns it.
+    if (!is_probe_due(*drafts) || since_probe_ < options_.explore_every) continue;
     if (!pays) {
       pays = to_explore_ns_ >= row_ns() &&
              model::could_pay(candidates_, others, costs, rows_max, k_gain_min, scratch_);
@@ -206,13 +208,15 @@ void DraftControl::probe(std::span<const DecodingSequence> sequences, const Step
     if (!*pays) continue;
     to_explore_ns_ -= row_ns();
     unverified_ = 0;
+    since_probe_ = 0;
     depths[i] = 1;
+    ++explored_steps_;
   }
 }
 
 void DraftControl::pass(Duration time) {
   const auto taken = static_cast<double>(time.count());
-  to_explore_ns_ = std::clamp(to_explore_ns_ + k_explore_share * taken,
+  to_explore_ns_ = std::clamp(to_explore_ns_ + options_.explore_share * taken,
                               -k_explore_debt_steps * taken, k_explore_steps * taken);
   came_true_ = 0;
   was_try_ = std::exchange(tried_ns_, 0) > 0;

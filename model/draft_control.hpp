@@ -67,7 +67,8 @@ class DraftControl {
     return options_.depth_max == 0 || (!options_.fixed_depth && refresh_.costs().rows.empty());
   }
 
-  /// Takes the best path of at most `depth` hints into the drafts, and how far each is believed.
+  /// Takes the best path of at most `depth` hints into the drafts, and how far each is believed: as
+  /// such claims of its source came true so far, so that who lies hides nobody.
   /// Where drawn ones are verified by rejection they come first, and are believed as their source
   /// is: whether one is verified must not depend on what was drawn.
   void find_path(Drafts& drafts, uint32_t depth) const;
@@ -88,6 +89,8 @@ class DraftControl {
   void observe(std::span<const StepShare> shares, Duration time);
   /// One with other rows beside took it: that tells nothing of what hints cost.
   void pass(Duration time);
+  /// Steps in which something was verified that does not pay by what is known.
+  uint64_t explored_steps() const { return explored_steps_; }
 
  private:
   static constexpr float k_all_decay = 0.998f;  ///< a window of 500 or so
@@ -121,7 +124,9 @@ class DraftControl {
   uint32_t hinted_rows_ = 0;   ///< Of the last one.
   uint32_t came_true_ = 0;     ///< Hints, since the last step.
   double hints_true_ = 0;      ///< Of a sequence in a hinted step, on average of late.
-  uint32_t unverified_ = 0;    ///< Rows that had hints in store, since one was verified as a probe.
+  uint64_t explored_steps_ = 0;
+  uint32_t unverified_ = 0;   ///< Rows that had hints in store, since one was verified as a probe.
+  uint32_t since_probe_ = 0;  ///< Steps.
   std::vector<DraftCandidate> candidates_;  // Work space.
   std::vector<uint32_t> hoped_depths_;
   DepthScratch scratch_;

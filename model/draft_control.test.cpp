@@ -333,6 +333,30 @@ TEST(DraftControl, BelievesWhatCameTrueAndNotWhatIsClaimed) {
   EXPECT_EQ(modest.step(10, 2), std::vector<uint32_t>{2}) << "probes found out";
 }
 
+TEST(DraftControl, WhoLiesHidesNobody) {
+  for (const bool fixed_depth : {false, true}) {
+    DraftControl control({.fixed_depth = fixed_depth});
+    control.set_costs(costs(true));
+    Drafts drafts(0, k_empty_text);
+    const std::vector<HintBranch> text = {{-1, 7, 230}};
+    const std::vector<HintBranch> lie = {{-1, 9, 255}};
+    uint32_t came_true = 0;
+    for (int step = 0; step < 200; ++step) {
+      drafts.trie = HintTrie(0, k_empty_text);
+      drafts.trie.insert({0, k_empty_text, lie, HintSource::draft_model});
+      drafts.trie.insert({0, k_empty_text, text, HintSource::own_text});
+      control.find_path(drafts, 8);
+      std::vector<uint32_t> depths;
+      control.choose(std::vector<DecodingSequence>{{0, &drafts, 8}}, {}, 16, depths);
+      const bool is_true = depths[0] > 0 && drafts.path[0].token == 7;
+      drafts.path.resize(depths[0]);
+      if (depths[0] > 0) control.learn(drafts, is_true ? 2 : 1);
+      came_true += is_true ? 1 : 0;
+    }
+    EXPECT_GT(came_true, 180u);
+  }
+}
+
 TEST(DraftControl, ProbesOnlyWhereItCouldPay) {
   World dear({}, false, 4);
   EXPECT_EQ(dear.verified(2000, 10, 2), 0u);

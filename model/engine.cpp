@@ -232,6 +232,7 @@ EngineStats Engine::stats() const {
   stats.pins_evicted = state_->cache->index().pins_evicted();
   stats.pins_ended = state_->cache->index().pins_ended();
   if (state_->tier) stats.tier = state_->tier->counters();
+  stats.explored_steps = state_->draft_control.explored_steps();
   return stats;
 }
 

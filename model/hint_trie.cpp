@@ -151,22 +151,6 @@ void HintTrie::commit(int32_t token) {
   OUTRIDER_CHECK(nodes_[0].depth == 0, nodes_[0].depth);
 }
 
-void HintTrie::best_path(uint32_t depth, std::vector<Step>& out) const {
-  int32_t at = 0;
-  for (uint32_t i = 0; i < depth; ++i) {
-    int32_t best = nodes_[static_cast<size_t>(at)].first_child;
-    if (best < 0) return;
-    for (int32_t c = best; c >= 0; c = nodes_[static_cast<size_t>(c)].next) {
-      if (nodes_[static_cast<size_t>(c)].confidence >
-          nodes_[static_cast<size_t>(best)].confidence) {
-        best = c;
-      }
-    }
-    out.push_back(nodes_[static_cast<size_t>(best)].step());
-    at = best;
-  }
-}
-
 void HintTrie::drawn_path(uint32_t depth, std::vector<Step>& out) const {
   int32_t at = 0;
   for (uint32_t i = 0; i < depth; ++i) {

@@ -71,9 +71,29 @@ class HintTrie {
 
     friend bool operator==(const Step&, const Step&) = default;
   };
-  /// From the committed text on, each time the child of the highest confidence, of several the
-  /// first to come. At most `depth` steps, appended to `out`.
-  void best_path(uint32_t depth, std::vector<Step>& out) const;
+  /// From the committed text on, each time the child that is believed most, of several the first to
+  /// come. `believe(source, confidence)` is the probability that such a hint comes true if those
+  /// before it do. At most `depth` steps, appended to `out`.
+  template <typename Believe>
+  void best_path(uint32_t depth, const Believe& believe, std::vector<Step>& out) const {
+    const auto child_of = [&](int32_t parent) {
+      int32_t best = -1;
+      float most = 0;
+      for (int32_t c = nodes_[static_cast<size_t>(parent)].first_child; c >= 0;
+           c = nodes_[static_cast<size_t>(c)].next) {
+        const Node& child = nodes_[static_cast<size_t>(c)];
+        const float believed = believe(child.source, child.confidence);
+        if (best >= 0 && believed <= most) continue;
+        best = c;
+        most = believed;
+      }
+      return best;
+    };
+    int32_t at = depth == 0 ? -1 : child_of(0);
+    for (; at >= 0; at = --depth == 0 ? -1 : child_of(at)) {
+      out.push_back(nodes_[static_cast<size_t>(at)].step());
+    }
+  }
   /// The path of tokens that were drawn: of those that follow one text the first to come, later
   /// ones count as hints only. Which one that is does not depend on what was drawn, as verifying by
   /// rejection needs; nor does its length, but for the tokens before. Empty where nothing that was

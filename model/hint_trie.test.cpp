@@ -16,7 +16,8 @@ using Steps = std::vector<HintTrie::Step>;
 
 Steps best_path(const HintTrie& trie, uint32_t depth = 99) {
   Steps steps;
-  trie.best_path(depth, steps);
+  trie.best_path(
+      depth, [](HintSource, uint8_t confidence) { return float{1} * confidence; }, steps);
   return steps;
 }
 

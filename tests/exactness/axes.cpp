@@ -59,7 +59,8 @@ Axes random_axes(Random& random, std::span<const kernels::Isa> isas,
   axes.cancel = maybe(0.4f, 0.3f);
   axes.resume = maybe(0.5f, 1.0f);
   axes.draft_depth = random.chance(0.6f) ? 1 + random.below(12) : 0;
-  axes.fixed_depth = random.chance(0.7f);
+  axes.fixed_depth = random.chance(0.6f);
+  axes.rows_are_dear = !axes.fixed_depth && random.chance(0.5f);
   axes.ngram = random.chance(0.5f);
   axes.hint = maybe(0.7f, 1.0f);
   axes.draft_model = axes.draft_depth > 0 && random.chance(0.5f);
@@ -80,9 +81,12 @@ std::string describe(const Axes& a) {
       << ", drop " << a.drop << ", arrival " << a.arrival << ", evict " << a.evict
       << ", preempt_all " << a.preempt_all << ", rechunk " << a.rechunk << ", rethread "
       << a.rethread << ", park " << a.park << ", draft_depth " << a.draft_depth
-      << (a.fixed_depth ? " fixed" : " chosen") << (a.ngram ? " ngram" : "")
-      << (a.draft_model ? " draft model" : "") << ", draft window " << a.draft_window << ", hint "
-      << a.hint << ", cancel " << a.cancel << ", resume " << a.resume;
+      << (a.fixed_depth     ? " fixed"
+          : a.rows_are_dear ? " chosen, rows are dear,"
+                            : " chosen")
+      << (a.ngram ? " ngram" : "") << (a.draft_model ? " draft model" : "") << ", draft window "
+      << a.draft_window << ", hint " << a.hint << ", cancel " << a.cancel << ", resume "
+      << a.resume;
   return out.str();
 }
 

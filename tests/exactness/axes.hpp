@@ -29,8 +29,9 @@ struct Axes {
   bool prefix_caching = false;
   bool store = false;  ///< Below the pool, with what earlier batches left in it.
   bool restart_store = false;
-  uint32_t draft_depth = 0;  ///< Hints that a step verifies of a choice; 0: it does not draft.
-  bool fixed_depth = true;   ///< Else the controller decides, where rows are said to be cheap.
+  uint32_t draft_depth = 0;    ///< Hints that a step verifies of a choice; 0: it does not draft.
+  bool fixed_depth = true;     ///< Else the controller decides.
+  bool rows_are_dear = false;  ///< As it is told first.
   bool ngram = false;
   bool draft_model = false;   ///< The same model, by messages.
   uint32_t draft_window = 0;  ///< Of its attention: with one it errs now and then.

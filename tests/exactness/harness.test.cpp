@@ -59,33 +59,9 @@ Report must_run(const Options& options) {
 }
 
 /// What is to happen so often at least, or nothing is proved of it.
-struct Wanted {
-  const char* name;
-  uint64_t Disturbances::*count;
-  uint64_t at_least;
-};
-constexpr Wanted k_wanted[] = {
-    {"preemptions", &Disturbances::preemptions, 1},
-    {"parkings", &Disturbances::parkings, 1},
-    {"strangers", &Disturbances::strangers, 1},
-    {"resumptions", &Disturbances::resumptions, 1},
-    {"cached tokens", &Disturbances::cached_tokens, 500},
-    {"evictions", &Disturbances::evictions, 1},
-    {"blocks from the store", &Disturbances::read_blocks, 1},
-    {"batches under a decode plan", &Disturbances::bounded_plans, 1},
-    {"hints that came true", &Disturbances::accepted, 100},
-    {"hints verified as the controller chose", &Disturbances::chosen, 20},
-    {"hints of a draft model", &Disturbances::model_hints, 100},
-    {"requests with a window", &Disturbances::windowed, 1},
-    {"rows whose window began behind the first chunk", &Disturbances::far_rows, 100},
-    {"pins that ended", &Disturbances::ended_pins, 1},
-    {"requests with other KV than fp16", &Disturbances::other_kinds, 1},
-    {"requests with turned keys", &Disturbances::turned_keys, 1},
-};
-
 bool all_happened(const Disturbances& happened) {
   return std::ranges::all_of(
-      k_wanted, [&](const Wanted& wanted) { return happened.*wanted.count >= wanted.at_least; });
+      k_disturbances, [&](const Disturbance& each) { return happened.*each.count >= each.wanted; });
 }
 
 /// What a seed draws depends on the machine's instruction sets: one more where something is
@@ -108,8 +84,8 @@ TEST(Exactness, TinyModelsGiveTheSameBitsAloneAndInAnyCompany) {
       happened += report.disturbances;
     }
   }
-  for (const Wanted& wanted : k_wanted) {
-    EXPECT_GE(happened.*wanted.count, wanted.at_least) << wanted.name;
+  for (const Disturbance& each : k_disturbances) {
+    EXPECT_GE(happened.*each.count, each.wanted) << each.name;
   }
   EXPECT_GT(happened.drafted, happened.accepted);
   EXPECT_GT(happened.drafted, happened.chosen);

@@ -15,6 +15,7 @@
 namespace outrider::exactness {
 namespace {
 
+using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
 /// Preemptions and parkings of one scene: both may throw work away, and small chunks must win.
@@ -23,11 +24,19 @@ constexpr uint32_t k_blows_max = 64;
 constexpr uint64_t k_steps_max = 1'000'000;
 /// A step takes up to so long by the engine's clock: pins of some seconds end in most scenes.
 constexpr uint32_t k_step_ms_max = 200;
-/// What a controller is told of rows: some hints pay, others do not.
+/// Looking at it moves that clock by up to so much: a step by twice that or three times.
+constexpr uint32_t k_look_us_max = 20'000;
+/// Of the time, to be had before it is spent: scenes are short.
+constexpr double k_explore_share = 0.5;
+/// What a controller is told of rows: some hints pay, others do not; or hardly any does.
 const model::StepCosts k_cheap_rows{
     .rows = {1, 8, 64, 2048},
     .contexts = {0},
     .times = {milliseconds(10), milliseconds(12), milliseconds(40), milliseconds(1600)}};
+const model::StepCosts k_dear_rows{
+    .rows = {1, 8, 64, 2048},
+    .contexts = {0},
+    .times = {milliseconds(10), milliseconds(80), milliseconds(640), milliseconds(20'000)}};
 
 std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::LoadedModel>& model,
                                            const Axes& axes, uint32_t context_tokens,
@@ -42,16 +51,36 @@ std::unique_ptr<model::Engine> make_engine(const std::shared_ptr<const model::Lo
   options.kv_kinds = axes.kv_kinds;
   options.local_window = axes.local_window;
   options.prefix_caching = axes.prefix_caching;
-  options.speculation = {
-      .ngram = axes.ngram, .depth_max = axes.draft_depth, .fixed_depth = axes.fixed_depth};
+  options.speculation = {.ngram = axes.ngram,
+                         .depth_max = axes.draft_depth,
+                         .fixed_depth = axes.fixed_depth,
+                         .explore_share = k_explore_share,
+                         .explore_every = 1};
   const auto geometry = model::kv_geometry(model->config, axes.block_tokens, axes.kv_kinds);
   const uint32_t longest = (context_tokens + axes.block_tokens - 1) / axes.block_tokens;
   options.kv_memory_bytes = uint64_t{longest + axes.spare_blocks + 1} * geometry.block_bytes();
   auto engine = model::Engine::create(model, options, clock);
   OUTRIDER_CHECK(engine.ok(), engine.error().message);
-  engine.value()->set_step_costs(k_cheap_rows);
+  engine.value()->set_step_costs(axes.rows_are_dear ? k_dear_rows : k_cheap_rows);
   return std::move(engine).value();
 }
+
+/// Time that moves whenever somebody looks at it, so that steps take what the seed draws: what rows
+/// cost is learnt from that, and now and then somebody else has the machine.
+class MovingClock final : public Clock {
+ public:
+  explicit MovingClock(uint64_t seed) : random_(seed) {}
+
+  TimePoint now() const override {
+    now_ += random_.below(k_look_us_max) * (random_.chance(0.02f) ? 50us : 1us);
+    return now_;
+  }
+  void advance(Duration by) { now_ += by; }
+
+ private:
+  mutable Random random_;
+  mutable TimePoint now_{0};
+};
 
 class Player {
  public:
@@ -62,6 +91,7 @@ class Player {
         scene_(scene),
         random_(random),
         happened_(disturbances),
+        clock_(random.next_u64()),
         engine_(make_engine(model, axes, scene.context_tokens, clock_)),
         drafter_(random, model->config.vocab),
         outcomes_(scene.requests.size()),
@@ -106,6 +136,7 @@ class Player {
     happened_.drafted += stats.hints.draft_tokens;
     happened_.accepted += stats.hints.accepted_tokens;
     if (!axes_.fixed_depth) happened_.chosen += stats.hints.draft_tokens;
+    happened_.explored += stats.explored_steps;
     happened_.restarts += axes_.restart_store ? 1 : 0;
     happened_.bounded_plans += axes_.decode_plan.bounds_nothing() ? 0 : 1;
     if (axes_.local_window != 0) happened_.windowed += outcomes_.size();
@@ -244,7 +275,7 @@ class Player {
   const Scene& scene_;
   Random& random_;
   Disturbances& happened_;
-  ManualClock clock_;
+  MovingClock clock_;
   std::unique_ptr<model::Engine> engine_;
   Drafter drafter_;
   std::unique_ptr<RunAhead> run_ahead_;
@@ -261,25 +292,7 @@ class Player {
 }  // namespace
 
 Disturbances& Disturbances::operator+=(const Disturbances& other) {
-  steps += other.steps;
-  preemptions += other.preemptions;
-  parkings += other.parkings;
-  strangers += other.strangers;
-  resumptions += other.resumptions;
-  cached_tokens += other.cached_tokens;
-  evictions += other.evictions;
-  read_blocks += other.read_blocks;
-  restarts += other.restarts;
-  bounded_plans += other.bounded_plans;
-  drafted += other.drafted;
-  accepted += other.accepted;
-  chosen += other.chosen;
-  model_hints += other.model_hints;
-  windowed += other.windowed;
-  far_rows += other.far_rows;
-  ended_pins += other.ended_pins;
-  other_kinds += other.other_kinds;
-  turned_keys += other.turned_keys;
+  for (const Disturbance& each : k_disturbances) this->*each.count += other.*each.count;
   return *this;
 }
 

@@ -27,6 +27,7 @@ struct Disturbances {
   uint64_t drafted = 0;        ///< Hints that were verified.
   uint64_t accepted = 0;       ///< Of these, those that came true.
   uint64_t chosen = 0;         ///< Of those verified, where the controller chose how many.
+  uint64_t explored = 0;       ///< Steps with hints that do not pay by what it knows of costs.
   uint64_t model_hints = 0;    ///< Of a draft model, that were of use when they came.
   uint64_t windowed = 0;       ///< Requests with a window.
   uint64_t far_rows = 0;       ///< Rows whose window began behind the first chunk of attention.
@@ -35,6 +36,35 @@ struct Disturbances {
   uint64_t turned_keys = 0;    ///< Of these, with keys multiplied by a Hadamard matrix.
 
   Disturbances& operator+=(const Disturbances& other);
+};
+
+struct Disturbance {
+  const char* name;
+  uint64_t Disturbances::*count;
+  uint64_t wanted;  ///< In a few hundred requests.
+};
+/// All of them.
+inline constexpr Disturbance k_disturbances[] = {
+    {"steps", &Disturbances::steps, 1},
+    {"preemptions", &Disturbances::preemptions, 1},
+    {"parkings", &Disturbances::parkings, 1},
+    {"strangers cancelled", &Disturbances::strangers, 1},
+    {"resumptions", &Disturbances::resumptions, 1},
+    {"cached tokens", &Disturbances::cached_tokens, 500},
+    {"evictions", &Disturbances::evictions, 1},
+    {"blocks from the store", &Disturbances::read_blocks, 1},
+    {"restarts of it", &Disturbances::restarts, 1},
+    {"batches under a decode plan", &Disturbances::bounded_plans, 1},
+    {"hints verified", &Disturbances::drafted, 100},
+    {"came true", &Disturbances::accepted, 100},
+    {"verified as the controller chose", &Disturbances::chosen, 20},
+    {"steps that explored what hints cost", &Disturbances::explored, 5},
+    {"hints of a draft model", &Disturbances::model_hints, 100},
+    {"requests with a window", &Disturbances::windowed, 1},
+    {"rows whose window began behind the first chunk", &Disturbances::far_rows, 100},
+    {"pins ended", &Disturbances::ended_pins, 1},
+    {"requests with other KV than fp16", &Disturbances::other_kinds, 1},
+    {"requests with turned keys", &Disturbances::turned_keys, 1},
 };
 
 /// Requests to run together, and what they are known to answer (empty in the reference run).
