@@ -34,7 +34,7 @@ constexpr Glance k_glances[] = {{6, 0.6}, {12, 0.8}};
 /// Drafting must gain so much before it begins, and so little before it ends.
 constexpr double k_gain_to_begin = 1.03;
 constexpr double k_gain_to_stay = 1.0;
-/// A step counts as no more than so many medians.
+/// A step that takes so many times what the others do is none of the way that is measured.
 constexpr int k_stall = 4;
 /// Steps of another number of streams before they count as a load of their own.
 constexpr uint32_t k_load_steps = 8;
@@ -42,20 +42,17 @@ constexpr uint32_t k_load_steps = 8;
 }  // namespace
 
 void DraftDuty::Window::add(const StepReport& step) {
+  ++steps;
   promising += step.hints_could_pay ? 1 : 0;
   tokens += step.tokens;
-  times.push_back(step.time);
+  time += step.time;
+  longest = std::max(longest, step.time);
 }
 
-Duration DraftDuty::Window::time() const {
-  if (times.empty()) return Duration(0);
-  std::vector<Duration> sorted = times;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  const Duration longest = k_stall * *middle;
-  Duration sum{0};
-  for (const Duration each : times) sum += std::min(each, longest);
-  return sum;
+Duration DraftDuty::Window::stall() const {
+  if (steps < 2) return Duration(0);
+  const Duration others = (time - longest) / (steps - 1);
+  return longest > k_stall * others ? longest - others : Duration(0);
 }
 
 void DraftDuty::set_available(bool available) {
@@ -103,13 +100,13 @@ void DraftDuty::wait(Load& load, const StepReport& step) {
   if (step.hints_could_pay) load.until_try -= step.time;
   if (++load.steps <= k_switch_steps || !step.decodes_only) return;
   load.now.add(step);
-  if (load.now.steps() < k_window_steps) return;
+  if (load.now.steps < k_window_steps || forgives(load)) return;
   load.last = std::exchange(load.now, {});
   if (!load.begun) {
     load.begun = true;
-    if (options_.competes) load.until_try = k_first_pause * load.last.time();
+    if (options_.competes) load.until_try = k_first_pause * load.last.time;
   }
-  const double promising = double{1} * load.last.promising / static_cast<double>(load.last.steps());
+  const double promising = static_cast<double>(load.last.promising) / load.last.steps;
   if (load.pays && promising < k_promising_to_stay) {
     load.pays = false;
     load.steps = 0;
@@ -125,23 +122,33 @@ void DraftDuty::wait(Load& load, const StepReport& step) {
   if (promising < k_promising_to_try || load.until_try > Duration(0)) return;
   load.tries = true;
   load.ready = false;
+  load.forgave = false;
   load.steps = 0;
   load.tried = {};
-  load.beside_prompts = Duration(0);
+  load.spent = Duration(0);
+}
+
+bool DraftDuty::forgives(Load& load) {
+  const Duration stall = load.now.stall();
+  load.forgave = stall > Duration(0) && !load.forgave;
+  if (!load.forgave) return false;
+  if (load.tries) {
+    load.tried.time -= stall;
+    load.spent -= stall;
+  }
+  load.now = {};
+  return true;
 }
 
 double DraftDuty::gain_of(const Load& load) {
-  if (load.now.steps() == 0 || load.last.steps() == 0) return 1;
+  if (load.now.steps == 0 || load.last.steps == 0) return 1;
   const double gain = load.now.rate() / load.last.rate();
   return load.pays ? 1 / gain : gain;
 }
 
 void DraftDuty::attempt(Load& load, const StepReport& step, bool ready) {
-  if (step.decodes_only) {
-    load.tried.add(step);
-  } else {
-    load.beside_prompts += step.time;
-  }
+  load.spent += step.time;
+  if (step.decodes_only) load.tried.add(step);
   const bool drafts = !load.pays;
   const bool waits = drafts && !load.ready && !ready;
   if (++load.steps <= k_switch_steps) return;
@@ -151,17 +158,17 @@ void DraftDuty::attempt(Load& load, const StepReport& step, bool ready) {
   }
   if (step.decodes_only) load.now.add(step);
   const double gain = gain_of(load);
-  const bool is_measured = load.now.steps() >= k_window_steps;
+  const bool is_measured = load.now.steps >= k_window_steps;
   if (waits) {
     // What waiting for drafts costs is known; what they would bring is not.
     if (load.steps > k_warmup_steps_max) conclude(load, std::min(gain, 1.0));
     return;
   }
   const bool is_slow = drafts && std::ranges::any_of(k_glances, [&](const Glance& glance) {
-                         return load.now.steps() >= glance.steps && gain < glance.gain;
+                         return load.now.steps >= glance.steps && gain < glance.gain;
                        });
   if (is_slow || is_measured) {
-    conclude(load, gain);
+    if (!forgives(load)) conclude(load, gain);
   } else if (load.steps > k_try_steps_max) {
     end_try(load, gain);
   }
@@ -176,14 +183,13 @@ void DraftDuty::conclude(Load& load, double gain) {
 void DraftDuty::end_try(Load& load, double gain) {
   // Of the tokens of the faster way, those that the other one would not give, or did not.
   double cost = load.pays ? 1 - 1 / gain : 1 - gain;
-  if (!load.pays && load.tried.steps() > 0) {
+  if (!load.pays && load.tried.steps > 0) {
     cost = std::max(cost, 1 - load.tried.rate() / load.last.rate());  // With the wait for drafts.
   }
-  const Duration spent = load.tried.time() + load.beside_prompts;
   load.tries = false;
   load.steps = 0;
   load.now = load.last = {};
-  load.until_try = Duration(static_cast<Duration::rep>(static_cast<double>(spent.count()) *
+  load.until_try = Duration(static_cast<Duration::rep>(static_cast<double>(load.spent.count()) *
                                                        std::max(k_pause_min, cost / k_cost_max)));
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include "actors/engine_port.hpp"
 
@@ -35,32 +35,39 @@ class DraftDuty {
  private:
   /// Tokens and the time that they took.
   struct Window {
-    uint32_t promising = 0;  ///< Steps in which hints could have paid.
+    uint32_t steps = 0;
+    uint32_t promising = 0;  ///< Of these, in which hints could have paid.
     uint64_t tokens = 0;
-    std::vector<Duration> times;  ///< Of each step.
+    Duration time{0};
+    Duration longest{0};  ///< Of the steps.
 
     void add(const StepReport& step);
-    size_t steps() const { return times.size(); }
-    /// As if no step had taken more than a few times the median: one in which others had the
-    /// machine, or the process was stopped, would decide about all.
-    Duration time() const;
-    double rate() const { return static_cast<double>(tokens) / to_seconds(time()); }
+    double rate() const {
+      return static_cast<double>(tokens) / to_seconds(std::max(time, Duration(1)));
+    }
+    /// What one step took that the others do not explain: somebody else had the machine, or the
+    /// process was stopped. 0: there is none.
+    Duration stall() const;
   };
   /// What is known of so many streams.
   struct Load {
-    bool pays = false;           ///< Drafting was the faster way the last time.
-    bool tries = false;          ///< The other way is being tried.
-    bool begun = false;          ///< The first window is over.
-    bool ready = false;          ///< Of a try with drafts: they have come.
-    Window last;                 ///< The last whole window of the usual way.
-    double plain = 0;            ///< Tokens per second without drafts, when that was last measured.
-    Window now;                  ///< The one that fills.
-    uint32_t steps = 0;          ///< Since drafts were last begun or ended.
-    Window tried;                ///< All of the try that a window could have, also while it waits.
-    Duration beside_prompts{0};  ///< The rest of the try.
+    bool pays = false;     ///< Drafting was the faster way the last time.
+    bool tries = false;    ///< The other way is being tried.
+    bool begun = false;    ///< The first window is over.
+    bool ready = false;    ///< Of a try with drafts: they have come.
+    bool forgave = false;  ///< The window before this one had a stall, and was dropped.
+    Window last;           ///< The last whole window of the usual way.
+    double plain = 0;      ///< Tokens per second without drafts, when that was last measured.
+    Window now;            ///< The one that fills.
+    uint32_t steps = 0;    ///< Since drafts were last begun or ended.
+    Window tried;          ///< All of the try that a window could have, also while it waits.
+    Duration spent{0};     ///< By the try so far.
     Duration until_try{0};
   };
   bool choose_load(uint32_t sequences);
+  /// Whether the window that fills is to be begun again: it has a stall, and the one before had
+  /// none. What stalls again and again is what steps take.
+  static bool forgives(Load& load);
   void wait(Load& load, const StepReport& step);
   void attempt(Load& load, const StepReport& step, bool ready);
   /// `gain`: tokens per second with drafts over those without.

@@ -17,11 +17,14 @@ struct FakeTarget {
   uint32_t streams = 1;
   Duration plain = milliseconds(10);
   Duration drafted = milliseconds(12);
+  Duration drafted_when_ready{0};  ///< If it is another one.
   uint32_t tokens_of_drafted = 2;
   uint32_t steps_to_come = 5;
   bool could_pay = true;
   bool decodes_only = true;
-  Duration stall{0};  ///< Of the next step: others have the machine.
+  Duration stall{0};             ///< Of the next step: others have the machine.
+  Duration drafted_at_times{0};  ///< What each `at_times`th step with drafts takes more.
+  uint32_t at_times = 1;
 
   uint64_t tokens = 0;
   Duration elapsed{0};
@@ -39,6 +42,8 @@ struct FakeTarget {
       const bool ready = waited_ > steps_to_come;
       StepReport step{streams, streams * (ready ? tokens_of_drafted : 1), decodes_only,
                       (on ? drafted : plain) + std::exchange(stall, {}), could_pay};
+      if (ready && drafted_when_ready > Duration(0)) step.time = drafted_when_ready;
+      if (on && waited_ % at_times == 0) step.time += drafted_at_times;
       tokens += step.tokens;
       elapsed += step.time;
       if (on) on_for += step.time;
@@ -155,6 +160,32 @@ TEST(DraftDuty, AStalledStepOfATryDecidesNothing) {
     target.run(milliseconds(1));
     target.run(seconds(3));
     EXPECT_TRUE(target.duty.on()) << to_seconds(stall) << " s";
+  }
+}
+
+TEST(DraftDuty, WhatStallsAgainAndAgainIsWhatStepsTake) {
+  struct Case {
+    uint32_t at_times;
+    int more_ms;
+  };
+  for (const auto& [at_times, more_ms] : {Case{5, 188}, {5, 88}, {10, 188}, {20, 388}}) {
+    FakeTarget target;
+    target.at_times = at_times;
+    target.drafted_at_times = milliseconds(more_ms);
+    target.run(seconds(1000));
+    EXPECT_GT(target.rate(), 0.95 * 100) << "each " << at_times << "th: " << more_ms;
+  }
+}
+
+TEST(DraftDuty, TriesThatWaitBeforeTheyAreSlowCostNoMoreThanOthers) {
+  for (const int slow_ms : {200, 1000}) {
+    FakeTarget target;
+    target.steps_to_come = 40;
+    while (!target.duty.on()) target.run(milliseconds(1));
+    target.drafted_when_ready = milliseconds(slow_ms);
+    target.drafted = milliseconds(10);
+    target.run(seconds(1000));
+    EXPECT_GT(target.rate(), 0.96 * 100) << slow_ms;
   }
 }
 
