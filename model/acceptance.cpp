@@ -3,7 +3,6 @@
 namespace outrider::model {
 
 void Acceptance::count(HintSource source, uint8_t confidence, bool came_true) {
-  unverified = 0;
   Class& of = classes_[index(source, confidence)];
   of.seen = of.seen * decay_ + 1;
   of.came_true = of.came_true * decay_ + (came_true ? 1 : 0);

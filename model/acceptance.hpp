@@ -19,8 +19,6 @@ class Acceptance {
   /// from elsewhere, worth `weight` observations.
   float probability(HintSource source, uint8_t confidence, float before, float weight) const;
 
-  uint32_t unverified = 0;  ///< Rows that had hints in store since one was counted.
-
  private:
   static constexpr size_t k_classes = 8;  ///< of confidence
   struct Class {

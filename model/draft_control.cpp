@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "base/limits.hpp"
@@ -17,16 +16,12 @@ constexpr float k_own_weight = 4;
 constexpr float k_all_weight = 32;
 /// What all hints are taken to claim that were drawn to be verified by rejection.
 constexpr uint8_t k_drawn_confidence = 160;
-/// Steps of a sequence with hints in store but none verified, after which one is, to see whether
-/// they got better; but no more than one of so many rows of all.
-constexpr uint32_t k_probe_after = 48;
-constexpr uint32_t k_probe_rows = 256;
 /// What hints must promise: less is within what costs and chances are known to, and where a step is
 /// full of rows they never promise much.
 constexpr double k_gain_min = 1.08;
-/// What is explored are hints that came true too rarely, and as many as would pay if rows were as
-/// cheap as can be hoped, often enough in turn for costs to follow. The time for it is saved up and
-/// owed, in steps, to that bound: a try that somebody disturbed may have cost any number.
+/// What is explored are as many hints as would pay if rows were as cheap as can be hoped, often
+/// enough in turn for costs to follow. The time for it is saved up and owed, in steps, to that
+/// bound: a try that somebody disturbed may have cost any number.
 constexpr double k_explore_steps = 128;
 constexpr double k_explore_debt_steps = 8;
 constexpr uint32_t k_tries = 5;
@@ -58,6 +53,24 @@ void Drafts::forget_own_text() {
   indexes_own_text = false;
 }
 
+float Drafts::believed(HintSource source, uint8_t confidence) const {
+  const float others =
+      of_tenant->probability(source, confidence, float{1} * confidence / 255, k_all_weight);
+  return acceptance.probability(source, confidence, others, k_own_weight);
+}
+
+void Drafts::commit(int32_t id) {
+  trie.for_each_next([&](int32_t token, HintSource source, uint8_t confidence, bool is_drawn) {
+    if (by_rejection && is_drawn && source == HintSource::draft_model) {
+      confidence = k_drawn_confidence;
+    }
+    acceptance.count(source, confidence, token == id);
+    of_tenant->count(source, confidence, token == id);
+  });
+  trie.commit(id);
+  if (indexes_own_text) own_text.append(id);
+}
+
 void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
   drafts.path.clear();
   drafts.survival.clear();
@@ -67,17 +80,18 @@ void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
     step.confidence = k_drawn_confidence;
     step.source = HintSource::draft_model;
   }
-  const Acceptance& all = others_of(drafts);
-  const auto chance_of = [&](HintSource source, uint8_t confidence) {
-    const float others =
-        all.probability(source, confidence, float{1} * confidence / 255, k_all_weight);
-    return drafts.acceptance.probability(source, confidence, others, k_own_weight);
-  };
-  if (drafts.path.empty()) drafts.trie.best_path(depth, chance_of, drafts.path);
+  if (drafts.path.empty()) {
+    drafts.trie.best_path(
+        depth,
+        [&](HintSource source, uint8_t confidence) { return drafts.believed(source, confidence); },
+        drafts.path);
+    // Chosen by what was drawn: to be verified as any other hint.
+    for (HintTrie::Step& step : drafts.path) step.drawn_from = nullptr;
+  }
   float survives = 1;
   bool believed = true;
   for (const HintTrie::Step& step : drafts.path) {
-    const float chance = chance_of(step.source, step.confidence);
+    const float chance = drafts.believed(step.source, step.confidence);
     believed = believed && chance >= options_.accept_min;
     if (believed) ++drafts.wanted;
     survives = believed ? survives * chance : 0;
@@ -100,7 +114,12 @@ void DraftControl::choose(std::span<const DecodingSequence> sequences, const Pro
   depths.assign(sequences.size(), 0);
   tried_ns_ = 0;
   if (is_off()) return;
-  if (options_.fixed_depth) return choose_fixed(sequences, depths);
+  if (options_.fixed_depth) {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      if (sequences[i].drafts != nullptr) depths[i] = sequences[i].drafts->wanted;
+    }
+    return;
+  }
   if (is_plain_step_due(static_cast<uint32_t>(sequences.size()), prompts)) return;
   candidates_.clear();
   for (const DecodingSequence& sequence : sequences) {
@@ -111,19 +130,6 @@ void DraftControl::choose(std::span<const DecodingSequence> sequences, const Pro
   const StepBeside others = beside(prompts);
   choose_depths(candidates_, others, refresh_.costs(), rows_max, k_gain_min, scratch_, depths);
   if (prompts.rows == 0) try_what_is_hoped(others, rows_max, depths);
-  probe(sequences, others, rows_max, depths);
-}
-
-void DraftControl::choose_fixed(std::span<const DecodingSequence> sequences,
-                                std::vector<uint32_t>& depths) {
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    Drafts* drafts = sequences[i].drafts;
-    if (drafts == nullptr || drafts->path.empty()) continue;
-    depths[i] = drafts->wanted;
-    if (depths[i] > 0 || !is_probe_due(*drafts)) continue;
-    unverified_ = 0;
-    depths[i] = 1;
-  }
 }
 
 /// Beside prompts no step tells what it takes.
@@ -175,45 +181,6 @@ void DraftControl::charge_try(std::span<const StepShare> shares, Duration time) 
       std::clamp(static_cast<double>(time.count()) - without, least, tried_ns_ * pace);
 }
 
-bool DraftControl::is_probe_due(Drafts& drafts) {
-  ++unverified_;
-  ++drafts.plain_steps;
-  ++others_of(drafts).unverified;
-  // Requests may be shorter than that, and their hints would never be verified again.
-  const bool waits =
-      drafts.plain_steps >= k_probe_after || others_of(drafts).unverified >= k_probe_rows;
-  return waits && unverified_ >= k_probe_rows;
-}
-
-void DraftControl::probe(std::span<const DecodingSequence> sequences, const StepBeside& others,
-                         uint32_t rows_max, std::vector<uint32_t>& depths) {
-  const StepCosts& costs = refresh_.costs();
-  const auto row_ns = [&] {
-    const double rows =
-        std::accumulate(depths.begin(), depths.end(), static_cast<double>(depths.size()));
-    return std::max(costs.rows_ns(rows + 1) - costs.rows_ns(rows), others.row_ns);
-  };
-  ++since_probe_;
-  // Asked once for all sequences, and only if a probe is due.
-  std::optional<bool> pays;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    Drafts* drafts = sequences[i].drafts;
-    if (drafts == nullptr || drafts->path.empty() || depths[i] > 0) continue;
-    // A row that begins another tile costs more than is known, and beside prompts nobody learns it.
-    if (!is_probe_due(*drafts) || since_probe_ < options_.explore_every) continue;
-    if (!pays) {
-      pays = to_explore_ns_ >= row_ns() &&
-             model::could_pay(candidates_, others, costs, rows_max, k_gain_min, scratch_);
-    }
-    if (!*pays) continue;
-    to_explore_ns_ -= row_ns();
-    unverified_ = 0;
-    since_probe_ = 0;
-    depths[i] = 1;
-    ++explored_steps_;
-  }
-}
-
 void DraftControl::pass(Duration time) {
   const auto taken = static_cast<double>(time.count());
   to_explore_ns_ = std::clamp(to_explore_ns_ + options_.explore_share * taken,
@@ -259,17 +226,6 @@ std::shared_ptr<Acceptance> DraftControl::acceptance_of(uint64_t tenant) {
   std::shared_ptr<Acceptance>& found = of_tenants_[tenant];
   if (!found) found = std::make_shared<Acceptance>(k_all_decay);
   return found;
-}
-
-void DraftControl::learn(Drafts& drafts, size_t drawn) {
-  drafts.plain_steps = 0;
-  for (size_t i = 0; i < std::min(drawn, drafts.path.size()); ++i) {
-    const bool came_true = i + 1 < drawn;
-    came_true_ += came_true ? 1 : 0;
-    const HintTrie::Step& step = drafts.path[i];
-    drafts.acceptance.count(step.source, step.confidence, came_true);
-    others_of(drafts).count(step.source, step.confidence, came_true);
-  }
 }
 
 }  // namespace outrider::model

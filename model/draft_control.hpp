@@ -15,25 +15,29 @@
 
 namespace outrider::model {
 
-/// What is hinted at for one sequence that decodes, and how its hints fare.
-struct Drafts {
-  Drafts(uint32_t length, uint64_t hash) : trie(length, hash) {}
+/// How hints of all requests of a tenant fare: a window of 500 or so.
+inline constexpr float k_all_decay = 0.998f;
 
-  void commit(int32_t id) {
-    trie.commit(id);
-    if (indexes_own_text) own_text.append(id);
-  }
+/// What is hinted at for one sequence that decodes, and how its hints fare. Each hint counts once,
+/// whether or not it was verified: when all that it follows is committed, and the next token is.
+struct Drafts {
+  Drafts(uint32_t length, uint64_t hash,
+         std::shared_ptr<Acceptance> of_all = std::make_shared<Acceptance>(k_all_decay))
+      : of_tenant(std::move(of_all)), trie(length, hash) {}
+
+  void commit(int32_t id);
   /// Drafts from the text itself are wanted, until it is forgotten: most of the memory.
   void index_own_text(std::span<const int32_t> prompt, std::span<const int32_t> output);
   void forget_own_text();
+  /// Probability that such a hint comes true if those before it do.
+  float believed(HintSource source, uint8_t confidence) const;
 
-  std::shared_ptr<Acceptance> of_tenant;  ///< What its other requests show; null: all do.
+  std::shared_ptr<Acceptance> of_tenant;  ///< What its other requests show; never null.
   bool by_rejection = false;              ///< How hints are verified that were drawn.
   HintTrie trie;
   bool indexes_own_text = false;
   NgramIndex own_text;               ///< The prompt's end, and the output.
   Acceptance acceptance{0.95f};      ///< A window of 20 or so.
-  uint32_t plain_steps = 0;          ///< Since hints were verified last.
   std::vector<HintTrie::Step> path;  ///< The best one in this step, cut to what is verified.
   std::vector<float> survival;
   uint32_t wanted = 0;  ///< Hints before the first one that comes true too rarely.
@@ -73,7 +77,7 @@ class DraftControl {
   /// is: whether one is verified must not depend on what was drawn.
   void find_path(Drafts& drafts, uint32_t depth) const;
   /// One depth for each sequence, none beyond its path. What pays is at most `rows_max` in all;
-  /// fixed depths and probes are as they are, and the scheduler cuts what has no room.
+  /// fixed depths are as they are, and the scheduler cuts what has no room.
   void choose(std::span<const DecodingSequence> sequences, const PromptRows& beside,
               uint32_t rows_max, std::vector<uint32_t>& depths);
   /// Whether hints would be verified in a step of these if there were as many as may be taken, and
@@ -83,37 +87,24 @@ class DraftControl {
                  uint32_t rows_max);
   /// How hints of a tenant's requests fare: one tenant's are no evidence for another's.
   std::shared_ptr<Acceptance> acceptance_of(uint64_t tenant);
-  /// A row with the path behind it gave `drawn` tokens: all but the last are hints that came true.
-  void learn(Drafts& drafts, size_t drawn);
+  /// A row with hints behind it gave `drawn` tokens: all but the last are hints that came true.
+  void learn(size_t drawn) { came_true_ += static_cast<uint32_t>(drawn > 0 ? drawn - 1 : 0); }
   /// A step of these sequences, each row sampled, took `time`.
   void observe(std::span<const StepShare> shares, Duration time);
   /// One with other rows beside took it: that tells nothing of what hints cost.
   void pass(Duration time);
-  /// Steps in which something was verified that does not pay by what is known.
+  /// Steps for which hints were chosen that do not pay by what is known.
   uint64_t explored_steps() const { return explored_steps_; }
 
  private:
-  static constexpr float k_all_decay = 0.998f;  ///< a window of 500 or so
-  /// How hints of its tenant fare.
-  Acceptance& others_of(Drafts& drafts) {
-    return drafts.of_tenant ? *drafts.of_tenant : acceptance_;
-  }
-  const Acceptance& others_of(const Drafts& drafts) const {
-    return drafts.of_tenant ? *drafts.of_tenant : acceptance_;
-  }
   StepBeside beside(const PromptRows& prompts) const;
-  void choose_fixed(std::span<const DecodingSequence> sequences, std::vector<uint32_t>& depths);
   bool is_plain_step_due(uint32_t sequences, const PromptRows& beside);
   void try_what_is_hoped(const StepBeside& beside, uint32_t rows_max,
                          std::vector<uint32_t>& depths);
   void charge_try(std::span<const StepShare> shares, Duration time);
-  bool is_probe_due(Drafts& drafts);
-  void probe(std::span<const DecodingSequence> sequences, const StepBeside& beside,
-             uint32_t rows_max, std::vector<uint32_t>& depths);
 
   SpeculationOptions options_;
-  CostRefresh refresh_;                 ///< Step costs as steps are now.
-  Acceptance acceptance_{k_all_decay};  ///< Of sequences without a tenant.
+  CostRefresh refresh_;  ///< Step costs as steps are now.
   std::unordered_map<uint64_t, std::shared_ptr<Acceptance>> of_tenants_;
   double to_explore_ns_ = 0;  ///< What may be lost to find out more.
   uint32_t steps_ = 0;
@@ -125,8 +116,6 @@ class DraftControl {
   uint32_t came_true_ = 0;     ///< Hints, since the last step.
   double hints_true_ = 0;      ///< Of a sequence in a hinted step, on average of late.
   uint64_t explored_steps_ = 0;
-  uint32_t unverified_ = 0;   ///< Rows that had hints in store, since one was verified as a probe.
-  uint32_t since_probe_ = 0;  ///< Steps.
   std::vector<DraftCandidate> candidates_;  // Work space.
   std::vector<uint32_t> hoped_depths_;
   DepthScratch scratch_;

@@ -97,7 +97,7 @@ struct EngineStats {
   uint32_t reading = 0;           ///< Waiting choices for which the tier reads.
   TierCounters tier;
   HintCounters hints;
-  uint64_t explored_steps = 0;   ///< Steps with hints that do not pay by what is known of costs.
+  uint64_t explored_steps = 0;   ///< Hints were chosen that do not pay by what is known of costs.
   bool hints_could_pay = false;  ///< In the last step, had there been enough of them, all certain.
 };
 

@@ -99,8 +99,8 @@ Drafts& Engine::State::drafts_of(const ActiveRequest& request, Choice& choice) {
   const std::vector<int32_t>& prompt = request.request.prompt;
   const uint64_t hash = text_hash(text_hash(k_empty_text, prompt), choice.output);
   choice.drafts =
-      std::make_unique<Drafts>(static_cast<uint32_t>(prompt.size() + choice.output.size()), hash);
-  choice.drafts->of_tenant = draft_control.acceptance_of(request.owner);
+      std::make_unique<Drafts>(static_cast<uint32_t>(prompt.size() + choice.output.size()), hash,
+                               draft_control.acceptance_of(request.owner));
   choice.drafts->by_rejection = verifies_by_rejection(request.request);
   return *choice.drafts;
 }

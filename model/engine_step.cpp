@@ -338,7 +338,7 @@ void Engine::State::use(Draw& draw) {
   }
   if (!request.first_token) request.first_token = now;
   const size_t drawn = draw.tokens.size();
-  if (draw.hints > 0) draft_control.learn(*choice.drafts, drawn);
+  if (draw.hints > 0) draft_control.learn(drawn);
   std::optional<Finish> end;
   size_t count = 0;  // of what was drawn, up to the end
   if (!draw.tokens.empty()) {

@@ -82,14 +82,11 @@ HintTrie::Place HintTrie::place(const Place& parent, const HintBranch& branch, H
   // Asked before the token is looked up: what was drawn must not decide whether it is verified.
   const bool is_drawn = branch.drawn_from && may_draw(parent.node);
   int32_t child = find_child(parent.node, branch.token);
-  const bool is_new = child < 0;
-  if (is_new) child = add_child(parent.node, branch.token);
+  if (child < 0) child = add_child(parent.node, branch.token);
   if (child < 0) return {};
   Node& node = nodes_[static_cast<size_t>(child)];
-  if (is_new || branch.confidence > node.confidence) {
-    node.confidence = branch.confidence;
-    node.source = source;
-  }
+  uint8_t& claim = node.claims[static_cast<size_t>(source)];
+  claim = std::max({claim, branch.confidence, uint8_t{1}});
   if (is_drawn) node.drawn_from = branch.drawn_from;
   return {.node = child};
 }
@@ -154,12 +151,10 @@ void HintTrie::commit(int32_t token) {
 void HintTrie::drawn_path(uint32_t depth, std::vector<Step>& out) const {
   int32_t at = 0;
   for (uint32_t i = 0; i < depth; ++i) {
-    at = nodes_[static_cast<size_t>(at)].first_child;
-    while (at >= 0 && !nodes_[static_cast<size_t>(at)].drawn_from) {
-      at = nodes_[static_cast<size_t>(at)].next;
-    }
+    at = node(at).first_child;
+    while (at >= 0 && !node(at).drawn_from) at = node(at).next;
     if (at < 0) return;
-    out.push_back(nodes_[static_cast<size_t>(at)].step());
+    out.push_back({.token = node(at).token, .drawn_from = node(at).drawn_from});
   }
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/hint_counters.hpp"
@@ -58,7 +60,7 @@ class HintTrie {
 
   /// Takes what the hint says about tokens beyond the committed text. A late one is compared with
   /// what was committed since, and the rest of it still counts; one that continues a hint that is
-  /// here continues it. A token that is here already keeps the higher confidence.
+  /// here continues it. Of a token that is here already each source keeps its highest confidence.
   HintOutcome insert(const Hint& hint);
   /// The text goes on with `token`: what follows it stays, all else goes.
   void commit(int32_t token);
@@ -72,46 +74,53 @@ class HintTrie {
     friend bool operator==(const Step&, const Step&) = default;
   };
   /// From the committed text on, each time the child that is believed most, of several the first to
-  /// come. `believe(source, confidence)` is the probability that such a hint comes true if those
-  /// before it do. At most `depth` steps, appended to `out`.
+  /// come, as one of its sources is believed. `believe(source, confidence)` is the probability that
+  /// such a hint comes true if those before it do. At most `depth` steps, appended to `out`.
   template <typename Believe>
   void best_path(uint32_t depth, const Believe& believe, std::vector<Step>& out) const {
-    const auto child_of = [&](int32_t parent) {
+    for (int32_t at = 0; depth > 0; --depth) {
       int32_t best = -1;
+      Step step;
       float most = 0;
-      for (int32_t c = nodes_[static_cast<size_t>(parent)].first_child; c >= 0;
-           c = nodes_[static_cast<size_t>(c)].next) {
-        const Node& child = nodes_[static_cast<size_t>(c)];
-        const float believed = believe(child.source, child.confidence);
-        if (best >= 0 && believed <= most) continue;
-        best = c;
-        most = believed;
+      for (int32_t c = node(at).first_child; c >= 0; c = node(c).next) {
+        for_each_claim(node(c), [&](HintSource source, uint8_t confidence) {
+          const float believed = believe(source, confidence);
+          if (best >= 0 && believed <= most) return;
+          best = c;
+          most = believed;
+          step = {node(c).token, confidence, source, node(c).drawn_from};
+        });
       }
-      return best;
-    };
-    int32_t at = depth == 0 ? -1 : child_of(0);
-    for (; at >= 0; at = --depth == 0 ? -1 : child_of(at)) {
-      out.push_back(nodes_[static_cast<size_t>(at)].step());
+      if (best < 0) return;
+      out.push_back(std::move(step));
+      at = best;
+    }
+  }
+  /// Calls `see(token, source, confidence, is_drawn)` for each that somebody says comes next.
+  template <typename See>
+  void for_each_next(const See& see) const {
+    for (int32_t c = node(0).first_child; c >= 0; c = node(c).next) {
+      for_each_claim(node(c), [&](HintSource source, uint8_t confidence) {
+        see(node(c).token, source, confidence, node(c).drawn_from != nullptr);
+      });
     }
   }
   /// The path of tokens that were drawn: of those that follow one text the first to come, later
   /// ones count as hints only. Which one that is does not depend on what was drawn, as verifying by
   /// rejection needs; nor does its length, but for the tokens before. Empty where nothing that was
-  /// drawn follows the committed text.
+  /// drawn follows the committed text. Who said so, and how sure, is left out.
   void drawn_path(uint32_t depth, std::vector<Step>& out) const;
 
  private:
   struct Node {
     int32_t token = 0;
-    uint8_t confidence = 0;
-    HintSource source = HintSource::other;
     uint32_t depth = 0;  ///< tokens behind the committed text
+    /// Confidence by source, at least 1; 0: it does not say so.
+    std::array<uint8_t, k_hint_sources> claims{};
     int32_t first_child = -1;
     int32_t next = -1;  ///< sibling, in order of arrival
     uint64_t hash = 0;  ///< of the text that ends with it
     std::shared_ptr<const DraftDistribution> drawn_from = {};
-
-    Step step() const { return {token, confidence, source, drawn_from}; }
   };
   /// A token committed of late, and the text before it.
   struct Past {
@@ -127,6 +136,13 @@ class HintTrie {
     bool is_nowhere() const { return node < 0 && behind == 0; }
   };
 
+  const Node& node(int32_t at) const { return nodes_[static_cast<size_t>(at)]; }
+  template <typename Use>
+  static void for_each_claim(const Node& node, const Use& use) {
+    for (size_t source = 0; source < k_hint_sources; ++source) {
+      if (node.claims[source] > 0) use(static_cast<HintSource>(source), node.claims[source]);
+    }
+  }
   Place find(uint32_t length, uint64_t hash) const;
   int32_t find_child(int32_t parent, int32_t token) const;
   bool may_draw(int32_t parent) const;

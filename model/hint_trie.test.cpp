@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "base/philox.hpp"
 
@@ -77,10 +79,10 @@ TEST(HintTrie, ThePathThatWasDrawnIsTheFirstToCome) {
   for (const auto& branches : {first, second, third}) {
     EXPECT_EQ(trie.insert({3, hash_after({}), branches, HintSource{2}}), HintOutcome::used);
   }
-  EXPECT_EQ(drawn_path(trie), (Steps{{20, 1, HintSource{2}, first[0].drawn_from},
-                                     {21, 1, HintSource{2}, first[1].drawn_from}}));
+  EXPECT_EQ(drawn_path(trie), (Steps{{.token = 20, .drawn_from = first[0].drawn_from},
+                                     {.token = 21, .drawn_from = first[1].drawn_from}}));
   trie.commit(20);
-  EXPECT_EQ(drawn_path(trie), (Steps{{21, 1, HintSource{2}, first[1].drawn_from}}));
+  EXPECT_EQ(drawn_path(trie), (Steps{{.token = 21, .drawn_from = first[1].drawn_from}}));
   EXPECT_TRUE(drawn_path(trie, 0).empty());
   // Who says another time what was drawn there does not change what it was drawn from.
   const std::vector<HintBranch> again = {{-1, 21, 255, odds(21, 70)}};
@@ -192,6 +194,25 @@ TEST(HintTrie, MalformedHintsChangeNothing) {
   EXPECT_EQ(trie.size(), 0u);
 }
 
+TEST(HintTrie, EachSourceOfATokenKeepsItsOwnClaim) {
+  HintTrie trie = trie_of_text();
+  trie.insert({3, hash_after({}), chain({10}, 100), HintSource{1}});
+  trie.insert({3, hash_after({}), chain({10}, 250), HintSource{2}});
+  trie.insert({3, hash_after({}), chain({10}, 50), HintSource{1}});
+  trie.insert({3, hash_after({}), chain({20, 21}, 0), HintSource{0}});
+  std::vector<std::tuple<int32_t, size_t, int>> seen;
+  trie.for_each_next([&](int32_t token, HintSource source, uint8_t confidence, bool is_drawn) {
+    EXPECT_FALSE(is_drawn);
+    seen.emplace_back(token, static_cast<size_t>(source), confidence);
+  });
+  EXPECT_EQ(seen, (std::vector<std::tuple<int32_t, size_t, int>>{
+                      {10, 1, 100}, {10, 2, 250}, {20, 0, 1}}));
+  Steps steps;
+  trie.best_path(
+      1, [](HintSource source, uint8_t) { return source == HintSource{1} ? 0.9f : 0.1f; }, steps);
+  EXPECT_EQ(steps, (Steps{{10, 100, HintSource{1}}}));
+}
+
 TEST(HintTrie, RoomIsBoundedInTokensAndDepth) {
   HintTrie trie = trie_of_text();
   EXPECT_EQ(
@@ -212,9 +233,14 @@ TEST(HintTrie, RoomIsBoundedInTokensAndDepth) {
 class NaiveTrie {
  public:
   struct Known {
-    uint8_t confidence = 0;
-    HintSource source = HintSource::other;
     uint64_t arrived = 0;
+    std::map<HintSource, uint8_t> claims = {};
+
+    /// The most confident source, of several the first.
+    std::pair<HintSource, uint8_t> best() const {
+      return *std::max_element(claims.begin(), claims.end(),
+                               [](const auto& a, const auto& b) { return a.second < b.second; });
+    }
   };
 
   HintOutcome insert(const Path& text, const Path& base, const std::vector<HintBranch>& branches,
@@ -233,11 +259,9 @@ class NaiveTrie {
       }
       used = true;
       const auto [at, is_new] = known_.try_emplace(path);
-      if (is_new) at->second = {branch.confidence, source, ++clock_};
-      if (branch.confidence > at->second.confidence) {
-        at->second.confidence = branch.confidence;
-        at->second.source = source;
-      }
+      if (is_new) at->second.arrived = ++clock_;
+      uint8_t& claim = at->second.claims[source];
+      claim = std::max({claim, branch.confidence, uint8_t{1}});
     }
     return used ? HintOutcome::used : wrong ? HintOutcome::mismatch : HintOutcome::late;
   }
@@ -254,15 +278,15 @@ class NaiveTrie {
       const std::pair<const Path, Known>* best = nullptr;
       for (const auto& entry : known_) {
         if (entry.first.size() != text.size() + 1 || !starts_with(entry.first, text)) continue;
-        if (best == nullptr || entry.second.confidence > best->second.confidence ||
-            (entry.second.confidence == best->second.confidence &&
+        if (best == nullptr || entry.second.best().second > best->second.best().second ||
+            (entry.second.best().second == best->second.best().second &&
              entry.second.arrived < best->second.arrived)) {
           best = &entry;
         }
       }
       if (best == nullptr) return out;
       text = best->first;
-      out.push_back({text.back(), best->second.confidence, best->second.source});
+      out.push_back({text.back(), best->second.best().second, best->second.best().first});
     }
   }
 

@@ -13,7 +13,7 @@ struct SpeculationOptions {
   /// Share of the time in which something is verified that does not pay by what is known: what is
   /// never run is never measured again.
   double explore_share = 0.005;
-  uint32_t explore_every = 16;  ///< Steps after which it is looked for anew.
+  uint32_t explore_every = 16;  ///< Steps after which it is looked for anew, 1 at least.
 };
 
 }  // namespace outrider::model

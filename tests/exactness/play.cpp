@@ -72,7 +72,8 @@ class MovingClock final : public Clock {
   explicit MovingClock(uint64_t seed) : random_(seed) {}
 
   TimePoint now() const override {
-    now_ += random_.below(k_look_us_max) * (random_.chance(0.02f) ? 50us : 1us);
+    const uint32_t us = random_.below(k_look_us_max);
+    now_ += us * (random_.chance(0.02f) ? 50us : 1us);
     return now_;
   }
   void advance(Duration by) { now_ += by; }

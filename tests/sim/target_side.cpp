@@ -72,7 +72,8 @@ void TargetSide::admit(size_t slot, uint32_t output_tokens) {
     asked.prompt.push_back(texts_.truth(request.id, i));
   }
   request.drafts = std::make_unique<model::Drafts>(
-      scenario_.prompt_tokens, model::text_hash(model::k_empty_text, asked.prompt));
+      scenario_.prompt_tokens, model::text_hash(model::k_empty_text, asked.prompt),
+      control_.acceptance_of(0));
   feed_.begin({request.id, 0}, asked);
 }
 
@@ -180,7 +181,7 @@ void TargetSide::verify(size_t slot) {
     ++drafts_;
     draft_tokens_ += drafts.path.size();
     accepted_tokens_ += update.tokens.size() - 1;
-    control_.learn(drafts, update.tokens.size());
+    control_.learn(update.tokens.size());
   }
   for (const TokenOut& token : update.tokens) drafts.commit(token.id);
   if (drafts.trie.length() >= request.end) update.finish = Finish{.reason = FinishReason::length};
