@@ -55,13 +55,24 @@ Duration DraftDuty::Window::stall() const {
   return longest > k_stall * others ? longest - others : Duration(0);
 }
 
+void DraftDuty::Load::begin_anew() {
+  tries = false;
+  forgave = false;
+  steps = 0;
+  now = last = {};
+}
+
+void DraftDuty::Load::forgive(Duration stall) {
+  tried.time -= stall;
+  spent -= stall;
+  forgiven += stall;
+}
+
 void DraftDuty::set_available(bool available) {
   if (available == available_) return;
   available_ = available;
   for (Load& load : loads_) {
-    load.tries = false;
-    load.steps = 0;
-    load.now = load.last = {};
+    load.begin_anew();
     if (available && load.begun) load.until_try = Duration(0);
   }
 }
@@ -90,8 +101,7 @@ bool DraftDuty::choose_load(uint32_t sequences) {
   elsewhere_ = 0;
   Load& left = loads_[current_];
   if (left.tries) end_try(left, gain_of(left));
-  left.steps = 0;
-  left.now = left.last = {};  // What is half measured would join two times.
+  left.begin_anew();  // What is half measured would join two times.
   current_ = load;
   return true;
 }
@@ -125,17 +135,14 @@ void DraftDuty::wait(Load& load, const StepReport& step) {
   load.forgave = false;
   load.steps = 0;
   load.tried = {};
-  load.spent = Duration(0);
+  load.spent = load.forgiven = Duration(0);
 }
 
 bool DraftDuty::forgives(Load& load) {
   const Duration stall = load.now.stall();
   load.forgave = stall > Duration(0) && !load.forgave;
   if (!load.forgave) return false;
-  if (load.tries) {
-    load.tried.time -= stall;
-    load.spent -= stall;
-  }
+  if (load.tries) load.forgive(stall);
   load.now = {};
   return true;
 }
@@ -181,15 +188,15 @@ void DraftDuty::conclude(Load& load, double gain) {
 }
 
 void DraftDuty::end_try(Load& load, double gain) {
+  if (load.forgiven == Duration(0)) load.forgive(load.tried.stall());  // In no window: it waited.
   // Of the tokens of the faster way, those that the other one would not give, or did not.
   double cost = load.pays ? 1 - 1 / gain : 1 - gain;
   if (!load.pays && load.tried.steps > 0) {
     cost = std::max(cost, 1 - load.tried.rate() / load.last.rate());  // With the wait for drafts.
   }
-  load.tries = false;
-  load.steps = 0;
-  load.now = load.last = {};
-  load.until_try = Duration(static_cast<Duration::rep>(static_cast<double>(load.spent.count()) *
+  const Duration spent = load.spent;
+  load.begin_anew();
+  load.until_try = Duration(static_cast<Duration::rep>(static_cast<double>(spent.count()) *
                                                        std::max(k_pause_min, cost / k_cost_max)));
 }
 

@@ -62,7 +62,12 @@ class DraftDuty {
     uint32_t steps = 0;    ///< Since drafts were last begun or ended.
     Window tried;          ///< All of the try that a window could have, also while it waits.
     Duration spent{0};     ///< By the try so far.
+    Duration forgiven{0};  ///< What stalls took of it more.
     Duration until_try{0};
+
+    void begin_anew();
+    /// A stall is none of what the try cost.
+    void forgive(Duration stall);
   };
   bool choose_load(uint32_t sequences);
   /// Whether the window that fills is to be begun again: it has a stall, and the one before had

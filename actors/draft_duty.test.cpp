@@ -163,6 +163,25 @@ TEST(DraftDuty, AStalledStepOfATryDecidesNothing) {
   }
 }
 
+TEST(DraftDuty, AStalledStepOfATryThatIsBadEndsNoTries) {
+  for (const uint32_t to_come : {5u, UINT32_MAX}) {
+    for (const int at : {1, 2, 4, 10, 30}) {
+      FakeTarget target;
+      target.steps_to_come = to_come;
+      target.tokens_of_drafted = 1;
+      target.drafted = milliseconds(20);
+      while (!target.duty.on()) target.run(milliseconds(1));
+      for (int i = 1; i < at; ++i) target.run(milliseconds(1));
+      target.stall = seconds(10);
+      target.run(seconds(2));
+      target.steps_to_come = 5;
+      target.tokens_of_drafted = 3;
+      target.run(seconds(60));
+      EXPECT_TRUE(target.duty.on()) << "step " << at << " of it, " << to_come;
+    }
+  }
+}
+
 TEST(DraftDuty, WhatStallsAgainAndAgainIsWhatStepsTake) {
   struct Case {
     uint32_t at_times;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/limits.hpp"
@@ -60,13 +61,27 @@ float Drafts::believed(HintSource source, uint8_t confidence) const {
 }
 
 void Drafts::commit(int32_t id) {
+  struct Best {
+    int32_t token = 0;
+    uint8_t confidence = 0;
+  };
+  std::array<Best, k_hint_sources> best;
+  const auto count = [&](HintSource source, const Best& hint) {
+    acceptance.count(source, hint.confidence, hint.token == id);
+    of_tenant->count(source, hint.confidence, hint.token == id);
+  };
+  std::optional<int32_t> drawn;
   trie.for_each_next([&](int32_t token, HintSource source, uint8_t confidence, bool is_drawn) {
-    if (by_rejection && is_drawn && source == HintSource::draft_model) {
-      confidence = k_drawn_confidence;
+    if (by_rejection && is_drawn) {
+      drawn = token;
+    } else if (Best& of = best[static_cast<size_t>(source)]; confidence > of.confidence) {
+      of = {token, confidence};
     }
-    acceptance.count(source, confidence, token == id);
-    of_tenant->count(source, confidence, token == id);
   });
+  if (drawn) count(HintSource::draft_model, {*drawn, k_drawn_confidence});
+  for (size_t source = 0; source < k_hint_sources; ++source) {
+    if (best[source].confidence > 0) count(static_cast<HintSource>(source), best[source]);
+  }
   trie.commit(id);
   if (indexes_own_text) own_text.append(id);
 }
@@ -85,8 +100,10 @@ void DraftControl::find_path(Drafts& drafts, uint32_t depth) const {
         depth,
         [&](HintSource source, uint8_t confidence) { return drafts.believed(source, confidence); },
         drafts.path);
-    // Chosen by what was drawn: to be verified as any other hint.
-    for (HintTrie::Step& step : drafts.path) step.drawn_from = nullptr;
+    // What was drawn farther on is chosen by what it is: it waits for its turn.
+    const auto drawn = std::ranges::find_if(
+        drafts.path, [](const HintTrie::Step& step) { return step.drawn_from != nullptr; });
+    if (drafts.by_rejection) drafts.path.erase(drawn, drafts.path.end());
   }
   float survives = 1;
   bool believed = true;

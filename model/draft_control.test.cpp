@@ -102,7 +102,7 @@ TEST(DraftControl, WhetherDrawnHintsAreVerifiedDoesNotDependOnWhatWasDrawn) {
       const auto odds =
           std::make_shared<DraftDistribution>(DraftDistribution{{{7, weight}, {8, rest}}});
       const auto confidence = static_cast<uint8_t>(weight / 258);
-      const std::vector<HintBranch> chain = {{-1, 7, confidence, odds}, {0, 7, confidence, odds}};
+      const std::vector<HintBranch> chain = {{-1, 7, confidence, odds}, {0, 8, confidence, odds}};
       drafts.trie = HintTrie(0, k_empty_text);
       drafts.trie.insert({0, k_empty_text, chain, HintSource::draft_model});
       own.find_path(drafts, 8);
@@ -163,6 +163,55 @@ class OneSequence {
   std::vector<HintBranch> chain_;
   bool has_hints_ = true;
 };
+
+TEST(DraftControl, DrawnHintsAreBelievedAsTheyCameTrueWhateverTheyClaim) {
+  for (const uint8_t claimed : {uint8_t{3}, uint8_t{250}}) {
+    for (const bool come_true : {false, true}) {
+      Drafts drafts(0, k_empty_text);
+      drafts.by_rejection = true;
+      DraftControl control({.depth_max = 8});
+      const auto odds = std::make_shared<DraftDistribution>(
+          DraftDistribution{{{7, 100}, {8, uint16_t{k_draft_weights - 100}}}});
+      const std::vector<HintBranch> drawn = {{-1, 7, claimed, odds}};
+      for (int step = 0; step < 100; ++step) {
+        drafts.trie = HintTrie(0, k_empty_text);
+        drafts.trie.insert({0, k_empty_text, drawn, HintSource::other});
+        control.find_path(drafts, 8);
+        if (step < 99) drafts.commit(come_true ? 7 : 1);
+      }
+      ASSERT_EQ(drafts.survival.size(), 1u);
+      EXPECT_NEAR(drafts.survival[0], come_true ? 0.95f : 0.05f, 0.05f);
+    }
+  }
+}
+
+TEST(DraftControl, WhatIsDrawnBehindOtherHintsWaitsForItsTurn) {
+  Drafts drafts(0, k_empty_text);
+  const auto odds = std::make_shared<DraftDistribution>(
+      DraftDistribution{{{8, uint16_t{k_draft_weights - 100}}, {9, 100}}});
+  const std::vector<HintBranch> branches = {{-1, 7, 80}, {0, 9, 250, odds}};
+  drafts.trie.insert({0, k_empty_text, branches, HintSource::draft_model});
+  DraftControl({.depth_max = 8}).find_path(drafts, 8);
+  EXPECT_EQ(drafts.path.size(), 2u);
+  drafts.by_rejection = true;
+  DraftControl({.depth_max = 8}).find_path(drafts, 8);
+  EXPECT_EQ(drafts.path.size(), 1u);
+}
+
+TEST(DraftControl, RivalsOfOneSourceTakeNothingFromItsBest) {
+  for (const int32_t rivals : {0, 1, 7}) {
+    Drafts drafts(0, k_empty_text);
+    std::vector<HintBranch> branches;
+    for (int32_t i = 0; i < rivals; ++i) branches.push_back({-1, 20 + i, 3});
+    branches.push_back({-1, 7, 30});
+    for (int step = 0; step < 200; ++step) {
+      drafts.trie = HintTrie(0, k_empty_text);
+      drafts.trie.insert({0, k_empty_text, branches, HintSource::draft_model});
+      drafts.commit(step % 2 == 0 ? 7 : 1);
+    }
+    EXPECT_NEAR(drafts.believed(HintSource::draft_model, 30), 0.5f, 0.1f) << rivals << " rivals";
+  }
+}
 
 TEST(DraftControl, CostsThatCannotBeTrueAreTriedNowAndThenUntilTheyAre) {
   OneSequence world(10ms, 22ms, 44ms, 3);

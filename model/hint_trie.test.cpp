@@ -207,6 +207,14 @@ TEST(HintTrie, EachSourceOfATokenKeepsItsOwnClaim) {
   });
   EXPECT_EQ(seen, (std::vector<std::tuple<int32_t, size_t, int>>{
                       {10, 1, 100}, {10, 2, 250}, {20, 0, 1}}));
+  const std::vector<HintBranch> draw = {{-1, 20, 7, odds(20)}};
+  trie.insert({3, hash_after({}), draw, HintSource{2}});
+  int drawn = 0;
+  trie.for_each_next([&](int32_t token, HintSource, uint8_t, bool is_drawn) {
+    EXPECT_EQ(is_drawn, token == 20);
+    drawn += is_drawn ? 1 : 0;
+  });
+  EXPECT_EQ(drawn, 2) << "for each source of it";
   Steps steps;
   trie.best_path(
       1, [](HintSource source, uint8_t) { return source == HintSource{1} ? 0.9f : 0.1f; }, steps);

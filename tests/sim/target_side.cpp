@@ -1,6 +1,7 @@
 #include "tests/sim/target_side.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "model/step_costs.hpp"
@@ -89,15 +90,7 @@ void TargetSide::post() {
     for (auto& [worker, message] : outbox.to_drafts) {
       std::visit([&](auto& content) { inputs.emplace_back(std::move(content)); }, message);
     }
-    for (const actors::DraftedHint& hint : outbox.hints) {
-      const auto request = std::find_if(requests_.begin(), requests_.end(),
-                                        [&](const Request& r) { return r.id == hint.key.session; });
-      if (request == requests_.end()) continue;
-      request->drafts->trie.insert({.base_length = hint.base_length,
-                                    .base_hash = hint.base_hash,
-                                    .branches = hint.branches,
-                                    .source = HintSource::draft_model});
-    }
+    std::ranges::move(outbox.hints, std::back_inserter(arrived_));
   }
   if (!inputs.empty()) send_(std::move(inputs));
 }
@@ -108,6 +101,19 @@ void TargetSide::take(const actors::DraftReplies& replies) {
   feed_.take(schema::DraftHints{replies.hints});
   for (const schema::DraftClose& close : replies.closes) feed_.take(close);
   post();
+}
+
+/// Between two steps, as an engine is told.
+void TargetSide::insert_arrived() {
+  for (const actors::DraftedHint& hint : std::exchange(arrived_, {})) {
+    const auto request = std::find_if(requests_.begin(), requests_.end(),
+                                      [&](const Request& r) { return r.id == hint.key.session; });
+    if (request == requests_.end()) continue;
+    request->drafts->trie.insert({.base_length = hint.base_length,
+                                  .base_hash = hint.base_hash,
+                                  .branches = hint.branches,
+                                  .source = HintSource::draft_model});
+  }
 }
 
 void TargetSide::begin_step() {
@@ -145,6 +151,7 @@ void TargetSide::end_step(Duration time) {
   ++steps_;
   updates_.clear();
   for (size_t slot = 0; slot < requests_.size(); ++slot) verify(slot);
+  insert_arrived();
   actors::StepReport report{.sequences = static_cast<uint32_t>(requests_.size()),
                             .decodes_only = true,
                             .time = time,

@@ -43,6 +43,7 @@ class TargetSide {
   void begin_step();
   void end_step(Duration time);
   void verify(size_t slot);
+  void insert_arrived();
   void post();
 
   const Scenario& scenario_;
@@ -57,6 +58,7 @@ class TargetSide {
   std::vector<uint32_t> depths_;
   bool hints_could_pay_ = false;  ///< In this step.
   std::vector<model::ChoiceUpdate> updates_;
+  std::vector<actors::DraftedHint> arrived_;  ///< Since the step began.
 
   uint64_t steps_ = 0;
   uint64_t tokens_ = 0;
