@@ -204,6 +204,7 @@ TEST(DraftControl, RivalsOfOneSourceTakeNothingFromItsBest) {
     std::vector<HintBranch> branches;
     for (int32_t i = 0; i < rivals; ++i) branches.push_back({-1, 20 + i, 3});
     branches.push_back({-1, 7, 30});
+    for (int32_t i = 0; i < rivals; ++i) branches.push_back({-1, 30 + i, 3});
     for (int step = 0; step < 200; ++step) {
       drafts.trie = HintTrie(0, k_empty_text);
       drafts.trie.insert({0, k_empty_text, branches, HintSource::draft_model});
