@@ -156,6 +156,13 @@ class OneSequence {
     control_.observe(std::vector<StepShare>{{1 + hints, 0}}, time);
   }
   void pass(Duration time) { control_.pass(time); }
+  /// How many a step verifies, which takes `time(hints)`.
+  template <typename Time>
+  uint32_t step(const Time& time) {
+    const uint32_t hints = choose();
+    take(hints, time(hints));
+    return hints;
+  }
 
  private:
   DraftControl control_{{.depth_max = 8}};
@@ -219,9 +226,7 @@ TEST(DraftControl, CostsThatCannotBeTrueAreTriedNowAndThenUntilTheyAre) {
   const auto tried = [&](int steps) {
     uint32_t sum = 0;
     for (int i = 0; i < steps; ++i) {
-      const uint32_t hints = world.choose();
-      sum += hints > 0 ? 1 : 0;
-      world.take(hints, milliseconds(10 + hints));
+      sum += world.step([](uint32_t hints) { return milliseconds(10 + hints); }) > 0 ? 1 : 0;
     }
     return sum;
   };
@@ -236,9 +241,8 @@ TEST(DraftControl, EachSeriesOfTriesIsSavedForAsAWhole) {
   OneSequence world(10ms, 22ms, 44ms, 3);
   std::vector<int> tried_at;
   for (int step = 0; step < 12'000; ++step) {
-    const uint32_t hints = world.choose();
-    if (hints > 0) tried_at.push_back(step);
-    world.take(hints, milliseconds(hints == 0 ? 10 : 44));
+    const auto time = [](uint32_t hints) { return hints == 0 ? 10ms : 44ms; };
+    if (world.step(time) > 0) tried_at.push_back(step);
   }
   ASSERT_GE(tried_at.size(), 6u);
   for (size_t i = 1; i < tried_at.size(); ++i) {
@@ -253,14 +257,11 @@ TEST(DraftControl, WhatADisturbedTryTookIsNotOwedForEver) {
   int tries = 0;
   for (int step = 0; tries < 5; ++step) {
     ASSERT_LT(step, 20'000);
-    const uint32_t hints = world.choose();
-    tries += hints > 0 ? 1 : 0;
-    world.take(hints, hints == 0 ? 10ms : 400ms);
+    tries += world.step([](uint32_t hints) { return hints == 0 ? 10ms : 400ms; }) > 0 ? 1 : 0;
   }
   int until_next = 0;
   for (uint32_t hints = 0; hints == 0 && until_next < 10'000; ++until_next) {
-    hints = world.choose();
-    world.take(hints, milliseconds(10 + hints));
+    hints = world.step([](uint32_t verified) { return milliseconds(10 + verified); });
   }
   EXPECT_GT(until_next, 2'000) << "some of it is";
   EXPECT_LT(until_next, 3'000);
@@ -271,8 +272,9 @@ TEST(DraftControl, ATryIsChargedNoMoreThanItWasKnownToTake) {
   uint32_t hints = 0;
   for (int step = 0; hints == 0; ++step) {
     ASSERT_LT(step, 1'000);
-    hints = world.choose();
-    world.take(hints, hints == 0 ? 10ms : 10s);  // Others had the machine.
+    // Others had the machine.
+    hints = world.step(
+        [](uint32_t verified) { return verified == 0 ? Duration(10ms) : Duration(10s); });
   }
   EXPECT_EQ(world.choose(), 0u);
   world.take(0, 10ms);
@@ -284,10 +286,8 @@ TEST(DraftControl, WhatALongTimeWithoutHintsSavesIsBounded) {
   const auto lost_ms = [&](int steps) {
     uint32_t sum = 0;
     for (int i = 0; i < steps; ++i) {
-      const uint32_t hints = world.choose();
-      const uint32_t more = std::array{0u, 12u, 23u, 34u}[hints];
-      world.take(hints, milliseconds(10 + more));
-      sum += more;
+      const auto more_ms = [](uint32_t hints) { return std::array{0u, 12u, 23u, 34u}[hints]; };
+      sum += more_ms(world.step([&](uint32_t hints) { return milliseconds(10 + more_ms(hints)); }));
     }
     return sum;
   };
