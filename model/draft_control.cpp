@@ -61,26 +61,36 @@ float Drafts::believed(HintSource source, uint8_t confidence) const {
 }
 
 void Drafts::commit(int32_t id) {
-  struct Best {
+  struct Claim {
     int32_t token = 0;
     uint8_t confidence = 0;
+    float believed = 0;
   };
-  std::array<Best, k_hint_sources> best;
-  const auto count = [&](HintSource source, const Best& hint) {
-    acceptance.count(source, hint.confidence, hint.token == id);
-    of_tenant->count(source, hint.confidence, hint.token == id);
+  struct Claims {
+    Claim surest, likeliest;
   };
+  std::array<Claims, k_hint_sources> claims;
   std::optional<int32_t> drawn;
   trie.for_each_next([&](int32_t token, HintSource source, uint8_t confidence, bool is_drawn) {
     if (by_rejection && is_drawn) {
       drawn = token;
-    } else if (Best& of = best[static_cast<size_t>(source)]; confidence > of.confidence) {
-      of = {token, confidence};
+      return;
     }
+    auto& [surest, likeliest] = claims[static_cast<size_t>(source)];
+    const Claim claim = {token, confidence, believed(source, confidence)};
+    if (claim.confidence > surest.confidence) surest = claim;
+    if (claim.believed > likeliest.believed) likeliest = claim;
   });
-  if (drawn) count(HintSource::draft_model, {*drawn, k_drawn_confidence});
+  const auto count = [&](HintSource source, int32_t token, uint8_t confidence) {
+    acceptance.count(source, confidence, token == id);
+    of_tenant->count(source, confidence, token == id);
+  };
+  if (drawn) count(HintSource::draft_model, *drawn, k_drawn_confidence);
   for (size_t source = 0; source < k_hint_sources; ++source) {
-    if (best[source].confidence > 0) count(static_cast<HintSource>(source), best[source]);
+    const auto& [surest, likeliest] = claims[source];
+    const auto of = static_cast<HintSource>(source);
+    if (surest.confidence > 0) count(of, surest.token, surest.confidence);
+    if (likeliest.believed > surest.believed) count(of, likeliest.token, likeliest.confidence);
   }
   trie.commit(id);
   if (indexes_own_text) own_text.append(id);

@@ -19,8 +19,8 @@ namespace outrider::model {
 inline constexpr float k_all_decay = 0.998f;
 
 /// What is hinted at for one sequence that decodes, and how its hints fare. Of each source the most
-/// confident hint counts, whether or not it was verified, when all that it follows is committed and
-/// the next token is.
+/// confident hint counts, and the one that is believed most, whether or not it was verified, when
+/// all that it follows is committed and the next token is.
 struct Drafts {
   Drafts(uint32_t length, uint64_t hash,
          std::shared_ptr<Acceptance> of_all = std::make_shared<Acceptance>(k_all_decay))

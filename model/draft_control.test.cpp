@@ -211,7 +211,7 @@ TEST(DraftControl, RivalsOfOneSourceTakeNothingFromItsBest) {
     std::vector<HintBranch> branches;
     for (int32_t i = 0; i < rivals; ++i) branches.push_back({-1, 20 + i, 3});
     branches.push_back({-1, 7, 30});
-    for (int32_t i = 0; i < rivals; ++i) branches.push_back({-1, 30 + i, 3});
+    for (int32_t i = 0; i < rivals; ++i) branches.push_back({-1, 30 + i, uint8_t{30}});
     for (int step = 0; step < 200; ++step) {
       drafts.trie = HintTrie(0, k_empty_text);
       drafts.trie.insert({0, k_empty_text, branches, HintSource::draft_model});
@@ -219,6 +219,52 @@ TEST(DraftControl, RivalsOfOneSourceTakeNothingFromItsBest) {
     }
     EXPECT_NEAR(drafts.believed(HintSource::draft_model, 30), 0.5f, 0.1f) << rivals << " rivals";
   }
+}
+
+/// A source is sure of 100 and less sure of 7: what it says comes true in so many of ten cases.
+TEST(DraftControl, WhatIsFollowedIsKnownThoughItsSourceIsSurerOfSomethingElse) {
+  for (const uint8_t less_sure : {uint8_t{220}, uint8_t{160}, uint8_t{40}}) {
+    DraftControl control({});
+    control.set_costs({.rows = {1, 2}, .contexts = {0}, .times = {10ms, 11ms}});
+    Drafts drafts(0, k_empty_text);
+    const std::vector<HintBranch> branches = {
+        {-1, 100, 255}, {-1, 7, less_sure}, {-1, 9, less_sure}};
+    // How often each was verified in the last hundred of a thousand steps.
+    const auto verified = [&](int sure_true, int other_true) {
+      std::array<int, 2> out{};
+      for (int step = 0; step < 1'000; ++step) {
+        drafts.trie = HintTrie(0, k_empty_text);
+        drafts.trie.insert({0, k_empty_text, branches, HintSource::draft_model});
+        control.find_path(drafts, 8);
+        std::vector<uint32_t> depths;
+        control.choose(std::vector<DecodingSequence>{{0, &drafts, 8}}, {}, 16, depths);
+        if (depths[0] > 0 && step >= 900) ++out[drafts.path[0].token == 100 ? 0 : 1];
+        const int of_ten = step * 7 % 10;
+        drafts.commit(of_ten < sure_true ? 100 : of_ten < sure_true + other_true ? 7 : 1);
+      }
+      return out;
+    };
+    using Count = std::array<int, 2>;
+    EXPECT_EQ(verified(0, 0), (Count{0, 0})) << "claims " << int{less_sure};
+    EXPECT_EQ(verified(0, 4), (Count{0, 100})) << "claims " << int{less_sure};
+    EXPECT_EQ(verified(7, 3), (Count{100, 0})) << "claims " << int{less_sure};
+  }
+}
+
+/// Whoever does not verify by rejection takes what was drawn for a hint like any other.
+TEST(DraftControl, DrawnHintsOfOtherRequestsAreBelievedByWhatTheyClaim) {
+  Drafts drafts(0, k_empty_text);
+  const auto odds = std::make_shared<DraftDistribution>(
+      DraftDistribution{{{7, 100}, {8, uint16_t{k_draft_weights - 100}}}});
+  const std::vector<HintBranch> drawn = {{-1, 7, 30, odds}};
+  const float of_others = drafts.believed(HintSource::draft_model, 160);
+  for (int step = 0; step < 100; ++step) {
+    drafts.trie = HintTrie(0, k_empty_text);
+    drafts.trie.insert({0, k_empty_text, drawn, HintSource::draft_model});
+    drafts.commit(7);
+  }
+  EXPECT_GT(drafts.believed(HintSource::draft_model, 30), 0.9f);
+  EXPECT_EQ(drafts.believed(HintSource::draft_model, 160), of_others);
 }
 
 TEST(DraftControl, CostsThatCannotBeTrueAreTriedNowAndThenUntilTheyAre) {
@@ -325,6 +371,23 @@ TEST(DraftControl, BesidePromptsNoHintIsCheaperThanARowOfThem) {
   EXPECT_EQ(hints(10'000'000), 0u) << "one row of the prompt takes ten steps";
 }
 
+TEST(DraftControl, WhoWaitsForAPromptIsSlowedByHintsToo) {
+  const auto hints = [](uint32_t prompts) {
+    DraftControl control({.depth_max = 8});
+    control.set_costs(
+        {.rows = {1, 2}, .contexts = {0}, .times = {10ms, 12ms}, .prefill_row_ns = 2'000'000});
+    Drafts drafts(0, k_empty_text);
+    const std::vector<HintBranch> chain = {{-1, 7, 250}};
+    drafts.trie.insert({0, k_empty_text, chain, HintSource::own_text});
+    control.find_path(drafts, 8);
+    std::vector<uint32_t> depths;
+    control.choose(std::vector<DecodingSequence>{{0, &drafts, 8}}, {prompts, 1}, 16, depths);
+    return depths[0];
+  };
+  EXPECT_EQ(hints(1), 1u);
+  EXPECT_EQ(hints(64), 0u);
+}
+
 TEST(DraftControl, NoStepIsPlainToLearnNothing) {
   OneSequence world(2000us, 2020us, 2040us, 1);
   const auto count_plain = [&](int steps, bool are_observed, const PromptRows& beside) {
@@ -429,6 +492,19 @@ TEST(DraftControl, FixedDepthsStopBeforeWhatComesTrueTooRarely) {
   EXPECT_EQ(world.step(250, 0), std::vector<uint32_t>{2});
   world.verified(50, 250, 0);
   EXPECT_EQ(world.step(250, 0), std::vector<uint32_t>{0});
+}
+
+TEST(DraftControl, ChosenDepthsStopThereToo) {
+  for (const float accept_min : {0.0f, 0.9f}) {
+    World world({.accept_min = accept_min}, true);
+    uint32_t verified = 0;
+    for (int step = 0; step < 200; ++step) {
+      const uint32_t hints = world.step(200, step % 2 == 0 ? 2 : 0)[0];
+      if (step >= 100) verified += hints;
+    }
+    if (accept_min == 0) EXPECT_GT(verified, 150u);
+    if (accept_min > 0) EXPECT_EQ(verified, 0u);
+  }
 }
 
 TEST(DraftControl, HintsOfShortRequestsGetAnotherChance) {
