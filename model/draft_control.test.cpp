@@ -353,39 +353,31 @@ TEST(DraftControl, BesidePromptsNothingIsTried) {
   }
 }
 
+/// Whether one sequence has its one hint verified beside such prompts.
+bool verifies_beside(const PromptRows& prompts, const StepCosts& costs) {
+  DraftControl control({.depth_max = 8});
+  control.set_costs(costs);
+  Drafts drafts(0, k_empty_text);
+  drafts.trie.insert({0, k_empty_text, hint_chain(1, 250), HintSource::own_text});
+  control.find_path(drafts, 8);
+  std::vector<uint32_t> depths;
+  control.choose(std::vector<DecodingSequence>{{0, &drafts, 8}}, prompts, 16, depths);
+  return depths[0] == 1;
+}
+
 TEST(DraftControl, BesidePromptsNoHintIsCheaperThanARowOfThem) {
-  const auto hints = [](uint64_t prefill_row_ns) {
-    DraftControl control({.depth_max = 8});
-    StepCosts free = costs(true);
-    free.prefill_row_ns = prefill_row_ns;
-    control.set_costs(free);
-    Drafts drafts(0, k_empty_text);
-    const std::vector<HintBranch> chain = {{-1, 7, 250}};
-    drafts.trie.insert({0, k_empty_text, chain, HintSource::own_text});
-    control.find_path(drafts, 8);
-    std::vector<uint32_t> depths;
-    control.choose(std::vector<DecodingSequence>{{0, &drafts, 8}}, {1, 1}, 16, depths);
-    return depths[0];
-  };
-  EXPECT_EQ(hints(1'000), 1u);
-  EXPECT_EQ(hints(10'000'000), 0u) << "one row of the prompt takes ten steps";
+  StepCosts free = costs(true);
+  free.prefill_row_ns = 1'000;
+  EXPECT_TRUE(verifies_beside({1, 1}, free));
+  free.prefill_row_ns = 10'000'000;
+  EXPECT_FALSE(verifies_beside({1, 1}, free)) << "one row of the prompt takes ten steps";
 }
 
 TEST(DraftControl, WhoWaitsForAPromptIsSlowedByHintsToo) {
-  const auto hints = [](uint32_t prompts) {
-    DraftControl control({.depth_max = 8});
-    control.set_costs(
-        {.rows = {1, 2}, .contexts = {0}, .times = {10ms, 12ms}, .prefill_row_ns = 2'000'000});
-    Drafts drafts(0, k_empty_text);
-    const std::vector<HintBranch> chain = {{-1, 7, 250}};
-    drafts.trie.insert({0, k_empty_text, chain, HintSource::own_text});
-    control.find_path(drafts, 8);
-    std::vector<uint32_t> depths;
-    control.choose(std::vector<DecodingSequence>{{0, &drafts, 8}}, {prompts, 1}, 16, depths);
-    return depths[0];
-  };
-  EXPECT_EQ(hints(1), 1u);
-  EXPECT_EQ(hints(64), 0u);
+  const StepCosts dear = {
+      .rows = {1, 2}, .contexts = {0}, .times = {10ms, 12ms}, .prefill_row_ns = 2'000'000};
+  EXPECT_TRUE(verifies_beside({1, 1}, dear));
+  EXPECT_FALSE(verifies_beside({64, 1}, dear));
 }
 
 TEST(DraftControl, NoStepIsPlainToLearnNothing) {
@@ -494,7 +486,7 @@ TEST(DraftControl, FixedDepthsStopBeforeWhatComesTrueTooRarely) {
   EXPECT_EQ(world.step(250, 0), std::vector<uint32_t>{0});
 }
 
-TEST(DraftControl, ChosenDepthsStopThereToo) {
+TEST(DraftControl, ChosenDepthsStopBeforeWhatComesTrueTooRarely) {
   for (const float accept_min : {0.0f, 0.9f}) {
     World world({.accept_min = accept_min}, true);
     uint32_t verified = 0;
@@ -502,8 +494,11 @@ TEST(DraftControl, ChosenDepthsStopThereToo) {
       const uint32_t hints = world.step(200, step % 2 == 0 ? 2 : 0)[0];
       if (step >= 100) verified += hints;
     }
-    if (accept_min == 0) EXPECT_GT(verified, 150u);
-    if (accept_min > 0) EXPECT_EQ(verified, 0u);
+    if (accept_min == 0) {
+      EXPECT_GT(verified, 150u);
+    } else {
+      EXPECT_EQ(verified, 0u);
+    }
   }
 }
 
